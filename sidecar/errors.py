@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -191,6 +191,14 @@ class Problem(Result):
 def problem_in(file: str | None, text: str, column: str | None = None, unit: int | None = None) -> Problem:
     """The defect that ``text`` describes."""
     return Problem(file, unit, column, text)
+
+
+def column_hint(name: str, paths: Sequence[str]) -> str:
+    """Return a hint for the unknown column ``name``: the leaves below it or with similar paths, else all ``paths``."""
+    import difflib
+
+    near = [path for path in paths if path.startswith(f"{name}.")] or difflib.get_close_matches(name, paths)
+    return f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.equivalence_cases import History
+from tests.equivalence_history import History
 
 
 def go_on_in_spark(spark: Any, history: History) -> None:

@@ -36,10 +36,12 @@ from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read
 from tests.duckdb_predicates import duckdb_condition, spark_condition
-from tests.equivalence_cases import CANNOT_COMPARE, History, damaged, features_of, local, make_history
+from tests.equivalence_cases import damaged, features_of, make_history
 from tests.equivalence_files import rows_of_all_files
+from tests.equivalence_history import CANNOT_COMPARE, History
 from tests.equivalence_spark import go_on_in_spark
 from tests.equivalence_tally import Tally
+from tests.iceberg.cases import local
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
 SHARE, SHARES = map(int, os.environ.get("SIDECAR_SHARE", "0/1").split("/"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey, KeyRing
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.index_toc import (
     LENGTH_BYTES,
     MAX_PART_BYTES,
@@ -95,40 +96,10 @@ def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: BlobContext) 
         yield place.seal(place.context(form.table, piece, group.ordinal), data)
 
 
-class IndexBlob(ABC, Generic[K, S]):
-    """The indexes of one field of one segment. ``doubt`` is called with every error that hides an index."""
+class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
+    """The indexes of one field of one segment."""
 
     form: ClassVar[IndexForm[Any]]
-
-    def __init__(
-        self,
-        toc: IndexToc[K],
-        read_ranges: ReadRanges,
-        doubt: Callable[[SidecarError | str], None],
-        keys: KeyRing | None = None,
-        units_digest: bytes = b"",
-    ) -> None:
-        """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which encrypted indexes are bound."""
-        self.toc = toc
-        self._owner = toc.owner(units_digest)
-        self._units_digest = units_digest
-        self._keys = keys or KeyRing()
-        self._read_ranges = read_ranges
-        self._doubt = doubt
-        self._doubts_reported = False
-
-    @property
-    def place(self) -> BlobContext:
-        """The context that opens the pieces.
-
-        Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plaintext blob of a field whose
-        key was given.
-        """
-        return self._keys.place(self.toc.lock, self._owner)
-
-    def check_key(self) -> None:
-        """Raise the error that :attr:`place` raises, if any."""
-        self._keys.place(self.toc.lock, self._owner)
 
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """Return the indexes of these units by unit. Units without an index or with a damaged one are left out.
@@ -147,12 +118,10 @@ class IndexBlob(ABC, Generic[K, S]):
 
     def reading(self, units: Iterable[int]) -> Reading[dict[int, S]]:
         """Return the steps of :meth:`read` as a generator, so that reads of several blobs can be combined."""
-        self._report_doubts()
+        self.report_doubts()
         indexes: dict[int, S] = {}
-        try:
-            place = self.place
-        except SidecarError as error:
-            self._doubt(error)
+        place = self.usable_place()
+        if place is None:
             return indexes
         entries = yield from self._locate(sorted(set(units)), place)
         for batch in _batches(entries):
@@ -165,7 +134,7 @@ class IndexBlob(ABC, Generic[K, S]):
 
     def report(self, error: SidecarError) -> None:
         """Report an error of a read that :meth:`reading` asked for as a doubt."""
-        self._doubt(error)
+        self.doubt(error)
 
     def verify(self) -> Iterator[str]:
         """Yield the blob's problems, one line for each damaged table piece or entry."""
@@ -175,7 +144,7 @@ class IndexBlob(ABC, Generic[K, S]):
         def note(cause: SidecarError | str) -> None:
             problems.append(str(cause))
 
-        reader = type(self)(self.toc, self._read_ranges, note, self._keys, self._units_digest)
+        reader = type(self)(self.toc, self.read_ranges, note, self._keys, self._units_digest)
         reader._doubts_reported = True
         for group in self.toc.groups:
             units = group.ordinals().tolist()
@@ -187,12 +156,6 @@ class IndexBlob(ABC, Generic[K, S]):
     @abstractmethod
     def _stored(parts: Sequence[bytes], kind: K) -> S:
         """Return an entry's parts in the type that readers get."""
-
-    def _report_doubts(self) -> None:
-        if not self._doubts_reported:
-            self._doubts_reported = True
-            for text in self.toc.doubts:
-                self._doubt(text)
 
     def _locate(self, units: Sequence[int], place: BlobContext) -> Reading[list[_Entry]]:
         """Read the table pieces that these units are in, and return the places of their entries."""
@@ -210,7 +173,7 @@ class IndexBlob(ABC, Generic[K, S]):
             try:
                 entries += self._entries(group, piece, members, data, place)
             except SidecarError as error:
-                self._doubt(error)
+                self.doubt(error)
         return entries
 
     def _piece_range(self, group: StoredIndexGroup[K], piece: int) -> tuple[int, int]:
@@ -257,13 +220,13 @@ class IndexBlob(ABC, Generic[K, S]):
                 yield entry, bytes(data)
             else:
                 what = f"the {self.form.what} of unit {entry.unit}"
-                self._doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
+                self.doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
 
     def _read(self, ranges: Ranges) -> Sequence[bytes | None]:
         try:
-            return self._read_ranges(ranges)
+            return self.read_ranges(ranges)
         except SidecarError as error:
-            self._doubt(error)
+            self.doubt(error)
             return [None] * len(ranges)
 
 

@@ -51,6 +51,10 @@ MAX_PART_BYTES = 32 << 20
 class GroupKind(Protocol):
     """The facts that the members of a group share: a named tuple."""
 
+    @property
+    def resolution(self) -> str:
+        """How the column was found in the files."""
+
     def _asdict(self) -> dict[str, Any]: ...
 
     def __lt__(self, other: Any, /) -> bool: ...
@@ -132,6 +136,11 @@ class StoredIndexGroup(Generic[K]):
     kind: K
     members: int
     units: npt.NDArray[np.int64] | slice
+
+    @property
+    def resolution(self) -> str:
+        """How the column was found in the files of the members."""
+        return self.kind.resolution
 
     def ordinals(self) -> npt.NDArray[np.int64]:
         """Return the members' unit ordinals, int64[N], rising."""

@@ -25,10 +25,11 @@ from sidecar.bundle.envelope import (
     segment_bytes,
     toc_digest,
 )
+from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import FilterToc, decode_filter_toc
-from sidecar.bundle.filters.rules import RULES, IndexRule, OrcRule, SplitBlockRule
-from sidecar.bundle.index_blob import IndexBlob, read_together
+from sidecar.bundle.filters.rules import RULES, OrcRule, SplitBlockRule
+from sidecar.bundle.index_blob import read_together
 from sidecar.bundle.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
@@ -44,8 +45,7 @@ from sidecar.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 
-B = TypeVar("B", bound=IndexBlob[Any, Any])
-T = TypeVar("T")
+B = TypeVar("B", bound=FieldBlob[Any])
 
 MAGICS = {
     UNITS: UNITS_MAGIC,
@@ -282,50 +282,36 @@ class SidecarFile:
     def _add(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
         """Add the blob of a field to its segment."""
         if blob.type == SplitBlockRule.blob_type:
-            self._add_filters(SplitBlockRule, lambda segment: segment.bundles, blob, entry, by_id)
+            filters = decode_filter_toc(SplitBlockRule, entry.toc)
+            self._add_opened(filters, FilterBundle, lambda segment: segment.bundles, blob, entry, by_id)
         elif blob.type == OrcRule.blob_type:
-            self._add_filters(OrcRule, lambda segment: segment.orc_bundles, blob, entry, by_id)
+            filters = decode_filter_toc(OrcRule, entry.toc)
+            self._add_opened(filters, FilterBundle, lambda segment: segment.orc_bundles, blob, entry, by_id)
         elif blob.type == PAGE_INDEXES.blob_type:
-            self._add_indexes(PageIndexBlob, lambda segment: segment.page_index_blobs, blob, entry, by_id)
+            pages = decode_index_toc(PAGE_INDEXES, entry.toc)
+            self._add_opened(pages, PageIndexBlob, lambda segment: segment.page_index_blobs, blob, entry, by_id)
         else:
-            self._add_indexes(RowIndexBlob, lambda segment: segment.row_index_blobs, blob, entry, by_id)
+            rows = decode_index_toc(ROW_INDEXES, entry.toc)
+            self._add_opened(rows, RowIndexBlob, lambda segment: segment.row_index_blobs, blob, entry, by_id)
 
-    def _add_filters(
+    def _add_opened(
         self,
-        rule: type[IndexRule],
-        place: Callable[[Segment], dict[int, FilterBundle]],
-        blob: BlobMetadata,
-        entry: TocEntry,
-        by_id: dict[bytes, Segment],
-    ) -> None:
-        toc = decode_filter_toc(rule, entry.toc)
-        segment = _segment_of(toc, blob, entry, by_id)
-        doubt = partial(self.doubts.add, field_id=toc.field_id)
-        read_ranges = partial(self.puffin.read_ranges, blob)
-        bundle = FilterBundle(toc, read_ranges, doubt, self._keys, segment.units_digest)
-        self._keys.note_blob(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
-        _put(place(segment), toc.field_id, bundle, blob)
-        segment.entries.append(entry)
-
-    def _add_indexes(
-        self,
-        reader: type[B],
+        toc: FilterToc | IndexToc[Any],
+        reader: Callable[..., B],
         place: Callable[[Segment], dict[int, B]],
         blob: BlobMetadata,
         entry: TocEntry,
         by_id: dict[bytes, Segment],
     ) -> None:
-        toc = decode_index_toc(reader.form, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
         doubt = partial(self.doubts.add, field_id=toc.field_id)
-        read_ranges = partial(self.puffin.read_ranges, blob)
-        indexes = reader(toc, read_ranges, doubt, self._keys, segment.units_digest)
-        self._keys.note_blob(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
-        _put(place(segment), toc.field_id, indexes, blob)
+        opened = reader(toc, partial(self.puffin.read_ranges, blob), doubt, self._keys, segment.units_digest)
+        self._keys.note_blob(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
+        _put(place(segment), toc.field_id, opened, blob)
         segment.entries.append(entry)
 
 
-def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
+def _put(blobs: dict[int, B], field_id: int, opened: B, blob: BlobMetadata) -> None:
     if field_id in blobs:
         raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
     blobs[field_id] = opened

@@ -7,8 +7,8 @@ without a field id gets a number above all field ids, in order of appearance.
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -56,9 +56,17 @@ class Key(NamedTuple):
         return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
 
 
-def key_of(field_id: int | None, path: str) -> Key:
-    """Return the key of a leaf: its field id, or its path if ``field_id`` is ``None``."""
-    return Key(0, BY_NAME + path) if field_id is None else Key(field_id, BY_ID)
+def keys_of(columns: Iterable[tuple[int, int | None, str]]) -> dict[int, Key]:
+    """Return the key of each column by its number: its field id if that is positive and unique, else its path.
+
+    ``columns`` has the number, the field id and the path of each column of a file.
+    """
+    known = list(columns)
+    times = Counter(field_id for _, field_id, _ in known)
+    return {
+        number: Key(field_id, BY_ID) if field_id and field_id > 0 and times[field_id] == 1 else Key(0, BY_NAME + path)
+        for number, field_id, path in known
+    }
 
 
 @dataclass(frozen=True)
@@ -230,7 +238,7 @@ class Collection:
         filters = self.columns[key].filters
         place = BlobContext(segment, number) if own is None else own.place
         members = [
-            GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, True, kept.rule)
+            GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, kept.rule)
             for unit, kept in filters.items()
         ]
         groups = plan_groups(members, place.sealing)
@@ -282,4 +290,4 @@ def _loader(group: BundleGroup, views: list[npt.NDArray[np.uint32]]) -> Callable
     return lambda first, count: gather_blocks(group, views, first, count)
 
 
-__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "PAGE_INDEX", "Collection", "Key", "key_of"]
+__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "PAGE_INDEX", "Collection", "Key", "keys_of"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sidecar.bundle.row_indexes import row_index_kind
-from sidecar.convert.collection import Collection, Key, key_of
+from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
@@ -63,14 +63,8 @@ def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWan
 
 
 def orc_keys(tail: OrcTail) -> dict[int, Key]:
-    """Return the key of each leaf column by column id: its field id if that is positive and unique, else its path."""
-    ids = [column.field_id for column in tail.columns if column.field_id is not None]
-    keys = {}
-    for column in tail.columns:
-        own = column.field_id
-        certain = own is not None and own > 0 and ids.count(own) == 1
-        keys[column.id] = key_of(own if certain else None, column.path)
-    return keys
+    """Return the keys of the columns by column id."""
+    return keys_of((column.id, column.field_id, column.path) for column in tail.columns)
 
 
 @dataclass(frozen=True)

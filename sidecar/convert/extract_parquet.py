@@ -12,7 +12,7 @@ from itertools import chain
 
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.page_indexes import page_index_kind
-from sidecar.convert.collection import Collection, Key, key_of
+from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.convert.protection import refusal
@@ -24,7 +24,7 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_index import read_page_indexes
+from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
@@ -74,14 +74,8 @@ def take_parquet(
 
 
 def parquet_keys(footer: Footer) -> dict[int, Key]:
-    """Return the key of each leaf by leaf index: its field id if that is positive and unique, else its path."""
-    ids = [leaf.field_id for leaf in footer.columns if leaf.field_id is not None]
-    keys = {}
-    for leaf in footer.columns:
-        own = leaf.field_id
-        certain = own is not None and own > 0 and ids.count(own) == 1
-        keys[leaf.index] = key_of(own if certain else None, leaf.path)
-    return keys
+    """Return the keys of the leaves by leaf index."""
+    return keys_of((leaf.index, leaf.field_id, leaf.path) for leaf in footer.columns)
 
 
 def _protected(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:
@@ -155,11 +149,7 @@ def _page_indexes(
     unit: int,
     witness: FileWitness,
 ) -> ChunkOutcomes:
-    with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
-    with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
-    answers = read_page_indexes(source, footer, with_columns, with_offsets)
-    columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
-    offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
+    columns, offsets = read_indexes_by_leaf(source, footer, chunks)
     for leaf in sorted(columns.keys() | offsets.keys()):
         chunk = group.columns[leaf]
         sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))

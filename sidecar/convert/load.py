@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
+from sidecar.bundle.page_indexes import StoredPageIndex
+from sidecar.bundle.row_indexes import StoredRowIndex
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain
 from sidecar.convert.outcome import BLOOM, EXACT, KINDS, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+
+S = TypeVar("S", StoredPageIndex, StoredRowIndex)
 
 _PAGE_INDEXES_AT_ONCE = 4096
 
@@ -96,33 +101,31 @@ class Loader:
 
     def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         """Load the row indexes of ORC units."""
-        for field_id in sorted(segment.row_index_blobs):
-            for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
-                wanted = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
-                for unit, stored in segment.row_indexes(field_id, wanted).items():
-                    key = _key(field_id, stored.kind.resolution)
-                    if not self._is_wanted(key):
-                        continue
-                    path, row_group, ordinal = places[unit]
-                    kind = stored.kind._replace(resolution=key.resolution)
-                    self._collection.add_row_index(key, ordinal, kind, stored.entry)
-                    place: IndexPlace = (path, row_group, key.name, PAGE_INDEX)
-                    self.units.append(Outcome(*place, EXACT, len(stored.entry)))
+        for key, unit, stored in self._wanted_indexes(segment, segment.row_index_blobs, segment.row_indexes):
+            path, row_group, ordinal = places[unit]
+            kind = stored.kind._replace(resolution=key.resolution)
+            self._collection.add_row_index(key, ordinal, kind, stored.entry)
+            self.units.append(Outcome(path, row_group, key.name, PAGE_INDEX, EXACT, len(stored.entry)))
 
     def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        for field_id in sorted(segment.page_index_blobs):
+        for key, unit, stored in self._wanted_indexes(segment, segment.page_index_blobs, segment.page_indexes):
+            column, offset = stored.column_index or b"", stored.offset_index or b""
+            path, row_group, ordinal = places[unit]
+            kind = stored.kind._replace(resolution=key.resolution)
+            self._collection.add_page_index(key, ordinal, kind, column, offset)
+            self.units.append(Outcome(path, row_group, key.name, PAGE_INDEX, EXACT, len(column) + len(offset)))
+
+    def _wanted_indexes(
+        self, segment: Segment, fields: Iterable[int], read: Callable[[int, Iterable[int]], dict[int, S]]
+    ) -> Iterator[tuple[Key, int, S]]:
+        """Yield key, unit and index of the wanted columns, and read some thousand indexes at once."""
+        for field_id in sorted(fields):
             for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
-                wanted = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
-                for unit, stored in segment.page_indexes(field_id, wanted).items():
+                units = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
+                for unit, stored in read(field_id, units).items():
                     key = _key(field_id, stored.kind.resolution)
-                    if not self._is_wanted(key):
-                        continue
-                    column, offset = stored.column_index or b"", stored.offset_index or b""
-                    path, row_group, ordinal = places[unit]
-                    kind = stored.kind._replace(resolution=key.resolution)
-                    self._collection.add_page_index(key, ordinal, kind, column, offset)
-                    place: IndexPlace = (path, row_group, key.name, PAGE_INDEX)
-                    self.units.append(Outcome(*place, EXACT, len(column) + len(offset)))
+                    if self._is_wanted(key):
+                        yield key, unit, stored
 
     def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)

@@ -36,15 +36,14 @@ BY_TABLE = "the table's live entry"
 BY_DIGEST = "the digest of the stored pages"
 BY_ENCRYPTION = "the file's id in its encryption"
 WRITTEN_ANEW = "the file was rewritten since it was indexed"
-PROOFS = (BY_TABLE, BY_DIGEST, BY_ENCRYPTION)
 
 
 @dataclass(frozen=True)
 class Match:
     """A data file as one segment lists it. ``units`` are unit ordinals by row group.
 
-    ``proof`` is one of :data:`PROOFS`: it proves that the file is the one that was indexed. It is empty without a
-    proof.
+    ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or :data:`BY_ENCRYPTION`: it proves that the file is the one that
+    was indexed. It is empty without a proof.
     """
 
     segment: Segment

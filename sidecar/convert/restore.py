@@ -13,6 +13,7 @@ import numpy as np
 
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import SplitBlockRule
+from sidecar.bundle.model import CoverageState
 from sidecar.bundle.page_indexes import StoredPageIndex, decode_page_index
 from sidecar.bundle.row_indexes import StoredRowIndex
 from sidecar.convert.collection import BY_ID, BY_NAME
@@ -216,15 +217,10 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
 def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
     """Yield (row group, leaf, state) of all units for one kind; the state is *indexed* or the reason why not."""
     assert kind in (BLOOM, PAGE_INDEX)
-    for match in matches:
-        for covered in match.segment.coverages:
-            if covered.kind != kind:
-                continue
-            for row_group, unit in enumerate(match.units):
-                state = covered.states[covered.codes[unit]]
-                leaf = _leaf_of(footer, covered.field_id, state.resolution)
-                if leaf is not None:
-                    yield row_group, leaf, state.state
+    for row_group, field_id, state in _states(matches, kind):
+        leaf = _leaf_of(footer, field_id, state.resolution)
+        if leaf is not None:
+            yield row_group, leaf, state.state
 
 
 def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int]:
@@ -241,15 +237,19 @@ def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int
 
 def orc_coverage(matches: Sequence[Match], tail: OrcTail) -> Iterator[tuple[int, OrcColumn, str]]:
     """Yield (row group, column, state) of all units of an ORC file for filters; see :func:`coverage` for Parquet."""
+    for row_group, field_id, state in _states(matches, BLOOM):
+        column = find_orc_column(tail, field_id, state.resolution)
+        if column is not None:
+            yield row_group, column, state.state
+
+
+def _states(matches: Sequence[Match], kind: str) -> Iterator[tuple[int, int, CoverageState]]:
+    """Yield (row group, field id, state) of all units that the coverage of ``kind`` lists."""
     for match in matches:
         for covered in match.segment.coverages:
-            if covered.kind != BLOOM:
-                continue
-            for row_group, unit in enumerate(match.units):
-                state = covered.states[covered.codes[unit]]
-                column = find_orc_column(tail, covered.field_id, state.resolution)
-                if column is not None:
-                    yield row_group, column, state.state
+            if covered.kind == kind:
+                for row_group, unit in enumerate(match.units):
+                    yield row_group, covered.field_id, covered.states[covered.codes[unit]]
 
 
 def _leaf_of(footer: Footer, field_id: int, resolution: str) -> Leaf | None:

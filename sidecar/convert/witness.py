@@ -34,6 +34,7 @@ FULL: Final = "full"
 NONE: Final = "none"
 WITNESSES: tuple[WitnessMode, ...] = (PAGE, FULL, NONE)
 """How much is compared if there is a proof: one page of each column chunk, all values, nothing."""
+UNPROVEN = "nothing proves that the file is the one that was indexed"
 ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong to another file"
 
 
@@ -95,6 +96,16 @@ class Witness:
             self.denials.append(f"{place}: {testimony.denial}")
         if testimony.unseen:
             self.unseen.append(f"{place}: {testimony.unseen}")
+
+    def disbelief(self, file: str, *, fallback: bool) -> str:
+        """Return why doubtful indexes of ``file`` are not used.
+
+        Raises :class:`UsageError` with that reason if there is no ``fallback``.
+        """
+        reason = ANOTHER_FILE if self.denials else UNPROVEN
+        if not fallback:
+            raise UsageError(reason, file=file, found=(self.denials + self.unseen)[0])
+        return reason
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -58,6 +58,12 @@ class EmbedOptions:
     placement: Placement = "end"
 
 
+def check_rules(harvest: str, placement: str) -> None:
+    """Raise :class:`UsageError` for a rule of harvest or a placement that does not exist."""
+    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
+        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+
+
 @logged(log, EmbedReport.log_line, EmbedReport.warnings)
 @enough_memory()
 @announces_compiling
@@ -105,8 +111,7 @@ def embed_file(
     """
     refuse_text(bloom=bloom)
     source, target = os.fspath(source), os.fspath(target)
-    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
-        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    check_rules(harvest, placement)
     io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):

@@ -21,7 +21,7 @@ from sidecar.convert.match import Finder, Match
 from sidecar.convert.orc_witness import ask_row_groups
 from sidecar.convert.outcome import BLOOM, Outcome, Progress
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
-from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
+from sidecar.convert.witness import NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
@@ -31,14 +31,13 @@ from sidecar.embedding.orc_filters import (
     new_encoding,
 )
 from sidecar.embedding.restorer import (
-    UNPROVEN,
     UNREADABLE,
     RestoreChoice,
     proof_of,
     replace_unreadable,
     why_not_bundle,
 )
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -174,9 +173,7 @@ class OrcRestorer:
             doubtful = set(columns)
         if not doubtful:
             return
-        reason = ANOTHER_FILE if witness.denials else UNPROVEN
-        if not self._choice.fallback:
-            raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
+        reason = witness.disbelief(self._source.name, fallback=self._choice.fallback)
         self._plan.from_values.update(dict.fromkeys(doubtful, reason))
         self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
 

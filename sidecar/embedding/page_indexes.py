@@ -27,7 +27,7 @@ from sidecar.parquet.page_index import (
     ColumnIndexAnswer,
     OffsetIndex,
     OffsetIndexAnswer,
-    read_page_indexes,
+    read_indexes_by_leaf,
 )
 from sidecar.parquet.page_index_build import build_page_index, nan_doubt
 from sidecar.source import Source
@@ -78,11 +78,7 @@ class PageIndexMaker:
                 length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
                 yield chunk.leaf.index, Outcome(*self._place(chunk), EXACT, length, reason=NO_KEY)
         ours = [chunk for chunk in group.columns if not chunk.encrypted]
-        with_columns = [chunk for chunk in ours if chunk.column_index_offset]
-        with_offsets = [chunk for chunk in ours if chunk.offset_index_offset]
-        answers = read_page_indexes(self._source, self._footer, with_columns, with_offsets)
-        columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
-        offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
+        columns, offsets = read_indexes_by_leaf(self._source, self._footer, ours)
         for leaf in sorted(columns.keys() | offsets.keys()):
             yield leaf, self._carry(group.columns[leaf], columns.get(leaf), offsets.get(leaf), made)
 

@@ -37,9 +37,9 @@ from sidecar.convert.restore import (
     restore_pages,
 )
 from sidecar.convert.witness import (
-    ANOTHER_FILE,
     NONE,
     PAGE,
+    UNPROVEN,
     GivenIndexes,
     Testimony,
     Witness,
@@ -51,7 +51,7 @@ from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_fi
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.report import has_encrypted_filters
-from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet, embed
@@ -66,7 +66,6 @@ from sidecar.target import Target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-UNPROVEN = "nothing proves that the file is the one that was indexed"
 UNREADABLE = "the sidecar's index for it cannot be read"
 ORC_FILTER = "the sidecar has an ORC filter for it, which a Parquet file cannot hold"
 
@@ -294,9 +293,7 @@ class Restorer:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
             return loaded
-        reason = ANOTHER_FILE if witness.denials else UNPROVEN
-        if not self._choice.fallback:
-            raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
+        reason = witness.disbelief(self._source.name, fallback=self._choice.fallback)
         return self._without(loaded, doubtful, reason)
 
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:

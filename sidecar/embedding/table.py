@@ -14,10 +14,10 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
-from sidecar.convert.harvest import GOOD, HARVEST_RULES, HarvestRule
+from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.file import EmbedOptions
+from sidecar.embedding.file import EmbedOptions, check_rules
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
@@ -31,7 +31,7 @@ from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_rep
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.kernels.announcing import announces_compiling
-from sidecar.parquet.embed import PLACEMENTS, Placement
+from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,7 @@ def embed_table(
     check_table(table)
     refuse_text(bloom=bloom)
     fields = _fields(table, bloom, page_index, ndv or {})
-    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
-        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    check_rules(harvest, placement)
     rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
     replaceable = find_replaceable(table)
     report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)

@@ -46,7 +46,7 @@ def hash_arrow(
     """
     if encoding.not_indexable:
         raise UsageError(f"columns of encoding {encoding} get no filter: {encoding.not_indexable}")
-    return _join([_hash_chunk(chunk, encoding, twins, function) for chunk in layouts.chunks(values)])
+    return layouts.joined([_hash_chunk(chunk, encoding, twins, function) for chunk in layouts.chunks(values)])
 
 
 def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
@@ -56,7 +56,7 @@ def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type:
     widened to it first. Empty strings and binaries are skipped, as DataSketches skips them. Raises
     :class:`UsageError` for values that do not fit the column's type.
     """
-    return _join([_theta_chunk(chunk, iceberg_type) for chunk in layouts.chunks(values)])
+    return layouts.joined([_theta_chunk(chunk, iceberg_type) for chunk in layouts.chunks(values)])
 
 
 def hash_plain_fixed(
@@ -76,10 +76,6 @@ def hash_plain_spans(
 ) -> Hashes:
     """Return the hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller checks that these are in bounds."""
     return function.spans(np.frombuffer(data, np.uint8), starts, lengths)
-
-
-def _join(parts: list[Hashes]) -> Hashes:
-    return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint64)])
 
 
 # --- filters ------------------------------------------------------------------------------------------------

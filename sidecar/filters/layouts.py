@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 _is = pa.types
 
 
+def joined(hashes: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the hashes of all chunks of an array, uint64; a single chunk's are not copied."""
+    return hashes[0] if len(hashes) == 1 else np.concatenate([*hashes, np.empty(0, np.uint64)])
+
+
 def word_type(width: int) -> type[np.uint32] | type[np.uint64]:
     """Return the unsigned integer type of 4 or 8 bytes."""
     return np.uint32 if width == 4 else np.uint64

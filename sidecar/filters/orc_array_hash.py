@@ -38,8 +38,7 @@ def hash_orc(values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding
     """
     if encoding.not_indexable:
         raise UsageError(f"columns of encoding {encoding} get no filter: {encoding.not_indexable}")
-    parts = [_FAMILIES[encoding.family](chunk, encoding, twins) for chunk in layouts.chunks(values)]
-    return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint64)])
+    return layouts.joined([_FAMILIES[encoding.family](chunk, encoding, twins) for chunk in layouts.chunks(values)])
 
 
 def _longs(keys: NDArray[Any]) -> Hashes:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.float32 import nearest_float32
@@ -66,17 +65,6 @@ def probe_hashes(value: object, iceberg_type: str, encoding: Encoding, function:
     except _NoCertainBytes as reason:
         return Probe("unknown", reason=str(reason))
     return Probe("probe", tuple(map(function.digest, forms)))
-
-
-def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
-    """Return the PLAIN bytes of ``value`` in ``encoding``, without a length prefix.
-
-    Raises :class:`UsageError` if it has none.
-    """
-    try:
-        return _plain_forms(value, iceberg_type, encoding)[0]
-    except (_CannotExist, _NoCertainBytes) as reason:
-        raise UsageError(f"the value has no bytes in encoding {encoding}: {reason}", found=value) from None
 
 
 def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...] | None:

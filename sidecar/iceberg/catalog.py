@@ -11,8 +11,9 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -85,23 +86,23 @@ def load_table(opened: Catalog, name: str) -> Table:
 
 
 def _load(catalog: Catalog, name: str | Identifier) -> Table:
+    return _loaded(partial(catalog.load_table, name), partial(load_partly, catalog, name))
+
+
+def _loaded(load: Callable[[], Table], load_without_statistics: Callable[[], Table | None]) -> Table:
     """Load a table; if pyiceberg refuses its registered statistics, load it without these and log a warning."""
     try:
-        return catalog.load_table(name)
+        return load()
     except Exception as error:
         invalid = _validation_error(error)
         if invalid is None or not is_about_statistics(invalid):
             raise
-        found = load_partly(catalog, name)
+        found = load_without_statistics()
         if found is None:
             raise
-    _warn_of_left_out(found)
-    return found
-
-
-def _warn_of_left_out(table: Table) -> None:
-    for sentence in state_of_registrations(table):
+    for sentence in state_of_registrations(found):
         log.warning(sentence)
+    return found
 
 
 def open_catalog(name: str | None = None, **properties: str) -> Catalog:
@@ -161,15 +162,9 @@ def _open_metadata_file(path: str, properties: Mapping[str, str]) -> Table:
 
 
 def _load_file(path: str, properties: Mapping[str, str]) -> Table:
-    try:
-        return StaticTable.from_metadata(path, dict(properties))
-    except Exception as error:
-        invalid = _validation_error(error)
-        if invalid is None or not is_about_statistics(invalid):
-            raise
-    found = load_file_partly(path, properties)
-    _warn_of_left_out(found)
-    return found
+    return _loaded(
+        partial(StaticTable.from_metadata, path, dict(properties)), partial(load_file_partly, path, properties)
+    )
 
 
 def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:

@@ -231,7 +231,7 @@ def _try(
     try:
         producer.commit()
     except BaseException as error:  # an interrupt too: the catalog may have the commit already
-        return _settle(now, producer, parent, error)
+        return _settle(now, producer, error)
     return True
 
 
@@ -253,7 +253,7 @@ def _lines(
     return lines
 
 
-def _settle(now: Table, producer: ReplaceProducer, parent: Snapshot, error: BaseException) -> bool:
+def _settle(now: Table, producer: ReplaceProducer, error: BaseException) -> bool:
     """Find out from the table whether a commit that raised ``error`` succeeded.
 
     ``True``: the table has our snapshot. ``False``: the commit can never succeed, and its manifests are deleted.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -88,15 +89,22 @@ class ChunkIndexer:
             work.fail("the column chunk is in another file")
         return work
 
-    def _harvest(self, chunk: _Chunk) -> None:
-        """Reuse the file's own filter if it is trusted and good enough. A broken filter is only not reused."""
+    @contextmanager
+    def _counting(self, chunk: _Chunk) -> Iterator[None]:
+        """Count the bytes that the block reads for a chunk."""
         before = self._source.bytes_read
         try:
-            found = read_bloom_filter(self._source, chunk.chunk)
-        except SidecarError:
-            return
+            yield
         finally:
             chunk.result.bytes_read += self._source.bytes_read - before
+
+    def _harvest(self, chunk: _Chunk) -> None:
+        """Reuse the file's own filter if it is trusted and good enough. A broken filter is only not reused."""
+        try:
+            with self._counting(chunk):
+                found = read_bloom_filter(self._source, chunk.chunk)
+        except SidecarError:
+            return
         if found is None or not found.trusted or not isinstance(found.filter, SplitBlockBloomFilter):
             return
         if self._options.takes(found.filter):
@@ -105,19 +113,17 @@ class ChunkIndexer:
 
     def _from_dictionary(self, chunk: _Chunk) -> None:
         """Index a wholly dictionary-encoded chunk from its dictionary. On any error the scan indexes it."""
-        before = self._source.bytes_read
         try:
-            if not wholly_dictionary(self._source, chunk.chunk):
-                return
-            values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
-            # A filter may hold entries that no row uses, but a sketch must not count them.
-            if chunk.theta:
-                used = used_entries(self._source, chunk.chunk)
-                values = values if used.all() else values.filter(pa.array(used))
+            with self._counting(chunk):
+                if not wholly_dictionary(self._source, chunk.chunk):
+                    return
+                values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
+                # A filter may hold entries that no row uses, but a sketch must not count them.
+                if chunk.theta:
+                    used = used_entries(self._source, chunk.chunk)
+                    values = values if used.all() else values.filter(pa.array(used))
         except SidecarError:
             return
-        finally:
-            chunk.result.bytes_read += self._source.bytes_read - before
         chunk.begin(len(values), self._options, self._sketches)
         chunk.add(values)
         chunk.finish(DICTIONARY)
@@ -125,16 +131,14 @@ class ChunkIndexer:
     def _from_pages(self, chunk: _Chunk, num_rows: int) -> None:
         """Hash the values directly in the pages' bytes. On any error the scan indexes the chunk."""
         leaf = chunk.leaf
-        before = self._source.bytes_read
         values = StoredValues(leaf, lambda some: chunk.add(some.typed(leaf)), only_used=True)
         try:
             check_typed(leaf)
             chunk.begin(chunk.num_present, self._options, self._sketches)
-            take_values(self._source, chunk.chunk, num_rows, values)
+            with self._counting(chunk):
+                take_values(self._source, chunk.chunk, num_rows, values)
         except SidecarError:
             return
-        finally:
-            chunk.result.bytes_read += self._source.bytes_read - before
         if values.complete:
             chunk.finish(VALUES)
 

@@ -121,8 +121,8 @@ def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
     for ordinal, unit in enumerate(indexed.units):
         record = unit.columns[field_id]
         if record.blocks:
-            harvested, size = record.how == "harvested", record.filter_bytes
-            members.append(GroupMember(ordinal, record.encoding, record.resolution, size, harvested, record.rule))
+            name = record.encoding, record.resolution
+            members.append(GroupMember(ordinal, *name, record.filter_bytes, record.rule))
     return members
 
 

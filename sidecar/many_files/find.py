@@ -110,12 +110,11 @@ def find_files(
     )
 
 
-def is_one_file(paths: Sequence[str], io: FileIO | None = None) -> bool:
+def is_one_file(paths: Sequence[str]) -> bool:
     """Whether ``paths`` are one plain path that is not a folder and not a glob; it need not exist."""
     if len(paths) != 1:
         return False
-    tree = _FileSearch(io, ENDINGS, skip_bad=False).tree(paths[0])
-    state = tree.is_folder(paths[0])
+    state = _FileSearch(None, ENDINGS, skip_bad=False).tree(paths[0]).is_folder(paths[0])
     return state is False or (state is None and not is_glob(paths[0]))
 
 

@@ -5,12 +5,11 @@ A damaged stream has its reason in the result and does not hide the others. Only
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UsageError, column_hint
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
@@ -202,10 +201,8 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
     if column is not None and column.id:
         return column
     paths = [column.path for column in tail.columns if column.id]
-    near = [other for other in paths if other.startswith(f"{path}.")] or difflib.get_close_matches(path, paths)
-    hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
     what = "more than one column" if path in paths else "no column"
-    raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=hint)
+    raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=column_hint(path, paths))
 
 
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:

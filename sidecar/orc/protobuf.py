@@ -164,11 +164,6 @@ def unzigzag(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def zigzag(value: int) -> int:
-    """Return the varint of a signed 64-bit number."""
-    return (value << 1) ^ (value >> 63)
-
-
 def decode(data: bytes) -> Message:
     """Decode all of ``data`` as one message. Raises :class:`DamagedFileError`."""
     return Message(list(fields_of(data)))

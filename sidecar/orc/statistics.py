@@ -106,7 +106,6 @@ class ColumnStatistics:
     exact: bool
     """Whether ``min`` and ``max`` are values that occur, rather than wider bounds."""
     may_hold_nan: bool
-    bytes_on_disk: int | None
     reason: str
     inverted: bool
     """Whether the bounds are unknown because the minimum is above the maximum."""
@@ -149,7 +148,6 @@ def decode_statistics(
         max=None if bounds is None else bounds[1],
         exact=bounds is not None and bounds[2],
         may_hold_nan=floating and bounds is None,
-        bytes_on_disk=message.varint(11) if message.has(11) else None,
         reason=reason,
         inverted=inverted,
         raw=message,

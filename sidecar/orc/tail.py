@@ -129,8 +129,6 @@ class OrcTail:
     metadata_offset: int
     metadata_length: int
     """Bytes in the file; 0 if there is no metadata."""
-    stripe_statistics_length: int
-    """Bytes of the encrypted columns' statistics, which are before the metadata."""
     compression: str
     """A name of :data:`sidecar.orc.compression.CODECS`."""
     block_size: int
@@ -304,7 +302,6 @@ def _decode(name: str, size: int, data: bytes, postscript: Message, postscript_o
         footer_length=parts.footer_length,
         metadata_offset=parts.metadata_offset,
         metadata_length=parts.metadata_length,
-        stripe_statistics_length=parts.statistics_length,
         compression=parts.compression,
         block_size=parts.block_size,
         row_index_stride=stride,

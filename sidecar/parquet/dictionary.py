@@ -133,13 +133,18 @@ def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
         return decode_dictionary(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
 
 
+def check_dictionary_encoding(page: PageHeader) -> None:
+    """Raise :class:`UnsupportedFeatureError` unless the values of a dictionary page are PLAIN."""
+    if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+        raise UnsupportedFeatureError("dictionary pages of this encoding are not supported", found=page.encoding)
+
+
 def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     """Read the header of the chunk's first page, and check that it is a dictionary whose values fit into its size."""
     page = reader.header(reader.start)
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
-    if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
-        raise UnsupportedFeatureError("dictionary pages of this encoding are not supported", found=page.encoding)
+    check_dictionary_encoding(page)
     smallest = chunk.leaf.width or 4
     if page.num_values * smallest > page.uncompressed_size:
         raise DamagedFileError(

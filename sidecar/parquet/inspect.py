@@ -5,13 +5,12 @@ A damaged filter does not hide the others: it is listed with its reason. Only a 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, column_hint
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
@@ -238,9 +237,7 @@ def find_leaf(footer: Footer, column: str) -> Leaf:
     leaf = footer.leaf(column)
     if leaf is not None:
         return leaf
-    paths = [leaf.path for leaf in footer.columns]
-    near = [path for path in paths if path.startswith(f"{column}.")] or difflib.get_close_matches(column, paths)
-    hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
+    hint = column_hint(column, [leaf.path for leaf in footer.columns])
     raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
 
 

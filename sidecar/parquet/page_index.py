@@ -223,25 +223,17 @@ def encode_column_index(
     return decode_column_index(encode_struct(tree))
 
 
-def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> ColumnIndex | None:
-    """Read the chunk's ColumnIndex, in one read; ``None`` if it has none.
-
-    Raises :class:`DamagedFileError` for a range outside the file and for broken bytes, and
-    :class:`UnsupportedFeatureError` for an encrypted chunk, a chunk in another file and an index larger than
-    :data:`MAX_INDEX`.
-    """
-    (found,), _ = read_page_indexes(source, footer, [chunk], [])
-    if isinstance(found, SidecarError):
-        raise found
-    return found
-
-
-def read_offset_index(source: Source, footer: Footer, chunk: ColumnChunk) -> OffsetIndex | None:
-    """Read the chunk's OffsetIndex, in one read; ``None`` if it has none. Raises as :func:`read_column_index`."""
-    _, (found,) = read_page_indexes(source, footer, [], [chunk])
-    if isinstance(found, SidecarError):
-        raise found
-    return found
+def read_indexes_by_leaf(
+    source: Source, footer: Footer, chunks: Sequence[ColumnChunk]
+) -> tuple[dict[int, ColumnIndexAnswer], dict[int, OffsetIndexAnswer]]:
+    """Read the page indexes that ``chunks`` of one row group have, by leaf index; see :func:`read_page_indexes`."""
+    with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
+    with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
+    columns, offsets = read_page_indexes(source, footer, with_columns, with_offsets)
+    return (
+        dict(zip((chunk.leaf.index for chunk in with_columns), columns, strict=True)),
+        dict(zip((chunk.leaf.index for chunk in with_offsets), offsets, strict=True)),
+    )
 
 
 def read_page_indexes(

@@ -35,7 +35,7 @@ import numpy as np
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.parquet.bounds import TYPE_ORDER, Ordering, find_ordering, truncate_lower, truncate_upper
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.dictionary import decode_dictionary
+from sidecar.parquet.dictionary import check_dictionary_encoding, decode_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.levels import Histogram, PageLevels, open_page
 from sidecar.parquet.page_bounds import is_float
@@ -51,8 +51,6 @@ from sidecar.parquet.page_index import (
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     HEADER_WINDOW,
-    PLAIN,
-    PLAIN_DICTIONARY,
     ChunkReader,
     PageHeader,
 )
@@ -235,10 +233,7 @@ class _ChunkScan:
         if self._folder is None and self._taker is None:
             return
         try:
-            if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
-                raise UnsupportedFeatureError(
-                    "dictionary pages of this encoding are not supported", found=page.encoding
-                )
+            check_dictionary_encoding(page)
             plain = np.frombuffer(decompress(self._chunk.codec, body, page.uncompressed_size), np.uint8)
             smallest = self._chunk.leaf.width or 4
             if page.num_values * smallest > len(plain):

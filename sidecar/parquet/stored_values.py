@@ -25,7 +25,7 @@ from sidecar.kernels import rle
 from sidecar.parquet.dictionary import DictionaryPage, mark_indices
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN
-from sidecar.parquet.value_bounds import BATCH_BYTES, KNOWN_ENCODINGS, check_size
+from sidecar.parquet.value_bounds import BATCH_BYTES, check_encoding, check_size
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -108,8 +108,7 @@ class StoredValues:
 
         Raises as :meth:`sidecar.parquet.value_bounds.PageFolder.add`.
         """
-        if encoding not in KNOWN_ENCODINGS:
-            raise UnsupportedFeatureError("values of this encoding are not supported", found=encoding)
+        check_encoding(encoding)
         if not count:
             return
         if encoding in DICTIONARY_ENCODINGS:

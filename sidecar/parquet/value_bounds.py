@@ -278,8 +278,7 @@ class PageFolder:
 
         Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` as :func:`decode_pages` does.
         """
-        if encoding not in KNOWN_ENCODINGS:
-            raise UnsupportedFeatureError("values of this encoding are not supported", found=encoding)
+        check_encoding(encoding)
         page = PageValues()
         if count and encoding in DICTIONARY_ENCODINGS:
             self._fold(page, count, data)
@@ -365,6 +364,12 @@ def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signe
     """Sum up PLAIN values of fixed length, compared in place."""
     low, high = (int(row) * width for row in kernels.row_extremes(data, width, count, signed))
     page.lower, page.upper = data[low : low + width].tobytes(), data[high : high + width].tobytes()
+
+
+def check_encoding(encoding: int) -> None:
+    """Raise :class:`UnsupportedFeatureError` for an encoding of data pages that is not in :data:`KNOWN_ENCODINGS`."""
+    if encoding not in KNOWN_ENCODINGS:
+        raise UnsupportedFeatureError("values of this encoding are not supported", found=encoding)
 
 
 def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> int:

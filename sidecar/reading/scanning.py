@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -201,12 +201,8 @@ def _logging(batches: Callable[[TableScanReport], _Batches], report: TableScanRe
     try:
         yield from batches(report)
     finally:
-        _log(report.warnings)
-
-
-def _log(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        log.warning("%s", warning)
+        for warning in report.warnings:
+            log.warning("%s", warning)
 
 
 def _cast(rows: _Batches, wanted: pa.Schema) -> _Batches:

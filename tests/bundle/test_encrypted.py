@@ -8,8 +8,6 @@ import io
 import pickle
 import random
 import struct
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -19,19 +17,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, BlobContext
 from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
-from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.bundle.writer import copy_segments
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import StorageError, UsageError
-from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import BytesSource
 from tests.bundle.cases import (
@@ -39,42 +34,18 @@ from tests.bundle.cases import (
     SEQUENCE,
     SNAPSHOT,
     TABLE,
-    OrcCase,
     ask_hash,
     open_bytes,
     pages_of,
     random_filters,
     random_orc,
-    segment_header,
-    units_table,
 )
+from tests.bundle.encrypted_cases import KEYS, MASTER, METADATA, bundle, key_of, write
 
-MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
-KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}))
 WRONG = EncryptionKeys(ExplicitKeys({METADATA: bytes(32)}))
 OTHERS = EncryptionKeys(ExplicitKeys({b"another": MASTER}))
 PAGES = PageIndexKind("int64", "id", "signed:8", 1)
 ROWS = RowIndexKind("id", "LONG", "DIRECT_V2", True, True, 0, 6)
-
-Filters = Mapping[int, "np.ndarray | OrcCase"]
-
-
-def key_of(field_id: int = 1, segment: bytes = SEGMENT, table: str = TABLE, master: bytes = MASTER) -> FieldKey:
-    return FieldKey(master, METADATA, table, segment, field_id)
-
-
-def bundle(field_id: int, filters: Filters, key: FieldKey | None, tails: Sequence[bytes] | None = None) -> FieldBundle:
-    members, parts = [], {}
-    for unit, own in filters.items():
-        if isinstance(own, OrcCase):
-            members.append(GroupMember(unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule))
-            parts[unit] = np.frombuffer(own.rule.split(own.bitset)[0], "<u4").reshape(-1, 8)
-        else:
-            members.append(GroupMember(unit, "int64", "id", own.nbytes + len(tails[unit] if tails else b"")))
-            parts[unit] = own
-    place = BlobContext(SEGMENT, field_id) if key is None else key.place
-    groups = plan_groups(members, place.sealing)
-    return FieldBundle(field_id, groups, pages_of(groups, parts, place, tails), 0.01, 1.5, key)
 
 
 def indexes(field_id: int, units: int, key: FieldKey | None) -> list:
@@ -86,16 +57,6 @@ def indexes(field_id: int, units: int, key: FieldKey | None) -> list:
         FieldPageIndexes(field_id, pages, list(entries.values()), key),
         FieldRowIndexes(field_id, rows, [parts[1:] for parts in entries.values()], key),
     ]
-
-
-def write(fields: Sequence[FieldBundle], units: int, more: Sequence = (), **header) -> bytes:  # type: ignore[no-untyped-def]
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
-    entries = write_segment(puffin, segment_header(**header), units_table(units), fields, more, **place)
-    write_toc(puffin, entries, **place)
-    puffin.finish()
-    return sink.getvalue()
 
 
 SHAPES = {
@@ -167,101 +128,6 @@ def test_indexes_are_encrypted_entry_by_entry():
                 assert found.items() <= entries.items()
             assert hurt.warnings
             assert verify_sidecar(BytesSource(bytes(changed)), encryption_keys=KEYS)
-
-
-def blob_at(data: bytes, field_id: int):  # type: ignore[no-untyped-def]
-    blobs = SidecarFile.open(BytesSource(data)).puffin.metadata.blobs
-    return next(blob for blob in blobs if blob.fields == (field_id,))
-
-
-def test_moved_and_changed_pieces_are_noticed_and_keep_their_units():
-    """Flipped, swapped between rows, regions and fields, replayed from another segment and another table."""
-    rng = np.random.default_rng(3)
-    filters = dict(enumerate(random_filters(rng, [2] * 2100, fill=0.3)))
-    fields = [bundle(n, filters, key_of(n)) for n in (1, 2)]
-    data = write(fields, 2100)
-    layout = fields[0].groups[0].layout
-    assert (layout.rows_sealed, layout.row_stride, layout.sealing) == (True, 263 + 28, ENCRYPTED)
-    first, second = (blob_at(data, n).offset + 32 for n in (1, 2))
-    other = write([bundle(1, filters, key_of(1, table=TABLE[:-1] + "6"))], 2100, table=TABLE[:-1] + "6")
-    again = write([bundle(1, filters, key_of(1))], 2100)
-    body, stride = layout.body_length, layout.row_stride
-
-    def row(at: int, number: int) -> slice:
-        return slice(at + number * stride, at + (number + 1) * stride)
-
-    def swapped(a: slice, b: slice) -> bytes:
-        changed = bytearray(data)
-        changed[a], changed[b] = data[b], data[a]
-        return bytes(changed)
-
-    def replaced(source: bytes) -> bytes:
-        at = blob_at(source, 1).offset + 32
-        return data[:first] + source[at : at + body] + data[first + body :]
-
-    def flipped(offset: int) -> bytes:
-        return b"".join((data[:first], *(_flip(data[row(first, n)], offset) for n in range(512)), data[first + body :]))
-
-    region = slice(first, first + 256 * stride), slice(first + 256 * stride, first + 512 * stride)
-    rows_of_one = b"".join(data[row(first, n ^ 1)] for n in range(512))
-    cases = {
-        "nonce": flipped(0),
-        "ciphertext": flipped(12),
-        "tag": flipped(-1),
-        "rows": data[:first] + rows_of_one + data[first + body :],
-        "regions": swapped(*region),
-        "fields": swapped(slice(first, first + body), slice(second, second + body)),
-        "an older blob of the field": replaced(again),
-        "another table": replaced(other),
-    }
-    asked = [ask_hash(int(value)) for value in rng.integers(0, 1 << 63, 3)]
-    (sound,) = open_bytes(data, encryption_keys=KEYS).segments
-    assert not any(sound.might_match(1, one).all() for one in asked)
-    for name, changed in cases.items():
-        assert len(changed) == len(data), name
-        assert changed != data, name
-        sidecar = open_bytes(changed, encryption_keys=KEYS)
-        assert all(sidecar.segments[0].might_match(1, one).all() for one in asked), name
-        assert ["do not decrypt" in warning for warning in sidecar.warnings] == [True], name
-        assert verify_sidecar(BytesSource(changed), encryption_keys=KEYS), name
-        everyone = np.zeros(2100, np.int64)
-        kept = units_with_some_key(
-            sidecar.segments[0].bundles[1],
-            np.arange(2),
-            lambda encoding: [Probe("probe", (5,)), Probe("probe", (1 << 62,))],
-            KeyRuns(everyone, everyone + 2),
-            lambda resolution: True,
-            1 << 30,
-        )
-        assert np.asarray(kept).tolist() == [True] * 2100, name
-
-
-def _flip(piece: bytes, offset: int) -> bytes:
-    changed = bytearray(piece)
-    changed[offset] ^= 0x40
-    return bytes(changed)
-
-
-def test_a_wrapped_key_fits_its_blob_alone():
-    """A wrapped key opens nothing of another table, segment, field or purpose, or with another table of contents."""
-    lock = key_of().lock("sbbf", b"toc of units", b"toc")
-    tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
-    right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
-    assert KeyRing(KEYS).place(lock, right).sealing == ENCRYPTED
-    wrong = (
-        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf", *tocs),
-        Owner(TABLE, SEGMENT[::-1], 1, "sbbf", *tocs),
-        Owner(TABLE, SEGMENT, 2, "sbbf", *tocs),
-        Owner(TABLE, SEGMENT, 1, "orc-bloom", *tocs),
-        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[1], tocs[1]),
-        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[0], tocs[0]),
-    )
-    for owner in wrong:
-        with pytest.raises(UsageError, match="not the one"):
-            KeyRing(KEYS).place(lock, owner)
-    for n in range(len(lock.wrapped_key)):
-        with pytest.raises(UsageError):
-            KeyRing(KEYS).place(Lock(METADATA, _flip(lock.wrapped_key, n)), right)
 
 
 def test_key_servers_are_asked_once_and_may_fail():
@@ -366,34 +232,6 @@ def test_carried_as_bytes_they_stay_readable_and_keep_their_properties():
     for value in range(5):
         asked = ask_hash(value << 60 | value)
         assert (new.segments[0].might_match(1, asked) == old.segments[0].might_match(1, asked)).all()
-
-
-def test_damaged_tables_of_contents_keep_everything():
-    """Every change of the encryption object in a table of contents means that the units are kept."""
-    from sidecar.bundle.filters.filter_toc import decode_filter_toc
-    from sidecar.bundle.filters.rules import SplitBlockRule
-    from sidecar.errors import SidecarError
-
-    filters = dict(enumerate(random_filters(np.random.default_rng(9), [2] * 70)))
-    toc = open_bytes(write([bundle(1, filters, key_of())], 70)).segments[0].entries[1].toc
-    assert decode_filter_toc(SplitBlockRule, toc).lock is not None
-    for old, new in (
-        (b'"AES_GCM"', b'"AES_XXX"'),
-        (b'"version":3}', b'"version":2}'),
-        (b'"wrapped_key":"', b'"wrapped_key":"!'),
-        (b'"wrapped_key":"', b'"wrapped_key":"' + b"A" * 400),
-        (b'"key_metadata":"', b'"key_metadata":7,"x":"'),
-        (b'"encryption":{', b'"other":{'),
-        (b'"version":3}', b'"version":true}'),
-    ):
-        assert old in toc, old
-        with pytest.raises(SidecarError) as error:
-            decode_filter_toc(SplitBlockRule, toc.replace(old, new))
-        assert base64.b64encode(METADATA).decode() not in str(error.value)
-    # A bundle that says it is plain has other lengths than its layout: stepped over.
-    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":1}'))
-    assert plain.groups == ()
-    assert plain.doubts
 
 
 def test_impossible_keys_are_refused():

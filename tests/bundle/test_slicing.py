@@ -257,7 +257,7 @@ def test_groups_keep_what_must_not_mix_apart():
         GroupMember(1, "int32", "id", 64),
         GroupMember(2, "int64", "name:a", 64),
         GroupMember(3, "int64", "id", 65),
-        GroupMember(4, "int64", "id", 96, harvested=True),
+        GroupMember(4, "int64", "id", 96),
         GroupMember(5, "int64", "id", 32),
         GroupMember(6, "int64", "id", 96),
     ]

@@ -21,6 +21,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.cli.reference import examples
 from sidecar.filters import historical
+from tests.tables import create_with_rows
 
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 EXAMPLES = [example for parser in PARSERS.values() for example in examples(parser)]
@@ -66,9 +67,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     warehouse = tmp_path_factory.mktemp("warehouse")
     catalog = SqlCatalog("default", uri=f"sqlite:///{warehouse}/cat.db", warehouse=f"file:{warehouse}")
     catalog.create_namespace("db")
-    table = catalog.create_table("db.lineitem", lineitem(0).schema)
-    for part in (0, 1):
-        table.append(lineitem(part))
+    table = create_with_rows(catalog, "db.lineitem", map(lineitem, (0, 1)))
     sidecar.build(table, ["l_partkey"], engine="local")
     with pytest.MonkeyPatch.context() as patch:
         # pyiceberg reads its configuration once, when it is imported.

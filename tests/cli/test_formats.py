@@ -23,6 +23,7 @@ from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, cell_text, lines_of
 from sidecar.config import SETTINGS
 from sidecar.errors import visible
+from tests.tables import create_with_rows
 
 FORMS = [OutputFormat.jsonl, OutputFormat.csv, OutputFormat.markdown]
 VARYING = {"seconds", "target"}
@@ -64,9 +65,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     uri = f"sqlite:///{folder}/forms.db"
     catalog = SqlCatalog("forms", uri=uri, warehouse=f"file://{folder}")
     catalog.create_namespace("db")
-    table = catalog.create_table("db.t", rows.schema)
-    table.append(rows)
-    table.append(rows.slice(0, 5))
+    create_with_rows(catalog, "db.t", [rows, rows.slice(0, 5)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYICEBERG_CATALOG__FORMS__URI", uri)
         patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())

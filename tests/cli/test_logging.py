@@ -21,6 +21,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.cli.output import Output
 from sidecar.cli.shell.logs import printed_logs
+from tests.tables import create_with_rows
 
 PACKAGE = Path(sidecar.__file__).parent
 SECRET = 424242
@@ -35,10 +36,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     catalog = SqlCatalog("logs", uri=uri, warehouse=f"file://{tmp_path}")
     catalog.create_namespace("db")
     rows = pa.table({"k": [1, 2, SECRET], "s": ["x", "y", "z"]})
-    table = catalog.create_table("db.t", rows.schema)
-    table.append(rows)
-    table.append(pa.table({"k": [0, 5, SECRET + 9], "s": ["x", "y", "z"]}))
-    return table
+    more = pa.table({"k": [0, 5, SECRET + 9], "s": ["x", "y", "z"]})
+    return create_with_rows(catalog, "db.t", [rows, more])
 
 
 def run(*args: str) -> Any:

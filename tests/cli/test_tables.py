@@ -21,6 +21,7 @@ from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
+from tests.tables import create_with_rows
 
 ROOT = str(Path(__file__).resolve().parents[2])
 FILES, ROWS = 12, 50
@@ -362,9 +363,7 @@ def test_the_console_script_with_the_catalog_of_its_environment(built: Any, lake
 
 def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answer: Any, tmp_path: Path) -> None:
     """pyiceberg cannot write such tables, so the files are encrypted where they are."""
-    table = lake.create_table("db.sealed", SCHEMA)
-    for part in range(3):
-        table.append(rows(part))
+    table = create_with_rows(lake, "db.sealed", map(rows, range(3)), SCHEMA)
     paths = sorted(task.file.file_path.removeprefix("file:") for task in table.scan().plan_files())
     for part, path in enumerate(paths):
         prefix = f"part-{min(part, 1)}".encode()  # the third file stands in for a copy of the second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -197,7 +196,3 @@ def written(path: Path, table: pa.Table, **options: Any) -> Path:
 
 def leaf_paths(path: Path) -> list[str]:
     return [leaf.path for leaf in opened(path)[1].columns]
-
-
-def all_placements() -> Iterator[str]:
-    yield from ("end", "row-group")

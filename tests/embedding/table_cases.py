@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -76,3 +77,29 @@ def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -
 
 def once(act: Callable[[], Any]) -> Callable[[int], None]:
     return lambda attempt: act() if attempt == 0 else None
+
+
+def contents(file: DataFile) -> pa.Table:
+    return pq.ParquetFile(local_path(file.file_path)).read()
+
+
+def facts(file: DataFile) -> dict[str, Any]:
+    """What a replace must not change of a manifest entry."""
+    names = (
+        "content file_format partition record_count column_sizes value_counts null_value_counts nan_value_counts "
+        "lower_bounds upper_bounds key_metadata equality_ids sort_order_id spec_id"
+    )
+    return {name: getattr(file, name) for name in names.split()}
+
+
+def entries(table: Table) -> list[dict[str, Any]]:
+    return table.inspect.entries().to_pylist()
+
+
+def sequence_numbers(table: Table) -> dict[Any, int]:
+    """Data sequence numbers by the files' bounds."""
+    return {
+        repr(sorted(e["readable_metrics"]["k"].items())): e["sequence_number"]
+        for e in entries(table)
+        if e["status"] != 2
+    }

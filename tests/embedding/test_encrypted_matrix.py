@@ -17,7 +17,6 @@ from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_index import read_column_index, read_offset_index
 from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import LocalSource, Source, SourceFile
@@ -38,6 +37,7 @@ from tests.embedding.encryption_matrix import (
     rows,
     write_by_arrow,
 )
+from tests.parquet.single_indexes import read_column_index, read_offset_index
 
 KINDS = [*chosen(JAVA_KINDS), *chosen(ARROW_KINDS)]
 pytestmark = pytest.mark.jvm

@@ -12,9 +12,10 @@ import pytest
 
 from sidecar.embedding.file import embed_file
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.page_index import OffsetIndex, read_column_index, read_offset_index
+from sidecar.parquet.page_index import OffsetIndex
 from tests.embedding.cases import chunks, flat, leaf_paths, nested, opened, written
 from tests.embedding.parquet_java import ParquetJava
+from tests.parquet.single_indexes import read_column_index, read_offset_index
 from tests.spark.frames import collected
 
 pytestmark = pytest.mark.jvm

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.parquet.page_index import read_column_index, read_offset_index
 from tests.embedding.cases import opened
+from tests.parquet.single_indexes import read_column_index, read_offset_index
 
 ROWS, PAGE = 4_000, 500
 NAN_ROW = 2_100

@@ -2,170 +2,35 @@
 
 from __future__ import annotations
 
-import random
-import shutil
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyorc
 import pytest
 from pyarrow import orc
 from pyorc.enums import TypeKind
 
-from sidecar.convert.outcome import Outcome
 from sidecar.embedding.file import embed_file, strip_file
-from sidecar.embedding.orc_filters import new_encoding
-from sidecar.embedding.report import EmbedReport
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.filters.orc_array_hash import hash_orc
+from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS
-from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
-from sidecar.orc.protobuf import encode
-from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource, Source
+from tests.embedding.orc_cases import (
+    BARE,
+    COMPRESSIONS,
+    DATA,
+    NATIVE,
+    NOT_BUILT,
+    copied,
+    embedded,
+    found_filters,
+    numbers,
+    opened,
+    outcomes,
+    streams,
+    ways,
+    written,
+)
 from tests.embedding.orc_peers import OrcCpp
-
-DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
-BARE, NATIVE = DATA / "java_zlib_2stripes_nofilters.orc", DATA / "java_zlib_2stripes_utf8.orc"
-PYARROW = DATA / "pyarrow_zlib_utf8.orc"
-COMPRESSIONS = pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
-NOT_BUILT = {"c_bool", "c_ts", "c_tsi"}
-
-
-def opened(path: Path) -> tuple[Source, OrcTail]:
-    source = BytesSource(path.read_bytes(), str(path))
-    return source, read_tail(source)
-
-
-def leaves(tail: OrcTail) -> list[str]:
-    return [column.path for column in tail.columns if not column.is_compound]
-
-
-def embedded(path: Path, columns: Sequence[str] | None = None, **options: Any) -> tuple[Path, EmbedReport]:
-    """The file with filters (on all leaves by default), checked in every general respect."""
-    target = path_beside(path, **options)
-    names = leaves(opened(path)[1]) if columns is None else columns
-    report = embed_file(str(path), str(target), bloom=names, **options)
-    assert report.written.size == target.stat().st_size
-    assert_same_streams(path, target)
-    assert_nothing_denied(target)
-    return target, report
-
-
-def path_beside(path: Path, **options: Any) -> Path:
-    return path.with_name(f"{path.stem}-{'-'.join(map(str, options.values()))}.orc")
-
-
-def streams(path: Path) -> list[dict[tuple[str, str], bytes]]:
-    source, tail = opened(path)
-    footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
-    return [
-        {(s.kind, tail.columns[s.column].path): source.read(s.offset, s.length) for s in footer.streams}
-        for footer in footers
-    ]
-
-
-def assert_same_streams(before: Path, after: Path) -> None:
-    """All but the filters, in the same order."""
-    for one, other in zip(streams(before), streams(after), strict=True):
-        assert [(k, v) for k, v in one.items() if k[0] not in FILTER_STREAMS] == [
-            (k, v) for k, v in other.items() if k[0] not in FILTER_STREAMS
-        ]
-
-
-def found_filters(path: Path, column: str, only: int | None = None) -> list[FoundOrcFilter]:
-    """Those of all stripes, or of one."""
-    source, tail = opened(path)
-    out: list[FoundOrcFilter] = []
-    for stripe in tail.stripes if only is None else tail.stripes[only : only + 1]:
-        footer = read_stripe_footer(source, tail, stripe)
-        found = tail.column(column)
-        assert found is not None
-        out += read_indexes(source, tail, stripe, footer, [found.id])[found.id].filters or []
-    return out
-
-
-def assert_nothing_denied(path: Path) -> None:
-    """Nothing is wrong with the file, and each filter holds each value of its row group."""
-    source, tail = opened(path)
-    assert [p for p in verify_file(source) if p.column not in NOT_BUILT] == []
-    for stripe in tail.stripes:
-        footer = read_stripe_footer(source, tail, stripe)
-        for column in tail.columns[1:]:
-            found = read_indexes(source, tail, stripe, footer, [column.id])[column.id].filters
-            if found is None or column.path in NOT_BUILT:
-                continue
-            encoding = new_encoding(tail, column, footer.writer_timezone)
-            if True:
-                for one, values in zip(found, read_row_groups(source, tail, stripe, footer, column), strict=True):
-                    assert one.filter is not None
-                    assert one.filter.check(hash_orc(values, encoding, twins=False)).all(), column.path
-
-
-def outcomes(report: EmbedReport) -> dict[str, list[Outcome]]:
-    by_column: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in report.outcomes:
-        by_column[outcome.column].append(outcome)
-    return by_column
-
-
-def ways(report: EmbedReport) -> dict[str, set[str]]:
-    return {column: {one.way for one in found} for column, found in outcomes(report).items()}
-
-
-def copied(path: Path, folder: Path) -> Path:
-    return Path(shutil.copyfile(path, folder / path.name))
-
-
-def numbers(rows: int = 6000) -> pa.Table:
-    """Even keys beyond 32 bits, unsorted, and every kind of column that gets filters."""
-    rng = np.random.default_rng(3)
-    keys = rng.integers(2**32, 2**40, rows) * 2
-    doubles = rng.normal(size=rows)
-    doubles[:3] = (0.0, -0.0, np.nan)
-    return pa.table(
-        {
-            "k": keys,
-            "tiny": pa.array((keys % 200 - 100).astype(np.int8)),
-            "small": pa.array((keys % 30_011).astype(np.int16), mask=rng.random(rows) < 0.2),
-            "s": [f"value-{key}" for key in keys],
-            "word": [f"x{key % 7}" for key in keys],
-            "b": pa.array([int(key).to_bytes(8, "big") for key in keys], pa.binary()),
-            "d": doubles,
-            "f": pa.array(doubles.astype(np.float32)),
-            "t": pa.array(keys * 1000 - 2**50, pa.timestamp("us")),
-            "day": pa.array((keys % 20_000).astype(np.int32)).cast(pa.date32()),
-            "dec": pa.array((keys % 1_000_000).tolist(), pa.int64()).cast(pa.decimal128(19, 0)),
-            "flag": pa.array((keys % 4 == 0).astype(bool)),
-            "none": pa.nulls(rows, pa.int64()),
-            "pair": pa.array(
-                [None if n % 5 == 0 else {"x": n * 2**33, "y": f"y{n}"} for n in range(rows)],
-                pa.struct([("x", pa.int64()), ("y", pa.string())]),
-            ),
-            "tags": [[f"t{n}"] * (n % 3) for n in range(rows)],
-        }
-    )
-
-
-def written(path: Path, table: pa.Table, **options: Any) -> Path:
-    settings = {
-        "stripe_size": 20_000,
-        "row_index_stride": 500,
-        "batch_size": 1250,
-        "compression_block_size": 65536,
-        **options,
-    }
-    orc.write_table(table, path, **settings)
-    return path
-
 
 # --- what goes in -------------------------------------------------------------------------------------------
 
@@ -240,107 +105,6 @@ def test_writers_and_embedding_make_the_same_filters(tmp_path: Path) -> None:
     assert streams(target) == streams(native)
 
 
-# --- what happens to old ones ---------------------------------------------------------------------------------
-
-
-def test_corrupt_filters_are_named_and_replaced(tmp_path: Path) -> None:
-    before = {p.column for p in verify_file(opened(PYARROW)[0])}
-    assert before == {"c_bool", "c_tiny"}
-    target, report = embedded(copied(PYARROW, tmp_path), ["c_tiny"])
-    assert verify_file(opened(target)[0]) == []
-    found = ways(report)
-    assert found["c_tiny"] == {"values"}
-    assert found["c_bool"] == {"none"}, "nobody asked for it, and it is corrupt"
-    assert "hold no values" in outcomes(report)["c_bool"][0].reason
-    assert found["c_int"] == found["c_sdir"] == found["c_dec38"] == {"exact"}
-    assert outcomes(report)["c_tiny"][0].rate_before is not None
-    for one, other in zip(streams(PYARROW), streams(target), strict=True):
-        for column in ("c_int", "c_ts", "c_dec18"):
-            assert other[("BLOOM_FILTER_UTF8", column)] == one[("BLOOM_FILTER_UTF8", column)]
-    cpp = OrcCpp()
-    assert cpp.rows(PYARROW, "c_tiny", TypeKind.BYTE, 87) == 0, "what is wrong with the old one"
-    assert cpp.rows(target, "c_tiny", TypeKind.BYTE, 87) > 0
-
-
-@pytest.mark.parametrize(
-    ("harvest", "fpp", "way"),
-    [
-        ("good", 0.01, "exact"),
-        ("good", 0.0001, "values"),
-        ("always", 0.0001, "exact"),
-        ("never", 0.01, "values"),
-    ],
-)
-def test_harvest(tmp_path: Path, harvest: str, fpp: float, way: str) -> None:
-    target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], harvest=harvest, fpp=fpp)
-    assert ways(report)["c_int"] == {way}
-    assert ways(report)["c_big"] == {"exact"}, "not asked for"
-    same = streams(target)[0][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[0][("BLOOM_FILTER_UTF8", "c_int")]
-    assert same == (way == "exact" or fpp == 0.01)
-
-
-def with_stripe_footers(path: Path, change: Any) -> bytes:
-    """An uncompressed file whose stripe footers were changed (their lengths may not)."""
-    source, tail = opened(path)
-    assert tail.compression == "NONE"
-    data = bytearray(path.read_bytes())
-    for stripe in tail.stripes:
-        footer = read_stripe_footer(source, tail, stripe)
-        change(footer)
-        raw = encode(footer.raw)
-        assert len(raw) == stripe.footer_length
-        data[stripe.footer_offset : stripe.footer_offset + len(raw)] = raw
-    return bytes(data)
-
-
-def test_filters_that_only_java_asks_are_made_anew(tmp_path: Path) -> None:
-    """BLOOM_FILTER_UTF8 in a column that does not say bloomEncoding 1: C++ passes over it."""
-
-    def unsaid(footer: StripeFooter) -> None:
-        messages = footer.raw.messages(2)
-        for message in messages:
-            if message.has(3):
-                message.set(3, 0)
-        footer.raw.set_all(2, messages)
-
-    old, target = tmp_path / "old.orc", tmp_path / "new.orc"
-    old.write_bytes(with_stripe_footers(DATA / "java_none_utf8.orc", unsaid))
-    assert ways(embed_file(str(DATA / "java_none_utf8.orc"), str(tmp_path / "x.orc"), bloom=["c_int"]))["c_int"] == {
-        "exact"
-    }
-    assert "exact" not in ways(embed_file(str(old), str(target), bloom=["c_int"]))["c_int"]
-    source, tail = opened(target)
-    column = tail.column("c_int")
-    assert column is not None
-    for stripe in tail.stripes:
-        assert read_stripe_footer(source, tail, stripe).encodings[column.id].bloom_encoding == 1
-
-
-def test_older_forms_become_the_new_one(tmp_path: Path) -> None:
-    """BLOOM_FILTER of numbers has the bits of BLOOM_FILTER_UTF8: no value is read."""
-
-    def without_utf8(footer: StripeFooter) -> None:
-        """Name the UTF-8 streams what no reader knows: stream kind 9 has a number of one byte, too."""
-        messages = footer.raw.messages(1)
-        for message in messages:
-            if message.varint(1) == 8:
-                message.set(1, 4)
-        footer.raw.set_all(1, messages)
-
-    old = tmp_path / "old.orc"
-    old.write_bytes(with_stripe_footers(DATA / "java_none_original.orc", without_utf8))
-    target = tmp_path / "new.orc"
-    names = ["c_int", "c_double", "c_date", "c_bin", "c_sdir"]
-    report = embed_file(str(old), str(target), bloom=names)
-    found = ways(report)
-    assert {name: found[name] for name in names[:4]} == {name: {"converted"} for name in names[:4]}
-    assert found["c_sdir"] == {"values"}, "its charset is unknown"
-    new, native = streams(target)[0], streams(DATA / "java_none_utf8.orc")[0]
-    for name in names:
-        assert new[("BLOOM_FILTER_UTF8", name)] == native[("BLOOM_FILTER_UTF8", name)] or name == "c_date"
-        assert ("BLOOM_FILTER", name) not in new
-
-
 def test_strip(tmp_path: Path) -> None:
     report = strip_file(str(NATIVE), str(tmp_path / "bare.orc"))
     assert streams(tmp_path / "bare.orc") == [
@@ -350,73 +114,6 @@ def test_strip(tmp_path: Path) -> None:
     assert verify_file(opened(tmp_path / "bare.orc")[0]) == []
     target, _ = embedded(tmp_path / "bare.orc", ["c_int"])
     assert streams(target)[1][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[1][("BLOOM_FILTER_UTF8", "c_int")]
-
-
-# --- damage ---------------------------------------------------------------------------------------------------
-
-
-def data_stream(path: Path, stripe: int, column: str) -> tuple[int, int]:
-    source, tail = opened(path)
-    found = tail.column(column)
-    assert found is not None
-    stream = read_stripe_footer(source, tail, tail.stripes[stripe]).stream(found.id, "DATA")
-    assert stream is not None
-    return stream.offset, stream.length
-
-
-def test_damage_in_one_stripe_costs_the_column_in_all(tmp_path: Path) -> None:
-    path = written(tmp_path / "flat.orc", numbers(), compression="zstd")
-    offset, _ = data_stream(path, 1, "s")
-    data = bytearray(path.read_bytes())
-    data[offset + 3 : offset + 7] = b"\xff\xff\xff\xff"
-    path.write_bytes(data)
-    target = tmp_path / "target.orc"
-    report = embed_file(str(path), str(target), bloom=["k", "s"])
-    assert report.damaged
-    assert ways(report) == {"k": {"values"}, "s": {"none"}}
-    reasons = [one.reason for one in outcomes(report)["s"]]
-    assert reasons[0].startswith("dropped: stripe 1 has no filters: ")
-    assert not any(("BLOOM_FILTER_UTF8", "s") in one for one in streams(target))
-    assert all(("BLOOM_FILTER_UTF8", "k") in one for one in streams(target))
-    assert verify_file(opened(target)[0])
-
-
-def test_no_half_written_file(tmp_path: Path) -> None:
-    """Truncated and changed files: our error and nothing at the target, or a file with every row."""
-    path = written(tmp_path / "flat.orc", numbers(1500).select(["k", "s", "d"]), compression="zlib")
-    data = path.read_bytes()
-    rng = random.Random(5)
-    broken, target = tmp_path / "broken.orc", tmp_path / "target.orc"
-    failed = 0
-    for case in range(120):
-        bad = bytearray(data)
-        if case % 3 == 0:
-            del bad[rng.randrange(len(bad)) :]
-        else:
-            bad[rng.randrange(len(bad) - 400 if case % 3 == 1 else 3, len(bad))] ^= 1 << rng.randrange(8)
-        broken.write_bytes(bad)
-        try:
-            embed_file(str(broken), str(target), bloom=["k", "s"], threads=1)
-        except SidecarError:
-            failed += 1
-            assert [p.name for p in tmp_path.iterdir() if p.name not in ("flat.orc", "broken.orc")] == []
-        else:
-            assert target.exists()
-            target.unlink()
-    assert failed > 40
-
-
-def test_a_stripe_footer_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
-    path = written(tmp_path / "flat.orc", numbers(), compression="uncompressed")
-    last = opened(path)[1].stripes[-1]
-    data = bytearray(path.read_bytes())
-    data[last.footer_offset : last.footer_offset + 4] = b"\xff\xff\xff\xff"
-    path.write_bytes(data)
-    with pytest.raises(DamagedFileError):
-        embed_file(str(path), str(tmp_path / "x.orc"), bloom=["k"])
-    with pytest.raises(DamagedFileError):
-        strip_file(str(path), str(tmp_path / "x.orc"))
-    assert [p.name for p in tmp_path.iterdir()] == ["flat.orc"]
 
 
 # --- refusals -------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.embedding.orc_peers import OrcJava
-from tests.embedding.test_orc import (
+from tests.embedding.orc_cases import (
     BARE,
     COMPRESSIONS,
     NATIVE,
@@ -21,6 +20,7 @@ from tests.embedding.test_orc import (
     opened,
     written,
 )
+from tests.embedding.orc_peers import OrcJava
 
 pytestmark = pytest.mark.jvm
 

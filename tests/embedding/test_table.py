@@ -6,19 +6,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT
-from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
 
 import sidecar
 from sidecar.embedding.rewritten_files import NOTHING_NEW
@@ -34,41 +28,20 @@ from tests.embedding.table_cases import (
     ARROW,
     FILES,
     ROWS,
+    contents,
     create,
     data_files,
     embed,
+    entries,
+    facts,
     filters_of,
     on_disk,
     rows,
-    table_numbers,
+    sequence_numbers,
 )
+from tests.tables import create_with_rows
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
-
-
-def contents(file: DataFile) -> pa.Table:
-    return pq.ParquetFile(local_path(file.file_path)).read()
-
-
-def facts(file: DataFile) -> dict[str, Any]:
-    """What a replace must not change of a manifest entry."""
-    names = (
-        "content file_format partition record_count column_sizes value_counts null_value_counts nan_value_counts "
-        "lower_bounds upper_bounds key_metadata equality_ids sort_order_id spec_id"
-    )
-    return {name: getattr(file, name) for name in names.split()}
-
-
-def entries(table: Table) -> list[dict[str, Any]]:
-    return table.inspect.entries().to_pylist()
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_every_file_is_replaced_by_one_with_the_same_rows_in_one_commit(table: Table) -> None:
@@ -94,15 +67,6 @@ def test_every_file_is_replaced_by_one_with_the_same_rows_in_one_commit(table: T
         assert not filters_of(was)
     assert sequence_numbers(table) == numbers
     assert table.scan(snapshot_id=old.snapshot_id).to_arrow().sort_by("k") == whole
-
-
-def sequence_numbers(table: Table) -> dict[Any, int]:
-    """Data sequence numbers by the files' bounds."""
-    return {
-        repr(sorted(e["readable_metrics"]["k"].items())): e["sequence_number"]
-        for e in entries(table)
-        if e["status"] != 2
-    }
 
 
 def test_entries_say_what_was_deleted_and_added(table: Table) -> None:
@@ -203,132 +167,6 @@ def test_the_tables_sidecar_has_to_be_built_again(table: Table) -> None:
     assert rebuilt.columns[0].filters == {"harvested": FILES}
 
 
-PARTITIONED = Schema(
-    NestedField(1, "k", LongType()),
-    NestedField(2, "s", StringType()),
-    NestedField(3, "part", StringType()),
-    NestedField(4, "day", DateType()),
-    NestedField(5, "f", FloatType()),
-    NestedField(6, "u", UUIDType()),
-)
-
-
-def partitioned_rows(part: int) -> pa.Table:
-    numbers = range(part * 10, part * 10 + 10)
-    days = pa.array([19_000 + n % 2 for n in numbers], pa.int32()).cast(pa.date32())
-    return pa.table(
-        {
-            "k": pa.array(numbers, pa.int64()),
-            "s": [f"text {n}" for n in numbers],
-            "part": [None if n % 3 == 0 else f"p {n % 3}" for n in numbers],
-            "day": days,
-            "f": pa.array([2.5 if n % 2 else 1.5 for n in numbers], pa.float32()),
-            "u": pa.array([uuid.UUID(int=n % 2).bytes for n in numbers], pa.binary(16)),
-        }
-    ).cast(
-        pa.schema(
-            [
-                ("k", pa.int64()),
-                ("s", pa.string()),
-                ("part", pa.string()),
-                ("day", pa.date32()),
-                ("f", pa.float32()),
-                ("u", pa.binary(16)),
-            ]
-        )
-    )
-
-
-@pytest.fixture
-def evolved(catalog: Any) -> Table:
-    """Three specs, one of whose source columns is dropped; nulls and bytes as partition values."""
-    spec = PartitionSpec(
-        PartitionField(3, 1000, IdentityTransform(), "part"),
-        PartitionField(5, 1001, IdentityTransform(), "f"),
-        PartitionField(6, 1002, IdentityTransform(), "u"),
-    )
-    table: Table = catalog.create_table(f"db.evolved{next(table_numbers)}", PARTITIONED, partition_spec=spec)
-    table.append(partitioned_rows(0))
-    with table.update_spec() as update:
-        update.remove_field("f")
-        update.remove_field("u")
-        update.add_field("day", IdentityTransform(), "day of")
-    table.append(partitioned_rows(1))
-    with table.update_spec() as update:
-        update.remove_field("day of")
-        update.add_field("s", IdentityTransform(), "s")
-    table.append(partitioned_rows(2))
-    with table.update_schema() as schema:
-        schema.delete_column("f")
-    return table
-
-
-def test_partitions_and_specs_of_old_files_are_kept(evolved: Table) -> None:
-    before, old = data_files(evolved), evolved.scan().to_arrow().sort_by("k")
-    lines = {m.partition_spec_id: m.partitions for m in evolved.current_snapshot().manifests(evolved.io)}  # type: ignore[union-attr]
-    report = embed(evolved, bloom=["k", "part"])
-    after = data_files(evolved)
-    assert len(report.replaced) == len(before)
-    assert {file.spec_id for file in before} == {0, 1, 2}
-    for was, now in zip(before, after, strict=True):
-        assert facts(now) == facts(was)
-        assert contents(now) == contents(was)
-    assert evolved.scan().to_arrow().sort_by("k") == old
-    for row_filter in ("part is null", "part = 'p 1'", "k = 17", "s = 'text 25'", "day = '2022-01-08'"):
-        found = evolved.scan(row_filter=row_filter).to_arrow()
-        assert found.num_rows == sum(matches(row_filter, row) for row in old.to_pylist())
-    new_lines = {
-        m.partition_spec_id: m.partitions
-        for m in evolved.current_snapshot().manifests(evolved.io)
-        if m.added_files_count  # type: ignore[union-attr]
-    }
-    assert new_lines == lines
-
-
-def matches(row_filter: str, row: dict[str, Any]) -> bool:
-    name, _, wanted = row_filter.partition(" is ") if " is " in row_filter else row_filter.partition(" = ")
-    value = row[name]
-    return value is None if wanted == "null" else str(value) == wanted.strip("'")
-
-
-def test_a_table_upgraded_from_version_1_keeps_its_old_files(catalog: Any) -> None:
-    table = create(catalog, files=2, **{"format-version": "1"})
-    with table.transaction() as transaction:
-        transaction.upgrade_table_version(2)
-    table.append(rows(2))
-    old = table.scan().to_arrow().sort_by("k")
-    embed(table)
-    assert sorted(sequence_numbers(table).values()) == [0, 0, 1]
-    assert table.scan().to_arrow().sort_by("k") == old
-
-
-def test_imported_files_are_not_written_beside_their_originals(catalog: Any, tmp_path: Path) -> None:
-    pq.write_table(rows(0), tmp_path / "a.parquet")
-    table = create(catalog, files=1)
-    table.add_files([f"file:{tmp_path}/a.parquet"])
-    old = table.scan().to_arrow().sort_by("k")
-    embed(table)
-    assert table.scan().to_arrow().sort_by("k") == old
-    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
-    assert all(f.file_path.startswith(f"{table.location()}/data/") for f in data_files(table))
-    assert all(filters_of(f) == {"k", "s"} for f in data_files(table))
-
-
-def test_a_column_that_a_file_lacks_is_reported(table: Table) -> None:
-    with table.update_schema() as schema:
-        schema.add_column("later", LongType())
-    report = embed(table, bloom=["k", "later"])
-    (reason,) = [c for c in report.indexes.values() if c.column == "later"]
-    assert (reason.way, reason.reason, reason.count) == ("none", "column absent from the file", FILES)
-
-
-def test_a_renamed_column_is_found_by_its_id(table: Table) -> None:
-    with table.update_schema() as schema:
-        schema.rename_column("k", "key")
-    embed(table, bloom=["key"])
-    assert all(filters_of(file) == {"k"} for file in data_files(table))
-
-
 # --- refused or left alone ---------------------------------------------------------------------------------------
 
 
@@ -422,10 +260,7 @@ def stored(tmp_path: Path) -> Table:
         },
     )
     catalog.create_namespace("db")
-    table = catalog.create_table("db.t", ARROW)
-    for part in range(2):
-        table.append(rows(part))
-    return table
+    return create_with_rows(catalog, "db.t", map(rows, range(2)), ARROW)
 
 
 def test_a_table_in_an_object_store(stored: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from tests.embedding.table_cases import (
     FILES,
     ROWS,
     before_commit,
-    create,
     data_files,
     embed,
     filters_of,
@@ -34,15 +33,7 @@ from tests.embedding.table_cases import (
     rows,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def other(catalog: Any, table: Table) -> Table:

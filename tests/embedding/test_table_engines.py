@@ -13,12 +13,10 @@ from sidecar.errors import (
     CommitConflictError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg import replace
 from sidecar.iceberg.deletes import POSITION
 from sidecar.source import local_path
 from tests.embedding.table_cases import (
     before_commit,
-    create,
     embed,
     on_disk,
     once,
@@ -26,15 +24,7 @@ from tests.embedding.table_cases import (
     table_numbers,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def as_text(found: Any) -> list[str]:

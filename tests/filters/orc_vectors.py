@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
@@ -162,7 +161,3 @@ def literal(value: Any) -> Any:
     if isinstance(value, date):
         return (value - EPOCH.date()).days
     return value
-
-
-def as_double(bits: str) -> float:
-    return float(struct.unpack(">d", bytes.fromhex(bits))[0])

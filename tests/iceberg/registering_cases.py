@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,11 +18,17 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import BytesSource
+from tests.tables import create_with_rows
 
 ROWS = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "b": ["x", "y", "z"], "c": [1.0, 2.0, 3.0]})
 SKETCH = bytes.fromhex("010303000 01e0000".replace(" ", ""))
 THETAS = [KeptSketch(1, SKETCH, 3), KeptSketch(2, SKETCH, 30)]
 serial = itertools.count()
+
+
+def create(catalog: Any, **properties: str) -> Table:
+    """A table of one file that has no statistics."""
+    return create_with_rows(catalog, f"db.statistics_{next(serial)}", [ROWS], **properties)
 
 
 def head(table: Table) -> int:

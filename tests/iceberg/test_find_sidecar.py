@@ -9,7 +9,6 @@ import pytest
 from pyiceberg.table import Table
 
 from sidecar.iceberg import find_sidecar as finding
-from sidecar.iceberg import registering
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.registering import register
 from sidecar.puffin.metadata import BlobMetadata
@@ -25,17 +24,7 @@ from tests.iceberg.registering_cases import (
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 class FakeSidecarFile:

@@ -31,6 +31,7 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
 from sidecar.iceberg.listing import EntryBounds, list_snapshot
 from sidecar.iceberg.manifests import entry_decoder
+from tests.tables import create_with_rows
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -223,9 +224,7 @@ def test_other_formats_are_listed_with_a_reason(table: Table, monkeypatch: Any) 
 
 
 def test_a_damaged_manifest_is_named(catalog: Any) -> None:
-    table = catalog.create_table("db.listing_damaged", SCHEMA)
-    for part in ("a", "b"):
-        table.append(rows(part))
+    table = create_with_rows(catalog, "db.listing_damaged", map(rows, "ab"), SCHEMA)
     path = list_snapshot(table).manifests[1].path
     local = Path(path.removeprefix("file:"))
     data = local.read_bytes()

@@ -17,6 +17,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UsageError
 from tests.iceberg.cases import comparable
+from tests.tables import create_with_rows
 
 ROWS = pa.schema([("k", pa.int64()), ("old", pa.string())])
 
@@ -30,9 +31,7 @@ def rows(part: int) -> pa.Table:
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
     """Three files, indexed and tagged; then one file more on each of ``main`` and a branch; then another schema."""
-    made: Table = catalog.create_table("db.refs", ROWS, properties={"format-version": "2"})
-    for part in range(3):
-        made.append(rows(part))
+    made = create_with_rows(catalog, "db.refs", map(rows, range(3)), ROWS, **{"format-version": "2"})
     before = made.current_snapshot()
     assert before is not None
     sidecar.build(made, ["k", "old"], engine="local")

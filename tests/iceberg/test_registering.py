@@ -15,7 +15,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg import registering, write_statistics
+from sidecar.iceberg import write_statistics
 from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.registering import register
 from sidecar.puffin.reader import PuffinReader
@@ -27,27 +27,17 @@ from tests.iceberg.registering_cases import (
     SKETCH,
     THETAS,
     blobs_of,
+    create,
     damage,
     entry,
     head,
     registered,
-    serial,
     set_foreign,
     stats_files,
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_a_sidecar_is_registered_with_its_thetas_alone(table: Table) -> None:
@@ -62,8 +52,7 @@ def test_a_sidecar_is_registered_with_its_thetas_alone(table: Table) -> None:
 
 
 def test_the_file_lies_by_the_metadata_as_the_table_spells_it(catalog: Any, tmp_path: Path) -> None:
-    table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
+    table = create(catalog)
     sid = head(table)
     path = register(table, sid, [], write_ours).statistics_path
     assert path.startswith(f"{table.location()}/metadata/{sid}-")
@@ -90,8 +79,7 @@ def test_thetas_are_one_zstd_frame_and_ndv_is_digits(table: Table) -> None:
 
 
 def test_version_1_tables_are_registered_at_sequence_number_0(catalog: Any) -> None:
-    table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema, properties={"format-version": "1"})
-    table.append(ROWS)
+    table = create(catalog, **{"format-version": "1"})
     done = register(table, head(table), THETAS, write_ours)
     assert {blob.sequence_number for blob in done.blobs if blob.type == THETA} == {0}
     assert registered(table) == {1: "3", 2: "30"}

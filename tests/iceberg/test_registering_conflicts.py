@@ -36,23 +36,12 @@ from tests.iceberg.registering_cases import (
     entry,
     head,
     registered,
-    serial,
     set_foreign,
     stats_files,
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def other(table: Table) -> Table:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import registering
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.puffin.types import THETA
@@ -22,10 +21,7 @@ from tests.iceberg.registering_cases import (
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def spark_table(spark: Any, catalog: Any, rows: int = 1000) -> Table:

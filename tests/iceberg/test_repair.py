@@ -22,6 +22,7 @@ from sidecar.iceberg import repair as repair_module
 from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
 from sidecar.puffin.types import SBBF, THETA, UNITS
 from tests.iceberg.cases import local
+from tests.tables import create_with_rows
 
 Edit = Callable[[dict[str, Any]], None]
 KEYS = [2 * n for n in range(200)]
@@ -64,9 +65,8 @@ def as_trino_does(document: dict[str, Any]) -> None:
 
 def create(catalog: Any, name: str) -> Table:
     """Two files, each of its own snapshot; the second snapshot is indexed."""
-    table: Table = catalog.create_table(name, pa.schema([("k", pa.int64()), ("gone", pa.int64())]))
-    for start in (0, 1):
-        table.append(pa.table({"k": KEYS[start::2], "gone": KEYS[start::2]}))
+    parts = [pa.table({"k": KEYS[start::2], "gone": KEYS[start::2]}) for start in (0, 1)]
+    table = create_with_rows(catalog, name, parts)
     sidecar.build(table, ["k", "gone"], engine="local")
     return table.refresh()
 

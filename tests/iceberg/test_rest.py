@@ -16,6 +16,7 @@ from sidecar.iceberg.partial_loading import PartlyLoaded
 from sidecar.puffin.types import THETA, UNITS
 from tests.iceberg.cases import local
 from tests.iceberg.rest_server import Server, client, serving
+from tests.tables import create_with_rows
 
 
 @pytest.fixture
@@ -23,9 +24,8 @@ def served(tmp_path: Path) -> Iterator[tuple[Server, str]]:
     """A server with one table of three files, indexed."""
     catalog = SqlCatalog("made", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
     catalog.create_namespace("db")
-    table = catalog.create_table("db.t", pa.schema([("k", pa.int64())]))
-    for part in range(3):
-        table.append(pa.table({"k": pa.array([2 * (part + 3 * n) for n in range(50)], pa.int64())}))
+    parts = [pa.table({"k": [2 * (part + 3 * n) for n in range(50)]}) for part in range(3)]
+    table = create_with_rows(catalog, "db.t", parts)
     with serving() as (server, address):
         server.locations["t"] = table.metadata_location
         server.client_side["t"] = table

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
+from pyiceberg.types import LongType, NestedField
 
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
@@ -27,6 +28,8 @@ from sidecar.source import LocalSource, Source, local_path
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
 """(path, row group, field id) -> (encoding, bitset)."""
+LONG = Schema(NestedField(1, "k", LongType()))
+"""One column ``k`` of longs."""
 
 
 def schema_of(arrow: pa.Schema, mapping: NameMapping | None = None) -> Schema:
@@ -166,3 +169,12 @@ def file_values(path: str, row_group: int, column: str, iceberg_type: str) -> It
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(20_26)
+
+
+def write_parquet(path: Path, table: pa.Table, **options: Any) -> Path:
+    pq.write_table(table, path, **options)
+    return path
+
+
+def ints_file(path: Path, values: Any, kind: pa.DataType | None = None, **options: Any) -> Path:
+    return write_parquet(path, pa.table({"k": pa.array(values, kind or pa.int64())}), **options)

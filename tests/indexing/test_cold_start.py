@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from tests.tables import create_with_rows
+
 ROOT = Path(__file__).resolve().parents[2]
 
 FIRST_BUILD = {
@@ -72,9 +74,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     texts = [f"text-{k:x}" for k in n * 7919]
     columns = {"a": n * 7919, "b": (n * 31).astype(np.int32), "s": texts, "few": [t[-1] for t in texts]}
     rows = pa.table(columns)
-    table = catalog.create_table("db.t", rows.schema)
-    for at in (0, 4000):
-        table.append(rows.slice(at, 4000))
+    create_with_rows(catalog, "db.t", [rows.slice(0, 4000), rows.slice(4000)])
     return uri
 
 

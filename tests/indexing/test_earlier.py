@@ -16,6 +16,7 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.source import LocalSource, local_path
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("i", pa.int32())])
 ROWS = 2000
@@ -31,10 +32,7 @@ def _rows(number: int) -> pa.Table:
 
 @pytest.fixture
 def table(catalog: Any, request: pytest.FixtureRequest) -> Any:
-    table = catalog.create_table(f"db.earlier_{request.node.name}", SCHEMA)
-    for number in range(3):
-        table.append(_rows(number))
-    return table
+    return create_with_rows(catalog, f"db.earlier_{request.node.name}", map(_rows, range(3)), SCHEMA)
 
 
 def _build(table: Any, *columns: str, **options: Any) -> tuple[Any, Any]:
@@ -50,10 +48,6 @@ def _segments(table: Any) -> list[tuple[str, int, set[int]]]:
     found = [(segment.id, segment.num_files, set(segment.fields)) for segment in opened.segments]
     opened.close()
     return found
-
-
-def _distinct(table: Any, column: str = "k") -> int:
-    return len(np.unique(table.scan().to_arrow()[column]))
 
 
 def _assert_ndv(report: Any, table: Any) -> None:

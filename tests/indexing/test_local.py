@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table.statistics import StatisticsFile
-from pyiceberg.types import StringType
 
 import sidecar
 from sidecar.bundle.model import UnitState
@@ -19,46 +17,9 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import LocalSource, local_path
-from tests.indexing.cases import file_values, filters_of, misses, rng, sidecar_of, sketches_of
-
-SCHEMA = pa.schema([("k", pa.int64()), ("c", pa.int64()), ("s", pa.string()), ("f", pa.float64())])
-ABSENT = 2**59 + 1
-"""A key within the bounds of every file that none of them has."""
-KINDS = {"k": (1, "long"), "c": (2, "long"), "s": (3, "string"), "f": (4, "double")}
-
-
-def _rows(number: int, count: int = 3000) -> pa.Table:
-    random = np.random.default_rng(number)
-    return pa.table(
-        {
-            "k": random.integers(0, 2**60, count),
-            "c": np.arange(count) // 10 + number * count,
-            "s": [None if i % 7 == 0 else f"row {i} {number}" for i in range(count)],
-            "f": random.choice([0.0, -0.0, float("nan"), 1.5, 2.5], count),
-        },
-        schema=SCHEMA,
-    )
-
-
-def _table(catalog: Any, name: str, files: int = 4, **properties: str) -> Any:
-    table = catalog.create_table(f"db.{name}", SCHEMA, properties=properties)
-    for number in range(files):
-        table.append(_rows(number))
-    return table
-
-
-def _assert_nothing_is_denied(table: Any, harvested: bool = False) -> int:
-    """Every value of every column of every row group is kept by its filter; returns how many filters there
-    are."""
-    names = {field_id: (name, kind) for name, (field_id, kind) in KINDS.items()}
-    filters = filters_of(table)
-    for (path, row_group, field_id), (encoding, bitset) in filters.items():
-        name, kind = names[field_id]
-        values = set(file_values(local_path(path) or "", row_group, name, kind))
-        assert misses(SplitBlockBloomFilter.from_bytes(bitset), encoding, kind, values) == []
-    return len(filters)
+from tests.indexing.cases import filters_of, rng, sidecar_of, sketches_of
+from tests.indexing.local_cases import ABSENT, KINDS, SCHEMA, assert_nothing_is_denied, some_rows, some_table
 
 
 def _path(entry: Any) -> str:
@@ -66,11 +27,11 @@ def _path(entry: Any) -> str:
 
 
 def test_every_value_is_kept_and_absent_ones_are_not(catalog: Any) -> None:
-    table = _table(catalog, "all", **{"write.parquet.row-group-limit": "1000"})
+    table = some_table(catalog, "all", **{"write.parquet.row-group-limit": "1000"})
     report = sidecar.build(table, list(KINDS), engine="local")
     table = catalog.load_table("db.all")
     assert (report.units, report.files_total, report.files_indexed, report.files_failed) == (12, 4, 4, {})
-    assert _assert_nothing_is_denied(table) == 12 * 4
+    assert assert_nothing_is_denied(table) == 12 * 4
     plan = sidecar.plan(table, f"k = {ABSENT}")
     assert (plan.files_total, plan.files_covered, plan.warnings) == (4, 4, ())
     assert plan.files_kept == 0
@@ -79,7 +40,7 @@ def test_every_value_is_kept_and_absent_ones_are_not(catalog: Any) -> None:
 
 
 def test_the_report_tells_what_was_done(catalog: Any) -> None:
-    table = _table(catalog, "report", files=2)
+    table = some_table(catalog, "report", files=2)
     report = sidecar.build(table, ["k", "s"], engine="local", fpp=0.001)
     data = json.loads(json.dumps(report.to_dict()))
     table = catalog.load_table("db.report")
@@ -109,7 +70,7 @@ def test_the_report_tells_what_was_done(catalog: Any) -> None:
 
 
 def test_registered_ndv_is_the_sketchs(catalog: Any) -> None:
-    table = _table(catalog, "ndv")
+    table = some_table(catalog, "ndv")
     sidecar.build(table, ["c", "s"], kinds=["theta"], engine="local")
     table = catalog.load_table("db.ndv")
     (entry,) = table.metadata.statistics
@@ -123,7 +84,7 @@ def test_registered_ndv_is_the_sketchs(catalog: Any) -> None:
 
 
 def test_threads_change_nothing(catalog: Any) -> None:
-    table = _table(catalog, "threads", files=6)
+    table = some_table(catalog, "threads", files=6)
     built = []
     for threads in (1, 5):
         sidecar.build(table, list(KINDS), engine="local", threads=threads, full=True)
@@ -134,78 +95,10 @@ def test_threads_change_nothing(catalog: Any) -> None:
 
 
 def test_the_sidecar_is_sound(catalog: Any) -> None:
-    table = _table(catalog, "sound")
+    table = some_table(catalog, "sound")
     report = sidecar.build(table, list(KINDS), engine="local")
     assert verify_sidecar(LocalSource(local_path(report.statistics_path or "") or "")) == []
     assert sidecar.verify_table(catalog.load_table("db.sound")).problems == []
-
-
-def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: Any) -> None:
-    table = _table(catalog, "again", files=2)
-    path = table.location_provider().new_metadata_location("theirs.stats")
-    snapshot = table.current_snapshot()
-    foreign = ThetaSketch()
-    foreign.update(np.arange(1, 50, dtype=np.uint64))
-    with table.io.new_output(path).create() as stream:
-        writer = PuffinWriter(stream, created_by="someone else")
-        numbers = (snapshot.snapshot_id, snapshot.sequence_number)
-        writer.add_blob("apache-datasketches-theta-v1", [1], *numbers, foreign.to_bytes(), None, {"ndv": "49"})
-        writer.add_blob("their-own-type", [2], *numbers, b"opaque bytes")
-        written = writer.finish()
-    entry = {
-        "snapshot-id": snapshot.snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": written.file_size,
-        "file-footer-size-in-bytes": written.footer_size,
-        "blob-metadata": [],
-    }
-    table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
-    for _ in range(2):
-        report = sidecar.build(table, ["k", "s"], engine="local", full=True)
-        table = catalog.load_table("db.again")
-        opened = sidecar_of(table)
-        assert len(opened.segments) == 1
-        blobs = {(b.type, b.fields): opened.puffin.read_blob(b) for b in opened.puffin.metadata.blobs}
-        opened.close()
-        assert blobs["their-own-type", (2,)] == b"opaque bytes"
-        assert blobs["apache-datasketches-theta-v1", (1,)] == foreign.to_bytes()
-        assert ("apache-datasketches-theta-v1", (3,)) in blobs
-        assert any("field 1" in note and "is kept" in note for note in report.warnings)
-
-
-def test_a_commit_that_comes_between_is_merged(catalog: Any) -> None:
-    """Somebody sets another statistics file while we write ours: their blob is in ours in the end."""
-    table = _table(catalog, "race", files=2)
-    theirs = catalog.load_table("db.race")
-    snapshot = table.current_snapshot()
-    done = []
-
-    def interfere(what: str, done_steps: int | None = None, total: int | None = None) -> None:
-        if what != "slicing" or done:
-            return
-        done.append(True)
-        path = theirs.location_provider().new_metadata_location("race.stats")
-        with theirs.io.new_output(path).create() as stream:
-            writer = PuffinWriter(stream)
-            writer.add_blob("their-own-type", [2], snapshot.snapshot_id, 1, b"came between")
-            written = writer.finish()
-        entry = {
-            "snapshot-id": snapshot.snapshot_id,
-            "statistics-path": path,
-            "file-size-in-bytes": written.file_size,
-            "file-footer-size-in-bytes": written.footer_size,
-            "blob-metadata": [],
-        }
-        theirs.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
-
-    sidecar.build(table, ["k"], engine="local", progress=interfere)
-    assert done
-    table = catalog.load_table("db.race")
-    opened = sidecar_of(table)
-    blobs = {b.type: opened.puffin.read_blob(b) for b in opened.puffin.metadata.blobs if b.type == "their-own-type"}
-    opened.close()
-    assert blobs == {"their-own-type": b"came between"}
-    assert _assert_nothing_is_denied(table) == 2
 
 
 # --- tables that are not plain ------------------------------------------------------------------------------
@@ -217,7 +110,7 @@ def test_harvested_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path)
     for number in range(3):
         path = tmp_path / f"h{number}.parquet"
         options = {"k": {"ndv": 3000, "fpp": 0.001}}
-        pq.write_table(_rows(number), path, bloom_filter_options=options, use_dictionary=False, row_group_size=1500)
+        pq.write_table(some_rows(number), path, bloom_filter_options=options, use_dictionary=False, row_group_size=1500)
         paths.append(f"file:{path}")
     table.add_files(paths)
     report = sidecar.build(table, ["k", "s"], engine="local")
@@ -236,12 +129,12 @@ def test_harvested_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path)
             assert found is not None
             assert filters[path, group.ordinal, 1] == ("int64", found.filter.to_bytes())
         source.close()
-    assert _assert_nothing_is_denied(table) == 12
+    assert assert_nothing_is_denied(table) == 12
     assert sidecar.plan(table, f"k = {ABSENT}").files_kept == 0
 
 
 def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
-    table = _table(catalog, "damage", files=4)
+    table = some_table(catalog, "damage", files=4)
     files = [task.file for task in table.scan().plan_files()]
     no_footer, bad_page = _path(files[0]), _path(files[1])
     data = Path(no_footer).read_bytes()
@@ -271,78 +164,11 @@ def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
     assert set(sidecar.plan(table, f"k = {ABSENT}").kept_files) == {files[0].file_path}
 
 
-def test_evolved_columns(catalog: Any) -> None:
-    """Old files under a promoted, a renamed and a new column."""
-    table = catalog.create_table("db.evolved", pa.schema([("i", pa.int32()), ("old", pa.string())]))
-    table.append(pa.table({"i": pa.array([1, 2, 3], pa.int32()), "old": ["a", "b", "c"]}))
-    with table.update_schema() as update:
-        update.update_column("i", field_type=pa_long())
-        update.rename_column("old", "new")
-        update.add_column("later", StringType())
-    table = catalog.load_table("db.evolved")
-    table.append(pa.table({"i": pa.array([3, 2**40], pa.int64()), "new": ["c", "d"], "later": ["x", "y"]}))
-    report = sidecar.build(table, ["i", "new", "later"], engine="local")
-    table = catalog.load_table("db.evolved")
-    by_name = {column.name: column for column in report.columns}
-    assert by_name["i"].ndv.to_dict() == {"estimate": 4, "lower": 4, "upper": 4}
-    assert by_name["new"].ndv.to_dict() == {"estimate": 4, "lower": 4, "upper": 4}
-    assert by_name["later"].uncovered["bloom"] == {"column absent from the file": 1}
-    assert by_name["later"].uncovered["theta"] == {}
-    assert sorted(encoding for encoding, _ in filters_of(table).values() if "int" in encoding) == [
-        "int32",
-        "int64",
-    ]
-    for predicate, rows in (
-        ("i = 3", 2),
-        (f"i = {2**40}", 1),
-        ("new = 'd'", 1),
-        ("later = 'x'", 1),
-        ("i = 4", 0),
-    ):
-        assert sidecar.scan(table, predicate).num_rows == rows, predicate
-    assert sidecar.plan(table, f"i = {2**40}").files_kept == 1
-
-
-def pa_long() -> Any:
-    from pyiceberg.types import LongType
-
-    return LongType()
-
-
-def test_deletes_do_not_matter_and_are_named(catalog: Any) -> None:
-    table = _table(catalog, "deletes", files=2, **{"write.delete.mode": "copy-on-write"})
-    table.delete("c < 5")
-    report = sidecar.build(table, ["k"], engine="local")
-    table = catalog.load_table("db.deletes")
-    assert report.warnings == []
-    assert _assert_nothing_is_denied(table) == 2
-
-
-def test_an_old_snapshot_can_be_indexed(catalog: Any) -> None:
-    table = _table(catalog, "old_snapshot", files=1)
-    first = table.current_snapshot().snapshot_id
-    table.append(_rows(9))
-    report = sidecar.build(table, ["k"], engine="local", snapshot_id=first)
-    assert (report.snapshot_id, report.files_total) == (first, 1)
-    table = catalog.load_table("db.old_snapshot")
-    plan = sidecar.plan(table, f"k = {ABSENT}")
-    assert (plan.files_total, plan.files_covered, plan.files_kept) == (2, 1, 1)
-
-
-def test_a_snapshot_without_files_registers_an_empty_segment(catalog: Any) -> None:
-    table = catalog.create_table("db.nothing", SCHEMA)
-    table.append(_rows(0, 10))
-    table.delete("c >= 0")
-    report = sidecar.build(table, ["k"], engine="local")
-    assert (report.units, report.files_total, report.expected_false_units) == (0, 0, 0.0)
-    assert sidecar.plan(catalog.load_table("db.nothing"), "k = 1").kept_files == []
-
-
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
 def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = _table(catalog, "refused", files=1)
+    table = some_table(catalog, "refused", files=1)
 
     def no_work(*_: Any, **__: Any) -> None:
         raise AssertionError("work was done")
@@ -380,7 +206,7 @@ def test_a_table_without_a_snapshot_has_nothing_to_index(catalog: Any) -> None:
 
 
 def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = _table(catalog, "auto", files=1)
+    table = some_table(catalog, "auto", files=1)
     reason = "at most 4 GiB of data files are to be indexed"
     assert sidecar.build(table, ["k"]).engine_reason == reason
     monkeypatch.setattr("sidecar.indexing.engine_choice.LOCAL_BYTES", 10)
@@ -407,7 +233,7 @@ def test_auto_targets_one_false_unit(catalog: Any, tmp_path: Path) -> None:
 
 
 def test_the_callers_table_sees_the_sidecar_after_a_build(catalog: Any) -> None:
-    table = _table(catalog, "seen", files=2)
+    table = some_table(catalog, "seen", files=2)
     report = sidecar.build(table, ["k"], kinds=["bloom"])
     assert [entry.statistics_path for entry in table.metadata.statistics] == [report.statistics_path]
     assert sidecar.plan(table, f"k = {ABSENT}").files_kept == 0

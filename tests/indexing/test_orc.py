@@ -230,10 +230,6 @@ def test_promoted_columns_are_hashed_as_readers_ask(tmp_path: Path) -> None:
     assert sketch_of(records, 2).estimate == 100
 
 
-def _int(values: Any, schema: Schema = LONG, kind: pa.DataType | None = None) -> tuple[Schema, pa.Table]:
-    return schema, pa.table({"k": pa.array(values, kind or pa.int64())})
-
-
 REFUSED: dict[str, tuple[IcebergType, IcebergType, list[Any], str]] = {
     "another type": (StringType(), LongType(), [1], "a string column stored as long"),
     "demoted": (IntegerType(), LongType(), [1], "a int column stored as long"),

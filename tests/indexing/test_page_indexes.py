@@ -16,9 +16,10 @@ from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index import read_column_index, read_offset_index
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.source import LocalSource, local_path
+from tests.parquet.single_indexes import read_column_index, read_offset_index
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
 COLUMNS = {1: "k", 2: "s", 3: "d"}
@@ -36,9 +37,7 @@ def _rows(number: int, count: int = 3000) -> pa.Table:
 def table(catalog: Any, request: Any, tmp_path: Path) -> Any:
     """Two appended files without page indexes, one file that has its own."""
     name = "db.pages_" + request.node.name.removeprefix("test_")[:40].replace("[", "_").replace("]", "")
-    created = catalog.create_table(name, SCHEMA, properties={"write.parquet.row-group-limit": "1000"})
-    created.append(_rows(0))
-    created.append(_rows(1))
+    created = create_with_rows(catalog, name, map(_rows, (0, 1)), SCHEMA, **{"write.parquet.row-group-limit": "1000"})
     own = tmp_path / "own.parquet"
     pq.write_table(_rows(2), own, write_page_index=True, data_page_size=2000, row_group_size=1500)
     created.add_files([f"file:{own}"])

@@ -24,19 +24,20 @@ from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.tasks import Record
 from sidecar.parquet import stored_values
-from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.footer import read_footer
-from sidecar.source import FileIOSource, LocalSource
+from sidecar.source import FileIOSource
 from tests.indexing.cases import (
+    LONG,
     bound_value,
     columns_of,
     filter_of,
+    ints_file,
     misses,
     plan_for,
     rng,
     schema_of,
     sketch_of,
     stage_one,
+    write_parquet,
 )
 
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -62,18 +63,6 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-def _write(path: Path, table: pa.Table, **options: Any) -> Path:
-    pq.write_table(table, path, **options)
-    return path
-
-
-def _ints(path: Path, values: Any, kind: pa.DataType | None = None, **options: Any) -> Path:
-    return _write(path, pa.table({"k": pa.array(values, kind or pa.int64())}), **options)
-
-
-LONG = Schema(NestedField(1, "k", LongType()))
-
-
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("name", TYPES)
@@ -81,7 +70,7 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, name: str, version: s
     kind, values = TYPES[name]
     table = pa.table({"k": pa.array(values * 3, kind)})
     options = {"use_dictionary": dictionary, "data_page_version": version, "store_schema": False}
-    path = _write(tmp_path / "t.parquet", table, **options)
+    path = write_parquet(tmp_path / "t.parquet", table, **options)
     schema = schema_of(table.schema)
     assert str(schema.find_type(1)) == name
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
@@ -100,7 +89,7 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, name: str, version: s
 def test_the_filter_is_the_one_built_from_all_values(tmp_path: Path) -> None:
     keys = rng().integers(0, 2**60, 5000)
     for dictionary in (True, False):
-        path = _ints(tmp_path / "k.parquet", keys, use_dictionary=dictionary)
+        path = ints_file(tmp_path / "k.parquet", keys, use_dictionary=dictionary)
         (record,) = columns_of(stage_one([path], plan_for(LONG)), 1)
         from sidecar.filters.encoding import Encoding
 
@@ -111,78 +100,15 @@ def test_the_filter_is_the_one_built_from_all_values(tmp_path: Path) -> None:
 
 def test_filters_are_folded_to_what_the_values_need(tmp_path: Path) -> None:
     """20,000 rows of ten values that are no dictionary need one small filter."""
-    path = _ints(tmp_path / "k.parquet", np.arange(20_000) % 10, use_dictionary=False)
+    path = ints_file(tmp_path / "k.parquet", np.arange(20_000) % 10, use_dictionary=False)
     (record,) = columns_of(stage_one([path], plan_for(LONG)), 1)
     assert (record.how, record.blocks) == ("scanned", 1)
 
 
 def test_a_limit_of_bits_a_value_holds_the_size(tmp_path: Path) -> None:
-    path = _ints(tmp_path / "k.parquet", rng().integers(0, 2**60, 8192), use_dictionary=False)
+    path = ints_file(tmp_path / "k.parquet", rng().integers(0, 2**60, 8192), use_dictionary=False)
     (record,) = columns_of(stage_one([path], plan_for(LONG, fpp=1e-9, max_bits=32)), 1)
     assert record.blocks * 256 <= 32 * 8192
-
-
-# --- harvest ------------------------------------------------------------------------------------------------
-
-
-def _with_filter(path: Path, keys: Any, fpp: float) -> Path:
-    return _ints(path, keys, use_dictionary=False, bloom_filter_options={"k": {"ndv": len(keys), "fpp": fpp}})
-
-
-def _own_bitset(path: Path) -> bytes:
-    source = LocalSource(str(path))
-    found = read_bloom_filter(source, read_footer(source).row_groups[0].columns[0])
-    source.close()
-    assert found is not None
-    return found.filter.to_bytes()
-
-
-@pytest.mark.parametrize(
-    ("fpp", "harvest", "expected"),
-    [
-        (0.001, "good", "harvested"),
-        (0.2, "good", "scanned"),
-        (0.2, "always", "harvested"),
-        (0.001, "never", "scanned"),
-    ],
-)
-def test_harvest_rules(tmp_path: Path, fpp: float, harvest: str, expected: str) -> None:
-    keys = rng().integers(0, 2**60, 3000)
-    path = _with_filter(tmp_path / "k.parquet", keys, fpp)
-    (record,) = columns_of(records := stage_one([path], plan_for(LONG, harvest=harvest)), 1)
-    assert record.how == expected
-    assert (filter_of(record).to_bytes() == _own_bitset(path)) == (expected == "harvested")
-    assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
-    assert sketch_of(records, 1).estimate == len(np.unique(keys))  # values are read for it all the same
-
-
-def test_a_harvested_filter_alone_reads_no_data(tmp_path: Path) -> None:
-    path = _with_filter(tmp_path / "k.parquet", rng().integers(0, 2**60, 30_000), 0.001)
-    (record,) = columns_of(stage_one([path], plan_for(LONG, theta=False)), 1)
-    assert (record.how, record.theta_reason) == ("harvested", "")
-    assert record.bytes_read < 1.1 * len(_own_bitset(path)) + 4096
-
-
-def test_a_filter_that_is_not_trusted_is_not_harvested(tmp_path: Path) -> None:
-    """A bitset of zeros denies everything, whatever the file says."""
-    keys = rng().integers(0, 2**60, 3000)
-    path = _with_filter(tmp_path / "k.parquet", keys, 0.001)
-    data = path.read_bytes()
-    bits = _own_bitset(path)
-    path.write_bytes(data.replace(bits, bytes(len(bits))))
-    (record,) = columns_of(stage_one([path], plan_for(LONG, harvest="always")), 1)
-    assert record.how == "scanned"
-    assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
-
-
-def test_odd_filters_of_other_writers_keep_their_tail(shared_data: Path) -> None:
-    """parquet-java writes 1000 bytes if told so: 31 blocks and eight bytes."""
-    path = shared_data / "parquet" / "j118_maxbytes1000.parquet"
-    arrow = pq.ParquetFile(path).schema_arrow
-    names = [f.name for f in arrow if f.type in (pa.int32(), pa.int64())]
-    plan = plan_for(schema_of(pa.schema([arrow.field(n) for n in names])), harvest="always", theta=False)
-    tails = {len(r.tail) for r in stage_one([path], plan) if r.how == "harvested"}
-    assert tails == {8}
 
 
 # --- dictionaries -------------------------------------------------------------------------------------------
@@ -190,7 +116,7 @@ def test_odd_filters_of_other_writers_keep_their_tail(shared_data: Path) -> None
 
 def test_unused_dictionary_entries_are_not_in_a_sketch(tmp_path: Path) -> None:
     values = pa.DictionaryArray.from_arrays(pa.array([1, 3, 1, None]), pa.array(["no", "yes", "never", "also"]))
-    path = _write(tmp_path / "d.parquet", pa.table({"k": values}), store_schema=False)
+    path = write_parquet(tmp_path / "d.parquet", pa.table({"k": values}), store_schema=False)
     schema = schema_of(pa.schema([("k", pa.string())]))
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
     assert record.how == "dictionary"
@@ -202,7 +128,7 @@ def test_unused_dictionary_entries_are_not_in_a_sketch(tmp_path: Path) -> None:
 
 def test_a_chunk_that_fell_back_to_plain_pages_is_scanned(tmp_path: Path) -> None:
     keys = rng().integers(0, 2**60, 30_000)
-    path = _ints(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
+    path = ints_file(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
     encodings = pq.ParquetFile(path).metadata.row_group(0).column(0).encodings
     assert {"RLE_DICTIONARY", "PLAIN"} <= set(encodings)
     (record,) = columns_of(records := stage_one([path], plan_for(LONG)), 1)
@@ -217,7 +143,7 @@ def test_a_chunk_of_which_some_pages_are_not_understood_is_read_by_pyarrow(
 ) -> None:
     """What was taken of the others is no filter of the chunk."""
     keys = rng().integers(0, 2**60, 30_000)
-    path = _ints(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
+    path = ints_file(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
     monkeypatch.setattr(stored_values, "KNOWN_ENCODINGS", known)
     (record,) = columns_of(records := stage_one([path], plan_for(LONG)), 1)
     assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
@@ -229,7 +155,7 @@ def test_an_arrow_dictionary_column_is_read_as_its_values(tmp_path: Path) -> Non
     one."""
     words = [f"word {i}" for i in range(5000)]
     table = pa.table({"k": pa.array(words).dictionary_encode()})
-    path = _write(tmp_path / "d.parquet", table, dictionary_pagesize_limit=1000, data_page_size=500)
+    path = write_parquet(tmp_path / "d.parquet", table, dictionary_pagesize_limit=1000, data_page_size=500)
     schema = schema_of(pa.schema([("k", pa.string())]))
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
     assert misses(filter_of(record), "byte_array", "string", words) == []
@@ -237,7 +163,7 @@ def test_an_arrow_dictionary_column_is_read_as_its_values(tmp_path: Path) -> Non
 
 
 def test_a_dictionary_without_theta_reads_one_page(tmp_path: Path) -> None:
-    path = _ints(tmp_path / "k.parquet", rng().integers(0, 1000, 200_000), compression="none")
+    path = ints_file(tmp_path / "k.parquet", rng().integers(0, 1000, 200_000), compression="none")
     (record,) = columns_of(stage_one([path], plan_for(LONG, theta=False)), 1)
     assert record.how == "dictionary"
     assert record.bytes_read < 100_000 < path.stat().st_size
@@ -252,7 +178,7 @@ def test_theta_equals_datasketches(tmp_path: Path, count: int) -> None:
     oracle = datasketches.update_theta_sketch(12)
     for key in keys.tolist():
         oracle.update(key)
-    path = _ints(tmp_path / "k.parquet", keys, row_group_size=7000, use_dictionary=False)
+    path = ints_file(tmp_path / "k.parquet", keys, row_group_size=7000, use_dictionary=False)
     sketch = sketch_of(stage_one([path], plan_for(LONG)), 1)
     theirs = np.sort(np.array(list(oracle), np.uint64))
     below = min(sketch.theta, int(oracle.theta * 2**63))
@@ -265,7 +191,7 @@ def test_theta_equals_datasketches(tmp_path: Path, count: int) -> None:
 
 def test_theta_is_the_same_however_the_file_is_cut(tmp_path: Path) -> None:
     keys = rng().integers(0, 2**60, 40_000)
-    path = _ints(tmp_path / "k.parquet", keys, row_group_size=3000)
+    path = ints_file(tmp_path / "k.parquet", keys, row_group_size=3000)
     whole = sketch_of(stage_one([path], plan_for(LONG)), 1)
     parts = sketch_of(stage_one([path], plan_for(LONG), cuts=(0.2, 0.5, 0.51, 0.9)), 1)
     assert whole.to_bytes() == parts.to_bytes()
@@ -286,7 +212,7 @@ def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Pa
             "t": pa.array([0, 1, 2], pa.timestamp("ms")),
         }
     )
-    path = _write(tmp_path / "old.parquet", old, store_decimal_as_integer=True)
+    path = write_parquet(tmp_path / "old.parquet", old, store_decimal_as_integer=True)
     records = stage_one([path], plan_for(schema))
     encodings = [columns_of(records, i)[0].encoding for i in (1, 2, 3, 4)]
     assert encodings == ["int32", "float", "int32/decimal:2", "int64/timestamp-ms"]
@@ -305,7 +231,7 @@ def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Pa
 
 def test_a_finer_unit_than_the_column_has_no_sketch(tmp_path: Path) -> None:
     """Engines cut nanoseconds in different ways."""
-    path = _write(tmp_path / "ns.parquet", pa.table({"t": pa.array([1, 2], pa.timestamp("ns"))}))
+    path = write_parquet(tmp_path / "ns.parquet", pa.table({"t": pa.array([1, 2], pa.timestamp("ns"))}))
     schema = Schema(NestedField(1, "t", TimestampType()))
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
     assert record.theta_reason
@@ -328,7 +254,7 @@ def test_nested_leaves(tmp_path: Path) -> None:
     )
     expected = {"s.x": {1, 4}, "s.y.element": {1, 2, 7}, "m.key": {"a", "c"}, "m.value": {1, 3}}
     for dictionary in (True, False):
-        path = _write(tmp_path / "n.parquet", table, use_dictionary=dictionary)
+        path = write_parquet(tmp_path / "n.parquet", table, use_dictionary=dictionary)
         schema = schema_of(table.schema)
         plan = plan_for(schema, list(expected))
         records = stage_one([path], plan)
@@ -341,14 +267,14 @@ def test_nested_leaves(tmp_path: Path) -> None:
 
 
 def test_a_column_without_a_single_value_has_an_empty_filter(tmp_path: Path) -> None:
-    path = _ints(tmp_path / "k.parquet", [None, None, None])
+    path = ints_file(tmp_path / "k.parquet", [None, None, None])
     (record,) = columns_of(stage_one([path], plan_for(LONG)), 1)
     assert filter_of(record).fill() == 0.0
 
 
 def test_an_absent_column_is_no_entry_and_no_reason_against_a_sketch(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "later", LongType()))
-    path = _ints(tmp_path / "k.parquet", [1, 2])
+    path = ints_file(tmp_path / "k.parquet", [1, 2])
     (record,) = columns_of(stage_one([path], plan_for(schema)), 2)
     assert (record.blocks, record.data, record.reason) == (0, None, "column absent from the file")
     assert record.theta_reason == ""
@@ -362,7 +288,7 @@ def test_an_absent_column_is_no_entry_and_no_reason_against_a_sketch(tmp_path: P
 
 @pytest.fixture(scope="module")
 def many_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _ints(tmp_path_factory.mktemp("cut") / "k.parquet", range(1000), row_group_size=37)
+    return ints_file(tmp_path_factory.mktemp("cut") / "k.parquet", range(1000), row_group_size=37)
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +309,7 @@ def test_pieces_own_every_row_group_once(many_groups: Path, whole: dict[int, Rec
 def test_any_source_gives_the_same_records(tmp_path: Path) -> None:
     """A FileIO whose paths are no local ones: pyarrow reads through our source, not by itself."""
     keys = rng().integers(0, 2**60, 3000)
-    path = _ints(tmp_path / "k.parquet", keys, use_dictionary=False)
+    path = ints_file(tmp_path / "k.parquet", keys, use_dictionary=False)
 
     class Remote(PyArrowFileIO):
         def new_input(self, location: str) -> Any:

@@ -6,7 +6,6 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import mmh3
@@ -37,10 +36,6 @@ def as_words(values: Sequence[bytes], width: int) -> Any:
 
 def as_bytes(values: Sequence[bytes]) -> Any:
     return np.frombuffer(b"".join(values), np.uint8)
-
-
-def offsets_of(values: Sequence[bytes], dtype: Any = np.int64) -> Any:
-    return np.array([0, *accumulate(map(len, values))], dtype)
 
 
 def spans_of(values: Sequence[bytes]) -> tuple[Any, Any, Any]:

@@ -34,6 +34,11 @@ STRIDE = 1000
 
 
 @lru_cache(maxsize=4)
+def zigzag(value: int) -> int:
+    """The varint of a signed 64-bit number, as Protobuf's page defines it."""
+    return (value << 1) ^ (value >> 63)
+
+
 def load(name: str) -> Any:
     return json.loads((DATA / name).read_text())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 from datetime import datetime, timedelta, timezone
-from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.orc
 import pytest
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.leaves import flatten
-from sidecar.orc.decode import read_row_group, read_row_groups
-from sidecar.orc.index_streams import read_indexes
-from sidecar.orc.row_index import RowIndex
-from sidecar.orc.schema import OrcColumn
-from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, Stripe, read_tail
-from sidecar.source import BytesSource, CountingSource, LocalSource, Source
+from sidecar.orc.decode import read_row_group
+from sidecar.source import CountingSource, LocalSource
 from tests.filters import orc_vectors
+from tests.orc.decode_cases import OrcFile, orc_file, random_table
 
 DATA = Path(__file__).parents[1] / "data/orc"
 WRITTEN = [
@@ -33,39 +28,6 @@ WRITTEN = [
     for path in sorted(DATA.glob("*.orc"))
     if path.stem.startswith(("java_none", "java_z", "java_s", "java_l", "pyarrow"))
 ]
-
-
-class OrcFile:
-    """Everything that decoding asks for, of one file."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.tail: OrcTail = read_tail(source)
-        self._indexes: dict[int, dict[int, RowIndex]] = {}
-        self.footers = [read_stripe_footer(source, self.tail, stripe) for stripe in self.tail.stripes]
-
-    def indexes(self, stripe: Stripe) -> dict[int, RowIndex]:
-        if stripe.ordinal not in self._indexes:
-            ids = [column.id for column in self.tail.columns]
-            footer = self.footers[stripe.ordinal]
-            found = read_indexes(self.source, self.tail, stripe, footer, ids, bloom=False)
-            known = {column: index.row_index for column, index in found.items() if index.row_index is not None}
-            self._indexes[stripe.ordinal] = known
-        return dict(self._indexes[stripe.ordinal])
-
-    def group(self, stripe: Stripe, row_group: int, column: OrcColumn) -> Any:
-        footer, indexes = self.footers[stripe.ordinal], self.indexes(stripe)
-        return read_row_group(self.source, self.tail, stripe, footer, indexes, row_group, column)
-
-    def groups(self, stripe: Stripe, column: OrcColumn) -> list[Any]:
-        return list(read_row_groups(self.source, self.tail, stripe, self.footers[stripe.ordinal], column))
-
-    def leaves(self) -> list[OrcColumn]:
-        return [column for column in self.tail.columns if not column.is_compound]
-
-
-def orc_file(data: bytes) -> OrcFile:
-    return OrcFile(BytesSource(data, "a.orc"))
 
 
 def bits(values: Any) -> Any:
@@ -251,81 +213,6 @@ def test_row_indexes_of_all_columns_above_are_needed() -> None:
     file.source.close()
 
 
-# --- random tables by pyarrow -------------------------------------------------------------------------------
-
-
-def patterns(rng: random.Random, count: int, low: int, high: int) -> list[int]:
-    """Runs, steps, small and large numbers and outliers: each encoding of integers occurs."""
-    out: list[int] = []
-    while len(out) < count:
-        length, kind = rng.randint(1, 700), rng.randrange(7)
-        start = rng.randint(low, high)
-        if kind == 0:
-            out += [start] * length
-        elif kind == 1:
-            step = rng.choice([-3, -1, 1, 2, 100])
-            out += [min(max(start + i * step, low), high) for i in range(length)]
-        elif kind == 2:
-            out += sorted(rng.randint(low, high) for _ in range(length))
-        elif kind == 3:
-            out += [rng.randint(max(low, -20), min(high, 20)) for _ in range(length)]
-            out[rng.randrange(len(out) - length, len(out))] = start
-        elif kind == 4:
-            spread = 1 << rng.randrange(1, 63)
-            out += [min(max(rng.randint(-spread, spread), low), high) for _ in range(length)]
-        elif kind == 5:
-            base = rng.randint(low // 2, high // 2)
-            out += [min(max(base + rng.randrange(50), low), high) for _ in range(length)]
-            for _ in range(length // 15):
-                out[rng.randrange(len(out) - length, len(out))] = min(base + rng.randrange(1 << 20), high)
-        else:
-            out += [rng.choice([low, high, 0]) for _ in range(length)]
-    return out[:count]
-
-
-def random_table(rng: random.Random, count: int) -> Any:
-    def some(values: list[Any]) -> list[Any]:
-        return [None if rng.random() < share else v for v in values]
-
-    share = rng.choice([0.0, 0.05, 0.9])
-    words = [f"w{i}" * rng.randrange(4) for i in range(20)]
-    ints = {
-        f"i{w}": pa.array(some(patterns(rng, count, -(1 << w - 1), (1 << w - 1) - 1)), f"int{w}")
-        for w in (8, 16, 32, 64)
-    }
-    second = patterns(rng, count, -4_000_000_000, 8_000_000_000)
-    nanos = [rng.choice([0, 1, 999_999, 1_000_000, 5 * 10**8, 999_999_999, rng.randrange(10**9)]) for _ in range(count)]
-    times = some([s * 10**9 + n for s, n in zip(second, nanos, strict=True)])
-    return pa.table(
-        {
-            **ints,
-            "b": pa.array(some([rng.random() < 0.3 for _ in range(count)]), pa.bool_()),
-            "f": pa.array(some([rng.gauss(0, 1e10) for _ in range(count)]), pa.float32()),
-            "d": pa.array(some([rng.choice([0.0, -0.0, rng.gauss(0, 1e300)]) for _ in range(count)]), pa.float64()),
-            "s": pa.array(some([rng.choice(words) for _ in range(count)]), pa.string()),
-            "u": pa.array(some([rng.randbytes(rng.randrange(30)).hex() for _ in range(count)]), pa.string()),
-            "x": pa.array(some([rng.randbytes(rng.randrange(30)) for _ in range(count)]), pa.binary()),
-            "day": pa.array(some(patterns(rng, count, -(2**31), 2**31 - 1)), pa.int32()).cast(pa.date32()),
-            "ts": pa.array(times, pa.int64()).cast(pa.timestamp("ns")),
-            "tz": pa.array(times, pa.int64()).cast(pa.timestamp("ns", "UTC")),
-            "d9": pa.array(
-                some([Decimal(v).scaleb(-2) for v in patterns(rng, count, -(10**8), 10**8)]),
-                pa.decimal128(9, 2),
-            ),
-            "d38": pa.array(
-                some(
-                    [
-                        Decimal(rng.choice([1, -1]) * rng.randrange(10 ** rng.randint(1, 38))).scaleb(-20)
-                        for _ in range(count)
-                    ]
-                ),
-                pa.decimal128(38, 20),
-            ),
-            "n": pa.nulls(count, pa.int32()),
-        }
-    )
-
-
 CASES = [("uncompressed", 0.0), ("zlib", 1.0), ("snappy", 0.0), ("lz4", 1.0), ("zstd", 0.5)]
 
 
@@ -377,86 +264,3 @@ def test_timestamps_without_a_zone_are_not_guessed() -> None:
     with pytest.raises(UnsupportedFeatureError, match="time zone"):
         file.groups(file.tail.stripes[0], column)
     file.source.close()
-
-
-# --- damage -------------------------------------------------------------------------------------------------
-
-
-def read_everything(data: bytes) -> None:
-    """Values or an error of ours, whatever the bytes are."""
-    try:
-        file = orc_file(data)
-        for stripe in file.tail.stripes:
-            for column in file.leaves():
-                for group in stripe.row_groups[:3]:
-                    try:
-                        file.group(stripe, group.ordinal, column).validate(full=True)
-                    except SidecarError:
-                        continue
-    except SidecarError:
-        return
-
-
-def small_file(codec: str) -> bytes:
-    rng = random.Random(7)
-    sink = io.BytesIO()
-    pyarrow.orc.write_table(
-        random_table(rng, 300),
-        sink,
-        compression=codec,
-        row_index_stride=100,
-        dictionary_key_size_threshold=0.5,
-    )
-    return sink.getvalue()
-
-
-@pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
-def test_changed_bytes_give_values_or_our_error(codec: str) -> None:
-    data = small_file(codec)
-    rng = random.Random(codec)
-    for _ in range(20):
-        broken = bytearray(data)
-        for _ in range(rng.choice([1, 1, 8])):
-            broken[rng.randrange(3, len(data))] ^= 1 << rng.randrange(8)
-        read_everything(bytes(broken))
-
-
-def test_streams_that_end_early_are_damage() -> None:
-    data = small_file("uncompressed")
-    file = orc_file(data)
-    stripe, footer = file.tail.stripes[0], file.footers[0]
-    for column in file.leaves():
-        if column.path == "n":
-            continue
-        kept = [s if s.column != column.id or s.kind != "DATA" else s._replace(length=0) for s in footer.streams]
-        short = StripeFooter(stripe, kept, footer.encodings, footer.writer_timezone, [], footer.raw)
-        with pytest.raises(DamagedFileError, match="ends early"):
-            list(read_row_groups(file.source, file.tail, stripe, short, column))
-        gone = [s for s in footer.streams if s.column != column.id or s.kind != "DATA"]
-        absent = StripeFooter(stripe, gone, footer.encodings, footer.writer_timezone, [], footer.raw)
-        with pytest.raises(DamagedFileError, match="no stream DATA"):
-            list(read_row_groups(file.source, file.tail, stripe, absent, column))
-
-
-@pytest.mark.parametrize(
-    ("rows", "error"), [(1 << 22, DamagedFileError), (1 << 50, UnsupportedFeatureError)], ids=["2^22", "2^50"]
-)
-def test_counts_beyond_what_bytes_can_hold_are_refused_before_memory_is_taken(
-    rows: int, error: type[Exception]
-) -> None:
-    file = orc_file(small_file("uncompressed"))
-    stripe, footer = file.tail.stripes[0], file.footers[0]
-    huge = Stripe(
-        0,
-        stripe.offset,
-        stripe.index_length,
-        stripe.data_length,
-        stripe.footer_length,
-        rows,
-        0,
-        0,
-        stripe.information,
-    )
-    for column in file.leaves():
-        with pytest.raises(error):
-            list(read_row_groups(file.source, file.tail, huge, footer, column))

@@ -26,8 +26,8 @@ from sidecar.orc.protobuf import (
     pack,
     unpack,
     unzigzag,
-    zigzag,
 )
+from tests.orc.files import zigzag
 
 CODECS = ["ZLIB", "SNAPPY", "LZ4", "ZSTD", "BROTLI"]
 

@@ -13,11 +13,11 @@ import pytest
 from sidecar.errors import DamagedFileError
 from sidecar.orc.bounds import cannot_hold, literal_span
 from sidecar.orc.index_streams import statistics_of
-from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, decode, encode, zigzag
+from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, decode, encode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import INVERTED, ColumnStatistics, decode_statistics
 from sidecar.orc.tail import CPP, JAVA, OrcTail, read_stripe_statistics, read_tail
-from tests.orc.files import PYARROW, read_all, source
+from tests.orc.files import PYARROW, read_all, source, zigzag
 
 TAIL = read_tail(source("java_none_utf8.orc"))
 DAY_NS = 86_400 * 10**9

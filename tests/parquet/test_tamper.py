@@ -1,142 +1,41 @@
 """Every module of encrypted files is changed, cut, swapped and replaced: noticed, and never a reason to drop rows.
 
-The files are parquet-java's. Modules are found here by the footer and their own lengths, not by what reads them.
-The tests at the end pin what cannot be noticed; the guide to encryption lists it.
+What cannot be noticed is in ``test_tamper_unnoticed``.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import hashlib
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.modules import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
-from sidecar.parquet.encrypted.plain_view import DecryptedSource, open_parquet
-from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_index import read_column_index, read_offset_index
+from sidecar.parquet.footer import read_footer
 from sidecar.reading.file_scanning import scan_file
-from sidecar.source import BytesSource
-
-DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
-LEVELS_IN_CLEAR = DATA.parents[2] / "spec_vectors" / "published" / "parquet_java_encrypted_v2.parquet"
-KEYS = EncryptionKeys(
-    ExplicitKeys({b"kc1": b"1234567890123450", b"kc2": b"1234567890123451"}), footer_key=b"0123456789012345"
+from tests.parquet.tamper_cases import (
+    CTR,
+    GCM,
+    KEYS,
+    PAGES,
+    PREFIXED,
+    SIGNED,
+    UNIFORM,
+    Part,
+    Sealed,
+    modules,
+    opened,
+    outcomes,
+    raw,
+    splice,
 )
-PREFIXED = dataclasses.replace(KEYS, aad_prefix=b"tester")
-GCM = "j118_enc_gcm_encfooter"
-UNIFORM = "j118_enc_gcm_uniform_dict"
-CTR = "j118_enc_gcmctr_plainfooter_aadsupplied"
-SIGNED = "variants/er_enc_pf_signed"
+
 FILES = {GCM: KEYS, UNIFORM: PREFIXED, CTR: PREFIXED, SIGNED: KEYS}
 every_file = pytest.mark.parametrize("name", FILES)
-
-FILTER, COLUMN_INDEX, OFFSET_INDEX, PAGES = "filter", "column index", "offset index", "pages"
-_PART_OF = {
-    Module.BLOOM_FILTER_HEADER: FILTER,
-    Module.BLOOM_FILTER_BITSET: FILTER,
-    Module.COLUMN_INDEX: COLUMN_INDEX,
-    Module.OFFSET_INDEX: OFFSET_INDEX,
-}
 BODIES = (Module.DATA_PAGE, Module.DICTIONARY_PAGE)
-
-Part = tuple[int, int, str]
-"""Row group, column, and what of it."""
-
-
-class Sealed(NamedTuple):
-    """A module of a file, its length included."""
-
-    start: int
-    end: int
-    module: Module
-    chunk: ColumnChunk
-
-    @property
-    def part(self) -> Part:
-        return self.chunk.row_group, self.chunk.leaf.index, _PART_OF.get(self.module, PAGES)
-
-
-def raw(name: str) -> bytes:
-    return (DATA / f"{name}.parquet").read_bytes()
-
-
-def opened(data: bytes, keys: EncryptionKeys) -> tuple[DecryptedSource, Footer]:
-    view, footer = open_parquet(BytesSource(data, "it.parquet"), keys)
-    assert isinstance(view, DecryptedSource)
-    return view, footer
-
-
-def modules(data: bytes, keys: EncryptionKeys) -> list[Sealed]:
-    """All modules but that of the footer, in the order of the file."""
-    view, footer = opened(data, keys)
-    found: list[Sealed] = []
-    for group in footer.row_groups:
-        for chunk in group.columns:
-            if (group.ordinal, chunk.leaf.index) not in view.encryption.columns:
-                continue
-            kinds = [Module.DICTIONARY_PAGE_HEADER, Module.DICTIONARY_PAGE] if chunk.dictionary_page_offset else []
-            at, end = chunk.start, chunk.start + chunk.total_compressed_size
-            while at < end:
-                kind = kinds.pop(0) if kinds else None
-                if kind is None:
-                    kinds = [Module.DATA_PAGE]
-                    kind = Module.DATA_PAGE_HEADER
-                found.append(_module(data, at, kind, chunk))
-                at = found[-1].end
-            assert (at, kinds) == (end, [])
-            for offset, kinds_there in (
-                (chunk.bloom_filter_offset, (Module.BLOOM_FILTER_HEADER, Module.BLOOM_FILTER_BITSET)),
-                (chunk.column_index_offset, (Module.COLUMN_INDEX,)),
-                (chunk.offset_index_offset, (Module.OFFSET_INDEX,)),
-            ):
-                for kind in kinds_there if offset else ():
-                    found.append(_module(data, offset or 0, kind, chunk))
-                    offset = found[-1].end
-    return sorted(found)
-
-
-def _module(data: bytes, at: int, kind: Module, chunk: ColumnChunk) -> Sealed:
-    length = int.from_bytes(data[at : at + LENGTH_BYTES], "little")
-    return Sealed(at, at + LENGTH_BYTES + length, kind, chunk)
-
-
-def outcomes(
-    data: bytes, keys: EncryptionKeys, chunks: set[tuple[int, int]] | None = None
-) -> dict[Part, str | DamagedFileError]:
-    """What each part of encrypted chunks holds, as a digest, or the error that says it was tampered with."""
-    view, footer = opened(data, keys)
-    readers: dict[str, Callable[[ColumnChunk], object]] = {
-        FILTER: lambda chunk: (f := read_bloom_filter(view, chunk)) and f.filter.to_bytes(),
-        COLUMN_INDEX: lambda chunk: (
-            read_column_index(view, footer, chunk)
-            and view.read(chunk.column_index_offset or 0, chunk.column_index_length or 0)
-        ),
-        OFFSET_INDEX: lambda chunk: (
-            read_offset_index(view, footer, chunk)
-            and view.read(chunk.offset_index_offset or 0, chunk.offset_index_length or 0)
-        ),
-        PAGES: lambda chunk: view.read(chunk.start, chunk.total_compressed_size),
-    }
-    found: dict[Part, str | DamagedFileError] = {}
-    for row_group, column in view.encryption.columns if chunks is None else chunks:
-        chunk = footer.row_groups[row_group].columns[column]
-        for part, read in readers.items():
-            try:
-                found[row_group, column, part] = hashlib.sha256(repr(read(chunk)).encode()).hexdigest()
-            except DamagedFileError as error:
-                found[row_group, column, part] = error
-    return found
 
 
 def expect_noticed(
@@ -156,14 +55,6 @@ def expect_noticed(
             continue
         assert isinstance(now, DamagedFileError), f"{what}: {part} was tampered with, and is read"
         assert (now.file, bool(now.column), now.offset is None) == ("it.parquet", True, False), f"{what}: {now!r}"
-
-
-def splice(data: bytes, *changes: tuple[int, bytes]) -> bytes:
-    changed = bytearray(data)
-    for at, piece in changes:
-        changed[at : at + len(piece)] = piece
-    assert len(changed) == len(data)
-    return bytes(changed)
 
 
 def tampered(data: bytes, module: Sealed) -> Iterator[tuple[str, bytes]]:
@@ -307,98 +198,3 @@ def test_no_rows_are_lost_by_a_tampered_index(name: str, tmp_path: Path) -> None
             path.write_bytes(changed)
             found = scan_file(str(path), predicate, encryption_keys=keys)
             assert found.equals(sound), f"{what} of {module}"
-
-
-# What cannot be noticed. Each is in the list of the guide to encryption.
-
-
-def test_changed_page_bodies_under_ctr_are_not_noticed() -> None:
-    """A checksum in the page's header notices what is changed by chance; whoever knows CRC-32 changes it in step."""
-    data = raw(CTR)
-    sound = outcomes(data, PREFIXED)
-    body = next(m for m in modules(data, PREFIXED) if m.module is Module.DATA_PAGE)
-    bits = f"{0x104C11DB7:033b}"[:40].ljust(40, "0")  # a multiple of the polynomial leaves the CRC as it is
-    pattern = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, 40, 8))
-    at = body.end - 40
-    by_chance = outcomes(splice(data, (at, bytes((data[at] ^ 1,)))), PREFIXED)[body.part]
-    assert isinstance(by_chance, DamagedFileError)
-    xored = bytes(old ^ new for old, new in zip(data[at : at + 5], pattern, strict=True))
-    on_purpose = outcomes(splice(data, (at, xored)), PREFIXED)[body.part]
-    assert isinstance(on_purpose, str)
-    assert on_purpose != sound[body.part]
-
-
-def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> None:
-    """They are in clear in front of the encrypted values. As above, the checksum notices what is changed by chance."""
-    data, keys = LEVELS_IN_CLEAR.read_bytes(), EncryptionKeys(None, footer_key=b"0123456789012345")
-    _, footer = opened(data, keys)
-    leaf = footer.leaf("s")
-    assert leaf is not None
-    chunk = footer.row_groups[0].columns[leaf.index]
-    body = _module(data, chunk.start, Module.DATA_PAGE_HEADER, chunk).end
-    levels = data[body + 1 : body + 14]  # of 100 entries, the lowest bit first; a run's header is in front of them
-    assert (data[body], levels[:2]) == (0x1B, b"\xb6\x6d"), "null, value, value, null, ..."
-
-    def read(changed: bytes) -> list[str | None]:
-        place = (body + 1, changed)
-        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])["s"].to_pylist()
-        return rows
-
-    before = read(levels)
-    with pytest.raises(DamagedFileError, match="checksum"):
-        read(b"\xb5" + levels[1:])
-    after = read(_with_as_many_values(levels))
-    assert after != before
-    assert [v for v in after if v] == [v for v in before if v], "values are where they were, nulls are not"
-    values = body + 14 + LENGTH_BYTES + 12  # behind the length and the nonce
-    with pytest.raises(DamagedFileError):
-        opened(splice(data, (values, bytes((data[values] ^ 1,)))), keys)[0].read(chunk.start, 400)
-
-
-def _with_as_many_values(levels: bytes) -> bytes:
-    """Other levels with as many ones and the same CRC-32, which a multiple of its polynomial leaves as it is."""
-    number = int.from_bytes(levels, "little")
-    for factor, shift in itertools.product(range(3, 64), range(60)):
-        multiple = functools.reduce(int.__xor__, (0x104C11DB7 << i for i in range(6) if factor >> i & 1))
-        changed = number ^ int(f"{multiple:b}"[::-1], 2) << shift
-        if changed.bit_count() == number.bit_count() and changed < 1 << 100:
-            return changed.to_bytes(len(levels), "little")
-    raise AssertionError("no such levels")
-
-
-def test_another_file_in_the_place_is_noticed_by_its_prefix_alone() -> None:
-    other = dataclasses.replace(PREFIXED, aad_prefix=b"employees.part1")
-    with pytest.raises(DamagedFileError):
-        opened(raw(UNIFORM), other)  # stores "tester"
-    unchecked = dataclasses.replace(PREFIXED, aad_prefix=None)
-    opened(raw(UNIFORM), unchecked)  # nothing was expected: whatever file lies there is read
-
-
-def test_an_older_filter_of_the_same_file_is_not_noticed(tmp_path: Path) -> None:
-    """Embedding keeps the file's id, which data pages are bound to; so what it replaces still authenticates."""
-    source, bare = tmp_path / "source.parquet", tmp_path / "bare.parquet"
-    source.write_bytes(raw(GCM))
-    strip_file(str(source), str(bare), encryption_keys=KEYS)
-    versions = []
-    for name in ("older", "newer"):
-        path = tmp_path / f"{name}.parquet"
-        embed_file(str(bare), str(path), bloom=["str"], encryption_keys=KEYS)
-        versions.append(path.read_bytes())
-    older, newer = versions
-    found = [(m, n) for m, n in zip(modules(older, KEYS), modules(newer, KEYS), strict=True) if m.part[2] == FILTER]
-    assert found
-    for before, now in found:
-        assert before[:3] == now[:3]
-        assert older[before.start : before.end] != newer[now.start : now.end], "nonces must be fresh"
-        newer = splice(newer, (now.start, older[before.start : before.end]))
-    assert not any(isinstance(outcome, DamagedFileError) for outcome in outcomes(newer, KEYS).values())
-
-
-def test_a_plaintext_footer_without_keys_is_not_checked() -> None:
-    data = raw(SIGNED)
-    _, footer = opened(data, KEYS)
-    at = data.index(footer.created_by.encode() if footer.created_by else b"", footer.offset)
-    changed = splice(data, (at, bytes((data[at] ^ 1,))))
-    assert read_footer(BytesSource(changed)).created_by != footer.created_by
-    with pytest.raises(DamagedFileError, match="signature"):
-        opened(changed, KEYS)

@@ -34,6 +34,7 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, oracle
+from tests.tables import create_with_rows
 
 SCHEMA = Schema(
     NestedField(1, "k", LongType()),
@@ -127,18 +128,14 @@ def test_bounds_are_compared_with_pages_in_the_same_unit_alone() -> None:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    made: Table = catalog.create_table(
-        "db.page_pruning",
-        pa.schema([("k", pa.int64()), ("v", pa.string())]),
-        properties={
-            "write.parquet.row-group-limit": "1000",
-            "write.parquet.page-size-bytes": "512",
-            "write.parquet.page-row-limit": "100",
-        },
-    )
-    made.append(pa.table({"k": np.arange(3000), "v": [str(n) for n in range(3000)]}))
-    sidecar.build(made, ["k"], kinds=["bloom", "page-index"], engine="local")
-    return catalog.load_table("db.page_pruning")
+    properties = {
+        "write.parquet.row-group-limit": "1000",
+        "write.parquet.page-size-bytes": "512",
+        "write.parquet.page-row-limit": "100",
+    }
+    rows = pa.table({"k": np.arange(3000), "v": [str(n) for n in range(3000)]})
+    kinds = ["bloom", "page-index"]
+    return create_with_rows(catalog, "db.page_pruning", [rows], columns=["k"], kinds=kinds, **properties)
 
 
 def test_row_groups_that_are_not_told_apart_are_all_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
 from sidecar.planning.relocated import RelocatedFiles
 from tests.iceberg.cases import local
+from tests.tables import create_with_rows
 
 PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
 
@@ -28,11 +29,9 @@ def keys(part: int) -> pa.Table:
 @pytest.fixture(scope="module", params=["1", "2"])
 def table(catalog: Any, request: pytest.FixtureRequest) -> Table:
     properties = {**PLAIN, "format-version": request.param}
-    made: Table = catalog.create_table(f"db.moving{request.param}", keys(0).schema, properties=properties)
-    for part in range(3):
-        made.append(keys(part))
-    sidecar.build(made, ["k"], engine="local", kinds=("bloom", "page-index"))
-    return made.refresh()
+    parts = map(keys, range(3))
+    kinds = ("bloom", "page-index")
+    return create_with_rows(catalog, f"db.moving{request.param}", parts, columns=["k"], kinds=kinds, **properties)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from sidecar.reading.scanning import MOST_THREADS, read, threads_of
 from sidecar.source import REMOTE_GAP, REMOTE_TAIL, CountingSource, FileIOSource, read_file, read_ranges
 from tests.iceberg.cases import comparable, oracle
 from tests.iceberg.table_cases import delete_by_position
+from tests.tables import create_with_rows
 
 FILES, ROWS = 30, 40_000
 
@@ -157,9 +158,8 @@ def test_whole_files_are_read_without_asking_for_their_length(store: Store, tabl
 
 def test_deletes_and_small_files_too(store: Store, table: Table) -> None:
     """Position deletes of some files: the same rows as pyiceberg's, and no length is asked for."""
-    made = table.catalog.create_table("db.deleted", pa.schema([("k", pa.int64())]))
-    for start in (0, 100, 200):
-        made.append(pa.table({"k": np.arange(start, start + 100)}))
+    parts = [pa.table({"k": np.arange(start, start + 100)}) for start in (0, 100, 200)]
+    made = create_with_rows(table.catalog, "db.deleted", parts)
     paths = sorted(task.file.file_path for task in made.scan().plan_files())
     delete_by_position(made, {paths[0]: [0, 5, 99]})
     made = table.catalog.load_table("db.deleted")

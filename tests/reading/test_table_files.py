@@ -22,6 +22,7 @@ from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
 from tests.iceberg.cases import LITERALS, comparable, local, oracle, predicate, replaced
 from tests.iceberg.table_cases import ASKED, SMALL_PAGES, delete_by_position, with_a_past, with_default
+from tests.tables import create_with_rows
 
 IDS = 350
 COLUMNS = [name for name in ASKED if name not in ("renamed", "s")]  # literals follow the names
@@ -212,11 +213,8 @@ def test_nan_zeros_and_nulls_as_pyiceberg_has_them(catalog: Any) -> None:
     """Arrow's statistics know nothing of NaN and little of zeros: what it drops by them is dropped here too."""
     nan = float("nan")
     values = [[5.0, nan], [5.0, 6.0, nan], [-0.0, 0.0], [0.0], [-0.0], [nan, nan], [None, 5.0], [None, None]]
-    table = catalog.create_table("db.rows_nan", pa.schema([("x", pa.float64()), ("n", pa.int64())]))
-    for n, some in enumerate(values):
-        table.append(pa.table({"x": pa.array(some, pa.float64()), "n": pa.array([n] * len(some))}))
-    sidecar.build(table, ["x", "n"], kinds=["bloom", "page-index"], engine="local")
-    table.refresh()
+    parts = [pa.table({"x": pa.array(some, pa.float64()), "n": [n] * len(some)}) for n, some in enumerate(values)]
+    table = create_with_rows(catalog, "db.rows_nan", parts, columns=["x", "n"], kinds=["bloom", "page-index"])
     for text in (
         "x != 5", "not (x > 4)", "x not in (5, 7)", "x in (0.0, 3)", "x = 0.0", "x = -0.0", "x is nan", "x is not nan",
         "x is null", "x is not null", "not (x < 5)", "x >= 5 or x is nan", "x < 1 and n > 1", "x not in (0.0, 5)",
@@ -310,9 +308,8 @@ def test_lists_and_maps(catalog: Any) -> None:
 @pytest.mark.parametrize("text", ["k > 10", "k = 11", "true"])
 def test_limits(catalog: Any, text: str) -> None:
     name = f"db.rows_limit_{abs(hash(text))}"
-    table = catalog.create_table(name, pa.schema([("k", pa.int64())]), properties=SMALL_PAGES)
-    for start in (0, 100):
-        table.append(pa.table({"k": np.arange(start, start + 100)}))
+    parts = [pa.table({"k": np.arange(start, start + 100)}) for start in (0, 100)]
+    table = create_with_rows(catalog, name, parts, **SMALL_PAGES)
     for limit in (0, 1, 5, 150, 1000):
         most = oracle(table, parse_predicate(text, table.schema())).num_rows
         assert read(plan(table, text), limit=limit).num_rows == min(limit, most)

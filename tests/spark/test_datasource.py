@@ -31,6 +31,7 @@ from sidecar.reading import table_files
 from sidecar.spark.datasource import SidecarDataSource, SidecarReader
 from sidecar.spark.partitions import OPENING, TARGET_BYTES, shares
 from tests.iceberg.table_cases import delete_by_position
+from tests.tables import create_with_rows
 
 NAME, FILES, ROWS = "db.source", 6, 50
 SCHEMA = pa.schema(
@@ -68,9 +69,7 @@ def rows(part: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Any:
-    table = catalog.create_table(NAME, SCHEMA)
-    for part in range(FILES):
-        table.append(rows(part))
+    table = create_with_rows(catalog, NAME, map(rows, range(FILES)), SCHEMA)
     table.delete("k = 100")
     sidecar.build(table, [name for name in SCHEMA.names if name != "l"], engine="local", fpp=1e-4)
     return catalog.load_table(NAME)

@@ -19,6 +19,7 @@ from sidecar.indexing.tasks import TableOpener
 from sidecar.source import LocalSource, local_path
 from sidecar.spark import session as spark_session
 from tests.indexing.cases import Filters, filters_of, sidecar_of, sketches_of
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("c", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.int64()))])
 COLUMNS = ["k", "c", "s", "l.element"]
@@ -59,9 +60,8 @@ def _page_indexes(catalog: Any, name: str) -> dict[tuple[str, int], Any]:
 def mixed(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Appended files, files with filters of their own, a damaged file and one without a footer."""
     folder: Path = tmp_path_factory.mktemp("mixed")
-    table = catalog.create_table("db.spark_mixed", SCHEMA, properties={"write.parquet.row-group-limit": "700"})
-    for number in range(3):
-        table.append(_rows(number))
+    properties = {"write.parquet.row-group-limit": "700"}
+    table = create_with_rows(catalog, "db.spark_mixed", map(_rows, range(3)), SCHEMA, **properties)
     paths = []
     for number in range(4):
         path = folder / f"{number}.parquet"

@@ -19,6 +19,7 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.source import local_path
+from tests.tables import create_with_rows
 
 pytestmark = pytest.mark.jvm
 
@@ -59,9 +60,7 @@ def rows(part: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Any:
-    table = catalog.create_table("db.native", SCHEMA)
-    for part in range(FILES):
-        table.append(rows(part))
+    table = create_with_rows(catalog, "db.native", map(rows, range(FILES)), SCHEMA)
     columns = [name for name in SCHEMA.names if name != "st"] + ["st.a b"]
     sidecar.build(table, columns, engine="local", fpp=1e-4)
     return catalog.load_table("db.native")
@@ -242,9 +241,8 @@ def test_deletes_apply(spark: Any, catalog: Any) -> None:
 
 def test_equality_deletes_apply(spark: Any, catalog: Any) -> None:
     """They are what pyiceberg cannot do: a plan for Spark does not mind them."""
-    table = catalog.create_table("db.native_equality", pa.schema([("k", pa.int64())]))
-    for start in (0, 100):
-        table.append(pa.table({"k": range(start, start + 100)}))
+    parts = [pa.table({"k": range(start, start + 100)}) for start in (0, 100)]
+    table = create_with_rows(catalog, "db.native_equality", parts)
     sidecar.build(table, ["k"], engine="local", fpp=1e-4)
     key = pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "1"})
     path = f"{table.location()}/data/equality-delete.parquet"

@@ -16,6 +16,7 @@ from pyiceberg.table import StaticTable, Table
 import sidecar
 from sidecar.errors import UsageError
 from tests.spark.frames import collected
+from tests.tables import create_with_rows
 
 pytestmark = pytest.mark.jvm
 
@@ -25,10 +26,7 @@ serial = count()
 def create(catalog: Any, parts: list[dict[str, list[Any]]], **properties: str) -> tuple[str, Table]:
     """A table with one file for each of ``parts``, all columns indexed; Spark's name of it and pyiceberg's table."""
     name = f"db.snapshots_{next(serial)}"
-    table = catalog.create_table(name, pa.table(parts[0]).schema, properties=properties)
-    for part in parts:
-        table.append(pa.table(part))
-    build(catalog.load_table(name))
+    build(create_with_rows(catalog, name, map(pa.table, parts), **properties))
     return f"cat.{name}", catalog.load_table(name)
 
 

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import KeyRing
+from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
@@ -42,46 +41,11 @@ class _Lookup(NamedTuple):
     rows: Mapping[BundlePiece, list[tuple[int, int]]]
 
 
-class FilterBundle:
-    """The filters of one field of one segment. ``doubt`` is called with everything that makes a group unknown."""
+class FilterBundle(FieldBlob[FilterToc]):
+    """The filters of one field of one segment. A group that is in doubt is unknown."""
 
-    def __init__(
-        self,
-        toc: FilterToc,
-        read_ranges: ReadRanges,
-        doubt: Callable[[SidecarError | str], None],
-        keys: KeyRing | None = None,
-        units_digest: bytes = b"",
-    ) -> None:
-        """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which encrypted filters are bound."""
-        self.toc = toc
-        self._owner = toc.owner(units_digest)
-        self.read_ranges = read_ranges
-        self.doubt = doubt
-        self._keys = keys or KeyRing()
-        self._doubts_reported = False
-        self._damage_reported = False
-
-    @property
-    def place(self) -> BlobContext:
-        """The context that opens the pieces.
-
-        Raises :class:`UsageError` if the key of an encrypted bundle is missing, and for a plaintext bundle of a field
-        whose key was given. Errors of the key retriever are raised too.
-        """
-        return self._keys.place(self.toc.lock, self._owner)
-
-    def check_key(self) -> None:
-        """Raise the error that :attr:`place` raises, if any."""
-        self._keys.place(self.toc.lock, self._owner)
-
-    def usable_place(self) -> BlobContext | None:
-        """Return :attr:`place`, or report its error as a doubt and return ``None``."""
-        try:
-            return self.place
-        except SidecarError as error:
-            self.doubt(error)
-            return None
+    consequence = "; its units are kept"
+    _damage_reported = False
 
     def might_match(self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]) -> Bits:
         """Return bool[units]: False where a filter excludes all probed values.
@@ -158,13 +122,6 @@ class FilterBundle:
             self._damage_reported = True
             problem = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
             self.doubt(DamagedFileError(f"the filters {problem}; their units are kept", offset=piece.offset))
-
-    def report_doubts(self) -> None:
-        """Report once which groups this reader does not understand."""
-        if not self._doubts_reported:
-            self._doubts_reported = True
-            for doubt in self.toc.doubts:
-                self.doubt(f"{doubt}; its units are kept")
 
 
 def _locate(group: StoredGroup, value: int, place: BlobContext) -> _Lookup:

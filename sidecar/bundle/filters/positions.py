@@ -40,14 +40,13 @@ class GroupMember:
 
     ``unit`` is the unit's ordinal in its segment. ``encoding`` is a name in the registry. ``resolution`` says how
     the column was found in the file (``id`` or ``name:<path>``). ``num_bytes`` is the length of the bitset with its
-    odd tail bytes. ``harvested`` filters are copied unchanged. ``rule`` turns a hash into bits.
+    odd tail bytes. ``rule`` turns a hash into bits.
     """
 
     unit: int
     encoding: str
     resolution: str
     num_bytes: int
-    harvested: bool = False
     rule: IndexRule = SPLIT_BLOCK
 
 

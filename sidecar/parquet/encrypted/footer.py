@@ -187,9 +187,8 @@ def _column(
         if _ENCRYPTED_METADATA in chunk.fields:
             raise DamagedFileError("a column that is not encrypted has encrypted metadata", column=leaf.path)
         return None
-    own_metadata = _ENCRYPTED_METADATA in chunk.fields
     if list(crypto.fields) == [1]:
-        return ColumnEncryption(True, footer_key, None, own_metadata)
+        return ColumnEncryption(True, footer_key, None)
     own = crypto.struct(2)
     if own is None or len(crypto.fields) != 1:
         raise UnsupportedFeatureError("a column is encrypted in an unknown way", column=leaf.path)
@@ -198,7 +197,7 @@ def _column(
     metadata = own.binary(2)
     if (leaf.path, metadata) not in known:
         known[leaf.path, metadata] = keys.for_column(leaf.path, metadata)
-    return ColumnEncryption(False, known[leaf.path, metadata], metadata, own_metadata)
+    return ColumnEncryption(False, known[leaf.path, metadata], metadata)
 
 
 def _unlock_metadata(encryption: FileEncryption, chunk: Struct, key: bytes, group: int, leaf: Leaf) -> None:

@@ -75,8 +75,6 @@ class ColumnEncryption:
     uses_footer_key: bool
     key: bytes | None
     key_metadata: bytes | None
-    own_metadata: bool
-    """Whether the real ColumnMetaData is a module in field 9 of the ColumnChunk."""
 
 
 @dataclass(frozen=True)

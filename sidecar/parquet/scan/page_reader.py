@@ -61,7 +61,6 @@ class PageCounts:
     """Counts of what was read, over all row groups of a scan."""
 
     data_pages: int = 0
-    whole_chunks: int = 0
     doubts: list[str] = field(default_factory=list)
     """For each index that exists but was not used: where it is, and why it was not used."""
 
@@ -282,7 +281,6 @@ class RowGroupReader:
                         expected=self._group.num_rows,
                         found=chunk.num_values,
                     )
-        self._counts.whole_chunks += len(found)
         self._counts.data_pages += sum(len(pages.data) for pages in found)
         return found
 

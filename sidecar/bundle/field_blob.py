@@ -1,0 +1,66 @@
+"""What readers of filter bundles and of blobs with page or row indexes have in common: key, reads and doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.encryption import KeyRing
+from sidecar.bundle.field_toc import FieldToc
+from sidecar.bundle.sections import ReadRanges
+from sidecar.errors import SidecarError
+
+T = TypeVar("T", bound=FieldToc)
+
+
+class FieldBlob(Generic[T]):
+    """A blob about one field of one segment. ``doubt`` is called with every error that hides a part of it."""
+
+    consequence: ClassVar[str] = ""
+    """What doubts of the TOC add about the groups that they name."""
+
+    def __init__(
+        self,
+        toc: T,
+        read_ranges: ReadRanges,
+        doubt: Callable[[SidecarError | str], None],
+        keys: KeyRing | None = None,
+        units_digest: bytes = b"",
+    ) -> None:
+        """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which an encrypted blob is bound."""
+        self.toc = toc
+        self.read_ranges = read_ranges
+        self.doubt = doubt
+        self._owner = toc.owner(units_digest)
+        self._units_digest = units_digest
+        self._keys = keys or KeyRing()
+        self._doubts_reported = False
+
+    @property
+    def place(self) -> BlobContext:
+        """The context that opens the pieces.
+
+        Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plaintext blob of a field whose
+        key was given. Errors of the key retriever are raised too.
+        """
+        return self._keys.place(self.toc.lock, self._owner)
+
+    def check_key(self) -> None:
+        """Raise the error that :attr:`place` raises, if any."""
+        self._keys.place(self.toc.lock, self._owner)
+
+    def usable_place(self) -> BlobContext | None:
+        """Return :attr:`place`, or report its error as a doubt and return ``None``."""
+        try:
+            return self.place
+        except SidecarError as error:
+            self.doubt(error)
+            return None
+
+    def report_doubts(self) -> None:
+        """Report once which groups this reader does not understand."""
+        if not self._doubts_reported:
+            self._doubts_reported = True
+            for text in self.toc.doubts:
+                self.doubt(text + self.consequence)

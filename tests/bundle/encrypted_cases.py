@@ -1,0 +1,59 @@
+"""Encrypted bundles and blobs of indexes, with and without their keys."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.puffin.writer import PuffinWriter
+from tests.bundle.cases import (
+    SEGMENT,
+    SEQUENCE,
+    SNAPSHOT,
+    TABLE,
+    OrcCase,
+    pages_of,
+    segment_header,
+    units_table,
+)
+
+MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
+KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}))
+
+Filters = Mapping[int, "np.ndarray | OrcCase"]
+
+
+def key_of(field_id: int = 1, segment: bytes = SEGMENT, table: str = TABLE, master: bytes = MASTER) -> FieldKey:
+    return FieldKey(master, METADATA, table, segment, field_id)
+
+
+def bundle(field_id: int, filters: Filters, key: FieldKey | None, tails: Sequence[bytes] | None = None) -> FieldBundle:
+    members, parts = [], {}
+    for unit, own in filters.items():
+        if isinstance(own, OrcCase):
+            members.append(GroupMember(unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule))
+            parts[unit] = np.frombuffer(own.rule.split(own.bitset)[0], "<u4").reshape(-1, 8)
+        else:
+            members.append(GroupMember(unit, "int64", "id", own.nbytes + len(tails[unit] if tails else b"")))
+            parts[unit] = own
+    place = BlobContext(SEGMENT, field_id) if key is None else key.place
+    groups = plan_groups(members, place.sealing)
+    return FieldBundle(field_id, groups, pages_of(groups, parts, place, tails), 0.01, 1.5, key)
+
+
+def write(fields: Sequence[FieldBundle], units: int, more: Sequence = (), **header) -> bytes:  # type: ignore[no-untyped-def]
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
+    entries = write_segment(puffin, segment_header(**header), units_table(units), fields, more, **place)
+    write_toc(puffin, entries, **place)
+    puffin.finish()
+    return sink.getvalue()

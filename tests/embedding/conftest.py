@@ -1,0 +1,23 @@
+"""The table that the tests of embedding into tables share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from sidecar.iceberg import replace
+from tests.embedding.table_cases import create
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that failed is tried again at once."""
+    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def table(catalog: Any) -> Table:
+    """A small table of plain files."""
+    return create(catalog)

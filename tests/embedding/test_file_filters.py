@@ -1,0 +1,109 @@
+"""Which filters embedding puts into a file, how large they are, and which old ones do not live on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sidecar.embedding.file import embed_file
+from sidecar.parquet.bloom import read_bloom_filter
+from tests.embedding.cases import (
+    assert_same_pages,
+    assert_sound,
+    chunks,
+    flat,
+    leaf_paths,
+    opened,
+    written,
+)
+from tests.embedding.file_cases import DATA, embedded, reasons_of, ways_of
+from tests.lost_values import duckdb_finds, empty_filters
+
+
+def test_a_filter_no_smaller_than_its_dictionary_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", flat(2000))
+    target, report = embedded(path, ["small", "s"])
+    assert ways_of(report, "bloom", "small") == {"none"}
+    assert reasons_of(report, "bloom", "small") == {"the dictionary is exact, and no larger than a filter"}
+    assert ways_of(report, "bloom", "s") == {"dictionary"}
+    target.unlink()
+    _, report = embedded(path, ["small"], even_if_dictionary=True)
+    assert ways_of(report, "bloom", "small") == {"dictionary"}
+
+
+def test_sizes_are_powers_of_two_and_meet_the_rate(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", flat(20_000), use_dictionary=False)
+    for fpp in (0.1, 0.01, 0.0001):
+        target, report = embedded(path, ["k"], fpp=fpp)
+        (outcome,) = [o for o in report.outcomes if o.kind == "bloom"]
+        (found,) = [f for c in chunks(opened(target)[1]) if (f := read_bloom_filter(opened(target)[0], c))]
+        assert found.filter.num_bytes & (found.filter.num_bytes - 1) == 0
+        assert outcome.rate_after == found.filter.estimated_fpp()
+        assert outcome.rate_after <= fpp < found.filter.fold(found.filter.z // 2).estimated_fpp()
+        target.unlink()
+
+
+def test_ndv_bounds_the_size_and_a_wrong_one_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", flat(20_000), use_dictionary=False)
+    _, report = embedded(path, ["k"], ndv={"k": 100})
+    assert len(report.warnings()) == 1
+    assert report.warnings()[0].startswith("k: ")
+
+
+def test_an_existing_filter_is_rebuilt_if_it_misses_the_rate(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", flat(20_000), use_dictionary=False)
+    first, _ = embedded(path, ["k", "s"], fpp=0.1)
+    middle = first.rename(tmp_path / "b.parquet")
+    _, report = embedded(middle, ["k"], fpp=0.001)
+    assert ways_of(report, "bloom", "k") == {"values"}
+    assert ways_of(report, "bloom", "s") == {"exact"}, "filters of other columns stay"
+    (outcome,) = [o for o in report.outcomes if o.kind == "bloom" and o.column == "k"]
+    assert outcome.rate_before is not None
+    assert outcome.rate_before > 0.01 > (outcome.rate_after or 1)
+
+
+@pytest.mark.parametrize("nulls_are_counted", [True, False])
+def test_an_emptied_filter_of_another_column_does_not_live_on(tmp_path: Path, nulls_are_counted: bool) -> None:
+    """Its lengths agree, so that nothing but its bits speaks against it; DuckDB believes it."""
+    keys = list(range(0, 30_000, 10))
+    table = pa.table({"k": pa.array(keys, pa.int64()), "other": pa.array(keys, pa.int64())})
+    path, target = tmp_path / "emptied.parquet", tmp_path / "kept.parquet"
+    options = {"bloom_filter_options": {"k": {"ndv": 3000}, "other": {"ndv": 3000}}, "use_dictionary": False}
+    pq.write_table(table, path, write_statistics=nulls_are_counted, **options)
+    empty_filters(path, "other")
+    asked = keys[::30]
+    if nulls_are_counted:  # without statistics DuckDB asks no filters
+        assert duckdb_finds(path, "other", asked) == 0
+    report = embed_file(str(path), str(target), bloom=["k"])
+    assert ways_of(report, "bloom", "k") == {"exact"}
+    assert ways_of(report, "bloom", "other") == {"none"}
+    assert all("the filter is empty" in reason for reason in reasons_of(report, "bloom", "other"))
+    assert duckdb_finds(target, "other", asked) == len(asked) == 100
+    assert_sound(target)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "dropped"),
+    [
+        ("m03_len_minus10", "bloom", "bloom_filter_length"),
+        ("m03_len_plus32", "bloom", "bloom_filter_length"),
+        ("p03_ci_without_oi_all", "page-index", "without an offset index"),
+        ("p05_nullpage_nullcount0", "page-index", "null_counts add up to 0"),
+        ("p06_ci_one_page_less", "page-index", "pages in the column index"),
+        ("p17_bad_hist", "page-index", "histograms"),
+        ("rs60_bad_null_pages_list", "page-index", "null_pages"),
+    ],
+)
+def test_defective_indexes_do_not_live_on(tmp_path: Path, name: str, kind: str, dropped: str) -> None:
+    source = DATA / "variants" / f"{name}.parquet"
+    target = tmp_path / "kept.parquet"
+    report = embed_file(str(source), str(target), bloom=leaf_paths(source)[:1])
+    assert any(dropped in o.reason for o in report.outcomes if o.kind == kind)
+    assert_sound(target)
+    repaired = tmp_path / "repaired.parquet"
+    report = embed_file(str(source), str(repaired), bloom=leaf_paths(source), page_index=True)
+    assert_sound(repaired)
+    assert_same_pages(source, repaired)
