@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,7 +251,7 @@ def test_a_file_that_gc_took_before_its_commit_gives_the_earlier_entry_back(
 
 def test_a_file_is_not_registered_long_after_it_was_begun(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, registering.REGISTRABLE_FOR + 1, 1e6, 1e6])
-    monkeypatch.setattr(registering.time, "time", lambda: next(clock))
+    monkeypatch.setattr(registering, "time", SimpleNamespace(time=lambda: next(clock)))
     done = register(table, head(table), THETAS, write_ours)
     assert done.attempts == 2
     assert stats_files(table) == {done.statistics_path}
