@@ -14,9 +14,9 @@ from pyiceberg.typedef import EMPTY_DICT
 SCHEME = "folder://"
 
 
-def open_store(folder: Path) -> SqlCatalog:
+def open_store(folder: Path) -> StoreCatalog:
     """The catalog of a store in ``folder``, with the namespace ``db``. A copy of the folder is the same store."""
-    catalog = SqlCatalog(
+    catalog = StoreCatalog(
         "folder",
         **{
             "uri": f"sqlite:///{folder}/cat.db",
@@ -29,12 +29,30 @@ def open_store(folder: Path) -> SqlCatalog:
     return catalog
 
 
+class StoreCatalog(SqlCatalog):
+    """The catalog, whose requests fail with those of the store."""
+
+    def load_table(self, identifier: Any) -> Any:
+        FolderIO.on_request("load", str(identifier))
+        return super().load_table(identifier)
+
+    def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
+        FolderIO.on_request("commit", str(table.name()))
+        done = super().commit_table(table, requirements, updates)
+        FolderIO.on_request("committed", str(table.name()))
+        return done
+
+
 class FolderIO(PyArrowFileIO):
     """The store. A new file appears when its stream is closed."""
 
     on_request: ClassVar[Callable[[str, str], object]] = lambda request, location: None
-    """Called with each request (``open``, ``exists``, ``length``, ``create``, ``write``, ``close``, ``delete``) and its
-    location; what it raises is the answer."""
+    """Called with each request and its location; what it raises is the answer.
+
+    Requests that change nothing: ``open``, ``exists``, ``length``, ``write``, ``load``. Requests that change something
+    have two names, before and after it happened: ``close`` and ``closed``, ``delete`` and ``deleted``, ``commit`` and
+    ``committed``.
+    """
 
     def __init__(self, properties: Any = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -55,7 +73,6 @@ class FolderIO(PyArrowFileIO):
         final = self._local(location)
 
         def create_stream(overwrite: bool = False) -> Upload:
-            FolderIO.on_request("create", location)
             if not overwrite and os.path.exists(final):
                 raise FileExistsError(location)
             os.makedirs(os.path.dirname(final), exist_ok=True)
@@ -67,6 +84,7 @@ class FolderIO(PyArrowFileIO):
     def delete(self, location: Any) -> None:
         FolderIO.on_request("delete", str(location))
         super().delete(self._local(location))
+        FolderIO.on_request("deleted", str(location))
 
 
 class StoredFile(PyArrowFile):
@@ -112,6 +130,7 @@ class Upload:
             os.unlink(self._temporary)
             raise
         os.replace(self._temporary, self._final)
+        FolderIO.on_request("closed", self._location)
 
     @property
     def closed(self) -> bool:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
+from sidecar.puffin.types import THETA
+from sidecar.puffin.writer import PuffinWriter
 from tests.object_store import open_store
 
 DAY = 86_400.0
@@ -81,3 +84,22 @@ def others_file(table: Table, name: str) -> str:
     """A file that sidecar has not written, in the metadata folder."""
     (metadata_folder(table) / name).write_bytes(b"PFA1 theirs")
     return f"{table.location()}/metadata/{name}"
+
+
+def register_others(table: Table, snapshot_id: int | None = None) -> str:
+    """Another engine's statistics for a snapshot, by default the head: a sketch that the metadata does not name."""
+    snapshot_id = snapshot_id or head(table)
+    path = f"{table.location()}/metadata/{snapshot_id}-theirs.stats"
+    with table.io.new_output(path).create() as stream:
+        writer = PuffinWriter(stream, created_by="Another Engine 1.0")
+        writer.add_blob(THETA, [1], snapshot_id, 1, b"their sketch", "zstd", {"ndv": "5"})
+        size, footer, _ = writer.finish()
+    entry = {
+        "snapshot-id": snapshot_id,
+        "statistics-path": path,
+        "file-size-in-bytes": size,
+        "file-footer-size-in-bytes": footer,
+        "blob-metadata": [],
+    }
+    table.refresh().update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+    return path

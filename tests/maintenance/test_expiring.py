@@ -7,17 +7,22 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar import ExpireReport
 from sidecar.errors import UsageError
 from sidecar.iceberg import entry_commits
 from sidecar.maintenance import expiring
-from sidecar.puffin.types import THETA
-from sidecar.puffin.writer import PuffinWriter
-from tests.maintenance.cases import append_and_build, entries, head, make, metadata_folder, rows, stored
+from tests.maintenance.cases import (
+    append_and_build,
+    entries,
+    head,
+    make,
+    metadata_folder,
+    register_others,
+    rows,
+    stored,
+)
 
 NOW = timedelta(0)
 
@@ -32,24 +37,6 @@ def _later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reasons(report: ExpireReport) -> dict[int, tuple[str, list[str]]]:
     return {entry.snapshot_id: (entry.kept_because, entry.used_by) for entry in report.kept}
-
-
-def register_others(table: Table, snapshot_id: int, ours: str | None = None) -> str:
-    """Another engine's statistics for a snapshot; with ``ours`` it adds its blob to a copy of our file's blobs."""
-    path = f"{table.location()}/metadata/theirs-{snapshot_id}.stats"
-    with table.io.new_output(path).create() as stream:
-        writer = PuffinWriter(stream, created_by="Another Engine 1.0")
-        writer.add_blob(THETA, [1], snapshot_id, 1, b"their sketch", "zstd", {"ndv": "5"})
-        size, footer, _ = writer.finish()
-    entry = {
-        "snapshot-id": snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": size,
-        "file-footer-size-in-bytes": footer,
-        "blob-metadata": [],
-    }
-    table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
-    return path
 
 
 def test_the_nearest_sidecar_stays_and_older_ones_go(tmp_path: Path) -> None:
