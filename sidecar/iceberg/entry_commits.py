@@ -25,7 +25,8 @@ from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetS
 
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
+from sidecar.iceberg.merge import registers_only_ours
+from sidecar.iceberg.metadata_log import Statistics, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.run_steps import reached
@@ -70,7 +71,7 @@ def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes])
         reached("change entries: check")
         later = reload_table(table)
         if done:
-            displaced = displaced_between(now, later, changes)
+            displaced = _taken(now, later, changes, displaced)
         now = later
     lost = [entry.statistics_path for entry in displaced.values()]
     raise CommitConflictError(
@@ -78,6 +79,43 @@ def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes])
         file=lost[0] if lost else None,
         hint="This file's entry was replaced; register it again." if lost else "Try again.",
     )
+
+
+def _taken(before: Table, later: Table, changes: Changes, restored: Statistics) -> Statistics:
+    """Return the entries that our commit took from others and that can be set again; ``restored`` were set by it.
+
+    A snapshot has one entry. Raises :class:`CommitConflictError` if two others have set entries that do not have each
+    other's blobs: one was taken and a third writer set the other afterwards, or one was set again and took the other.
+    Nothing more is changed then; the lost file is named.
+    """
+    standing, displaced = statistics_of(later), {}
+    for snapshot_id, taken in taken_between(before, later, changes).items():
+        own, now = changes[snapshot_id], standing.get(snapshot_id)
+        is_restored = own is not None and restored.get(snapshot_id) == own
+        if now not in (own, None):
+            if not _may_replace(now, taken):
+                raise _three_met(snapshot_id, taken)
+        elif is_restored and own is not None and not _may_replace(taken, own):
+            raise _three_met(snapshot_id, taken)
+        else:
+            displaced[snapshot_id] = taken
+    return displaced
+
+
+def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
+    return CommitConflictError(
+        f"three writers met at the statistics of snapshot {snapshot_id}, and the entry of one was replaced",
+        file=lost.statistics_path,
+        hint="The file is there: let its writer make it again, or register it again.",
+    )
+
+
+def _may_replace(entry: StatisticsFile | None, other: StatisticsFile) -> bool:
+    """Return whether nothing of others is lost if ``entry`` stands and ``other`` does not, by what they register."""
+    if entry == other or (other.blob_metadata and registers_only_ours(other)):
+        return True
+    kept = {(blob.type, tuple(blob.fields)) for blob in (entry.blob_metadata if entry else ())}
+    return bool(other.blob_metadata) and {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata} <= kept
 
 
 def restorable(table: Table, displaced: Statistics) -> Statistics:
