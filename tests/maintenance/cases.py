@@ -89,7 +89,7 @@ def others_file(table: Table, name: str) -> str:
 def register_others(table: Table, snapshot_id: int | None = None) -> str:
     """Another engine's statistics for a snapshot, by default the head: a sketch that the metadata does not name."""
     snapshot_id = snapshot_id or head(table)
-    path = f"{table.location()}/metadata/{snapshot_id}-theirs.stats"
+    path = f"{table.location()}/metadata/{snapshot_id}-{next(serial)}-theirs.stats"
     with table.io.new_output(path).create() as stream:
         writer = PuffinWriter(stream, created_by="Another Engine 1.0")
         writer.add_blob(THETA, [1], snapshot_id, 1, b"their sketch", "zstd", {"ndv": "5"})
