@@ -85,8 +85,9 @@ def _list_remote(folder: str, io: FileIO) -> list[StoredFile]:
 
         infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
         return [_stored(folder, i.base_name, i.size, i.mtime_ns) for i in infos if i.type == FileType.File]
+    filesystem.invalidate_cache()  # fsspec's file systems remember listings
     try:
-        found = filesystem.ls(path, detail=True, refresh=True)
+        found = filesystem.ls(path, detail=True)
     except FileNotFoundError:
         return []
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
+from sidecar.cli.care import gc
 from sidecar.maintenance import expiring
 from tests.maintenance.cases import entries, make, pass_days, stored
 
@@ -56,6 +58,17 @@ def test_a_person_sees_what_is_done(lake: Any) -> None:
     assert "would be deleted: 2 files" in preview
     assert "deleted: 2 files" in run("gc db.t --yes").stdout
     assert "nothing to expire: 1 entry stays" in run("expire db.t").stdout
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 3), ("y", 1)])
+def test_a_person_is_asked(lake: Any, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
+    table, run = lake
+    run("expire db.t --older-than 0s")
+    pass_days(table, 4)
+    monkeypatch.setattr(gc, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    done = run("gc db.t", answer)
+    assert "Delete 2 files (" in done.stderr
+    assert (len(stored(table)), done.exit_code) == (left, int(answer == "n"))
 
 
 def test_many_tables_are_a_line_each(lake: Any) -> None:

@@ -227,7 +227,10 @@ class ModelSystem:
             raise FileNotFoundError(path)
         return self.model.files[path][0][start:end]
 
-    def ls(self, path: str, detail: bool, refresh: bool) -> list[dict[str, Any]]:
+    def invalidate_cache(self) -> None:
+        """Nothing is remembered."""
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
         self.model.turns.wait("list")
         return [
             {"name": name, "size": len(data), "type": "file", "mtime": written}

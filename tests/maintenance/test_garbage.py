@@ -131,8 +131,9 @@ def test_a_metadata_file_that_is_deleted_meanwhile_says_nothing(table: Table) ->
         assert len(sidecar.collect_garbage(table).files) == 1
 
 
+@pytest.mark.parametrize("dry_run", [False, True], ids=["run", "preview"])
 @pytest.mark.parametrize("step", ["gc: list", "gc: load", "gc: list again", "gc: load again"])
-def test_an_entry_that_is_set_meanwhile_keeps_its_file(table: Table, step: str) -> None:
+def test_an_entry_that_is_set_meanwhile_keeps_its_file(table: Table, step: str, dry_run: bool) -> None:
     """A clone or a repair names the file again, at any moment before it is deleted."""
     pass_days(table, 4)
     (old,) = unnamed(table)
@@ -145,8 +146,24 @@ def test_an_entry_that_is_set_meanwhile_keeps_its_file(table: Table, step: str) 
         other.update_statistics().set_statistics(named).commit()
 
     with at(step, name_it):
-        assert sidecar.collect_garbage(table).files == []
+        assert sidecar.collect_garbage(table, dry_run=dry_run).files == []
     assert old in stored(table)
+
+
+def test_a_long_deletion_looks_at_the_metadata_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(garbage, "BATCH", 1)
+    table = make(tmp_path, builds=2)
+    first, second = sorted(table.refresh().metadata.statistics, key=lambda entry: entry.statistics_path)
+    unregister(table, [first, second])
+    pass_days(table, 9)
+
+    def name_the_second() -> None:
+        table.catalog.load_table(table.name()).update_statistics().set_statistics(second).commit()
+
+    with at("gc: delete", name_the_second):
+        report = sidecar.collect_garbage(table)
+    assert [file.path for file in report.files] == [first.statistics_path]
+    assert stored(table) == {second.statistics_path}
 
 
 def test_an_entry_that_came_and_went_keeps_its_file_for_a_while(table: Table) -> None:
