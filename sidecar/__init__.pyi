@@ -91,6 +91,14 @@ from sidecar.indexing.report import ColumnReport as ColumnReport
 from sidecar.indexing.report import DistinctValues as DistinctValues
 from sidecar.kernels.warming import WarmUpReport as WarmUpReport
 from sidecar.kernels.warming import warm_up as warm_up
+from sidecar.maintenance.expiring import ExpiredEntry as ExpiredEntry
+from sidecar.maintenance.expiring import ExpireReport as ExpireReport
+from sidecar.maintenance.expiring import KeptBecause as KeptBecause
+from sidecar.maintenance.expiring import KeptEntry as KeptEntry
+from sidecar.maintenance.expiring import expire as expire
+from sidecar.maintenance.garbage import GarbageFile as GarbageFile
+from sidecar.maintenance.garbage import GarbageReport as GarbageReport
+from sidecar.maintenance.garbage import collect_garbage as collect_garbage
 from sidecar.many_files.each import Paths as Paths
 from sidecar.many_files.find import FoundFiles as FoundFiles
 from sidecar.many_files.find import SkippedFile as SkippedFile

@@ -19,12 +19,14 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
-    "maintenance-script",
+    "maintenance-script", "expire-and-gc", "protocol",
 }  # fmt: skip
 CHANGING = {
     "README",
     "many",
     "refresh-and-care",
+    "expire-and-gc",
+    "protocol",
     "embedding",
     "encryption",
     "formats",

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
     {"errors"},
-    {"config", "run_log"},
+    {"config", "run_log", "run_steps"},
     {"source"},
     {"target"},
     {"crypto"},
@@ -31,12 +31,13 @@ LAYERS = [
     {"many_files"},
     {"iceberg"},
     {"planning", "indexing"},
+    {"maintenance"},
     {"reading", "embedding"},
     {"spark"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "reading", "embedding", "spark"}
+BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "maintenance", "reading", "embedding", "spark"}
 ROOMS_OF = {
     "numba": {"kernels"},
     "pyspark": {"spark"},

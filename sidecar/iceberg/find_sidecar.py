@@ -68,7 +68,7 @@ def look_for_sidecar(table: Table, snapshot_id: int | None, doubts: list[Statist
         if entry is None:
             continue
         reasons: list[str] = []
-        sidecar = _open_sidecar(table, entry, reasons)
+        sidecar = open_registered(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
             doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
             return FoundSidecar(entry, ancestor, sidecar)
@@ -109,7 +109,11 @@ def open_sidecar(
     return found.sidecar
 
 
-def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+def open_registered(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+    """Open the file of a statistics entry; it need not be a sidecar, and then it has no segments of this table.
+
+    ``None`` if it cannot be read; the reason is appended to ``doubts``. The caller closes the file.
+    """
     try:
         source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
     except SidecarError as error:

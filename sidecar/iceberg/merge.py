@@ -21,7 +21,7 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
-from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
 from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
@@ -145,6 +145,17 @@ def registered_blob(blob: BlobMetadata) -> RegisteredBlob:
         "properties": dict(blob.properties),
     }
     return RegisteredBlob.model_validate(document)
+
+
+def has_blobs_of_others(entry: StatisticsFile, footer: FileMetadata) -> bool:
+    """Return whether a statistics file, or its entry in the table's metadata, has a blob that is not sidecar's."""
+    stored = any(not is_ours(blob.type) and not _is_our_theta(blob) for blob in footer.blobs)
+    return stored or not registers_only_ours(entry)
+
+
+def registers_only_ours(entry: StatisticsFile) -> bool:
+    """Return whether each blob that an entry of the table's metadata names is sidecar's; the file may have others."""
+    return all(map(_is_our_theta, entry.blob_metadata))
 
 
 def _is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:

@@ -62,18 +62,25 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
 
 
 def displaced_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
+    """Return the entries of :func:`taken_between` in whose place our own change still stands."""
+    after = statistics_of(later)
+    return {i: entry for i, entry in taken_between(earlier, later, ours).items() if after.get(i) == ours[i]}
+
+
+def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
     """Return entries that others set between two versions of a table and that our commit then replaced.
 
-    ``ours`` has the entries that we set by snapshot id; ``None`` is an entry that we dropped. Versions that cannot be
-    read are skipped.
+    ``ours`` has the entries that we set by snapshot id; ``None`` is an entry that we removed. Versions that cannot be
+    read are skipped. ``earlier`` must not have our changes.
     """
-    before, after = statistics_of(earlier), statistics_of(later)
+    versions = [version for version in _versions(earlier, later) if version is not None][::-1]
     found: Statistics = {}
-    for version in _versions(earlier, later):
-        for snapshot_id, own in ours.items():
-            entry = (version or {}).get(snapshot_id)
-            if entry is not None and entry not in (own, before.get(snapshot_id)) and after.get(snapshot_id) == own:
-                found.setdefault(snapshot_id, entry)
+    for snapshot_id, own in ours.items():
+        entries = [statistics_of(earlier).get(snapshot_id), *(version.get(snapshot_id) for version in versions)]
+        at = entries.index(own, 1) if own in entries[1:] else 0
+        replaced = entries[at - 1]
+        if at and replaced is not None and replaced != entries[0]:
+            found[snapshot_id] = replaced
     return found
 
 

@@ -15,8 +15,10 @@ from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
-from sidecar.puffin.writer import PuffinWriter, WrittenFile
-from sidecar.source import open_source
+from sidecar.puffin.writer import PuffinWriter, Sink, WrittenFile
+from sidecar.run_steps import reached
+from sidecar.source import local_path, open_source
+from sidecar.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
 """A function that writes sidecar's own blobs; it gets the statistics files that the new file replaces, newest first."""
@@ -42,23 +44,34 @@ def write_file(
     name = f"{snapshot.snapshot_id}-{uuid.uuid4()}{PAGES if has_pages else '.stats'}"
     path = name
     try:
-        path = table.location_provider().new_metadata_location(name)
-        stream = table.io.new_output(path).create(overwrite=False)
-    except Exception as error:
-        raise storage_error("cannot create the statistics file", error, table, path) from error
-    try:
-        try:
+        with _located(table, path, "cannot create the statistics file"):
+            path = table.location_provider().new_metadata_location(name)
+        with _created(table, path) as stream:
             writer = PuffinWriter(stream, properties=merge.properties)
             _write_blobs(writer, snapshot, merge, write)
             written = writer.finish()
-        finally:
-            with _closing_errors(table, path):
-                stream.close()
+            reached("register: written")
         _read_back(table, path, written)
     except BaseException:
         delete_file(table, path)
         raise
     return path, written
+
+
+@contextlib.contextmanager
+def _created(table: Table, path: str) -> Iterator[Sink]:
+    """Create a file that appears whole or not at all: a local one by its name, one in a store when it is closed."""
+    if local_path(path) is not None:
+        with create_target(path) as target:
+            yield target
+        return
+    with _located(table, path, "cannot create the statistics file"):
+        stream = table.io.new_output(path).create(overwrite=False)
+    try:
+        yield stream
+    finally:
+        with _located(table, path, "cannot finish the statistics file"):
+            stream.close()
 
 
 def _write_blobs(writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: WriteOurs) -> None:
@@ -78,11 +91,11 @@ def _write_blobs(writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: 
 
 
 @contextlib.contextmanager
-def _closing_errors(table: Table, path: str) -> Iterator[None]:
+def _located(table: Table, path: str, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise storage_error("cannot finish the statistics file", error, table, path) from error
+        raise storage_error(what, error, table, path) from error
 
 
 def _read_back(table: Table, path: str, written: WrittenFile) -> None:

@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
+from sidecar.many_files.stored_files import filesystem_of
 from sidecar.results import Result
 from sidecar.source import check_scheme, local_path
 
@@ -319,7 +320,7 @@ class _RemoteFolders:
         return location
 
     def _kind(self, location: str) -> bool | None:
-        filesystem, path, is_arrow = self._place(location)
+        filesystem, path, is_arrow = filesystem_of(self._io, location)
         if is_arrow:
             from pyarrow.fs import FileType
 
@@ -330,7 +331,7 @@ class _RemoteFolders:
     def _listed(self, folder: str, recursive: bool) -> list[tuple[str, bool]]:
         """Return the path below ``folder`` of each file or folder, and whether it is a folder."""
         try:
-            filesystem, path, is_arrow = self._place(folder)
+            filesystem, path, is_arrow = filesystem_of(self._io, folder)
             found = (_arrow_listing if is_arrow else _fsspec_listing)(filesystem, path, recursive)
             listed = [(name[len(path) :].strip("/"), is_folder) for name, is_folder in found]
         except Exception as error:
@@ -344,14 +345,6 @@ class _RemoteFolders:
             return True
         self._fail(StorageError("a file with '#' or '?' in its name has no URL", file=_join(folder, name)))
         return False
-
-    def _place(self, location: str) -> tuple[Any, str, bool]:
-        """Return the file system, the path in it without a slash at the end, and whether it is Arrow's."""
-        file: Any = self._io.new_input(location)
-        filesystem = getattr(file, "_fs", None)
-        if filesystem is not None:
-            return filesystem, str(filesystem._strip_protocol(location)).rstrip("/"), False
-        return file._filesystem, str(file._path).rstrip("/"), True
 
 
 def _arrow_listing(filesystem: Any, path: str, recursive: bool) -> list[tuple[str, bool]]:

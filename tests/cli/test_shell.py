@@ -43,6 +43,8 @@ def test_the_commands_are_those_of_the_design() -> None:
         "status",
         "verify",
         "repair",
+        "expire",
+        "gc",
         "warm-up",
         "plan",
         "scan",

@@ -8,11 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.typedef import EMPTY_DICT
 
 import sidecar
 from sidecar.embedding.rewritten_files import NOTHING_NEW
@@ -39,6 +36,7 @@ from tests.embedding.table_cases import (
     rows,
     sequence_numbers,
 )
+from tests.object_store import open_store
 from tests.tables import create_with_rows
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -224,43 +222,10 @@ def test_a_file_with_other_rows_than_its_entry_says_is_left_alone(table: Table) 
     assert "differs from its manifest" in left.reason
 
 
-class FolderIO(PyArrowFileIO):
-    """An object store that is a folder: its locations are no local paths, and nothing but FileIO reaches them."""
-
-    def __init__(self, properties: Any = EMPTY_DICT) -> None:
-        super().__init__(properties)
-        self._folder = self.properties["folder"]
-
-    def _local(self, location: Any) -> str:
-        location = location if isinstance(location, str) else location.location
-        return f"{self._folder}/{location.removeprefix('folder://')}"
-
-    def new_input(self, location: str) -> Any:
-        return super().new_input(self._local(location))
-
-    def new_output(self, location: str) -> Any:
-        output = super().new_output(self._local(location))
-        output._location = location  # what a manifest is written down as
-        return output
-
-    def delete(self, location: Any) -> None:
-        super().delete(self._local(location))
-
-
 @pytest.fixture
 def stored(tmp_path: Path) -> Table:
-    """A table behind :class:`FolderIO`."""
-    catalog = SqlCatalog(
-        "folder",
-        **{
-            "uri": f"sqlite:///{tmp_path}/cat.db",
-            "warehouse": "folder://wh",
-            "folder": str(tmp_path),
-            "py-io-impl": f"{__name__}.FolderIO",
-        },
-    )
-    catalog.create_namespace("db")
-    return create_with_rows(catalog, "db.t", map(rows, range(2)), ARROW)
+    """A table in an object store."""
+    return create_with_rows(open_store(tmp_path), "db.t", map(rows, range(2)), ARROW)
 
 
 def test_a_table_in_an_object_store(stored: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

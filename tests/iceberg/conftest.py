@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import registering
+from sidecar.iceberg import entry_commits
 from tests.iceberg.registering_cases import create
 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that failed is tried again at once."""
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from tests.iceberg.registering_cases import (
     stats_files,
     write_ours,
 )
+from tests.object_store import open_store
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -227,8 +228,10 @@ class FailingStream:
 
 @pytest.mark.parametrize(("method", "n"), [("write", 0), ("write", 3), ("write", 6), ("close", 0)])
 def test_failing_storage_leaves_nothing_behind(
-    table: Table, monkeypatch: pytest.MonkeyPatch, method: str, n: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, n: int
 ) -> None:
+    table = open_store(tmp_path).create_table("db.t", ROWS.schema)
+    table.append(ROWS)
     sid = head(table)
     real = type(table.io).new_output
 
@@ -242,8 +245,20 @@ def test_failing_storage_leaves_nothing_behind(
     monkeypatch.setattr(type(table.io), "new_output", failing)
     with pytest.raises(StorageError, match="the disk is full"):
         register(table, sid, THETAS, write_ours)
-    assert stats_files(table) == set()
+    assert list(tmp_path.rglob("*.stats*")) == []
     assert table.refresh().metadata.statistics == []
+
+
+def test_a_local_file_gets_its_name_when_it_is_whole(table: Table) -> None:
+    """A run that is killed leaves no half of a file under a name that looks like a statistics file."""
+    seen: list[set[str]] = []
+
+    def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
+        write_ours(writer)
+        seen.append(stats_files(table))
+
+    register(table, head(table), THETAS, write)
+    assert seen == [set()]
 
 
 def test_a_file_that_storage_cut_short_is_never_registered(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Commands of a scheduled job, a module each."""

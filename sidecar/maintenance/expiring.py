@@ -1,0 +1,200 @@
+"""Removes statistics entries of sidecar that no plan of a branch or tag needs. Files stay; ``gc`` deletes them later.
+
+An entry goes only if all of this is true: its snapshot is old, its file is a sidecar of this table without blobs of
+others, and it is not one of the nearest sidecars of a branch or tag. What cannot be read is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Literal, TypeAlias
+
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.errors import UsageError
+from sidecar.iceberg.catalog import reload_table, show_commit
+from sidecar.iceberg.find_sidecar import open_registered
+from sidecar.iceberg.merge import has_blobs_of_others
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.refs import check_table, lineage
+from sidecar.iceberg.registering import check_writable, unregister
+from sidecar.results import Result
+from sidecar.run_log import counted, logged
+from sidecar.run_steps import reached
+
+log = logging.getLogger(__name__)
+
+OLDER_THAN = timedelta(days=5)
+"""How old the snapshot of an entry must be by default."""
+
+KeptBecause: TypeAlias = Literal["used", "young", "others", "unreadable"]
+"""Why an entry stays: plans of a branch or tag use it, its snapshot is young, its file has blobs of others, or its file
+is no sidecar that can be read."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ExpiredEntry(Result):
+    """An entry that was removed, or would be."""
+
+    snapshot_id: int
+    """The snapshot."""
+    statistics_path: str
+    """The file that the entry names. It stays."""
+    file_size: int
+    """Bytes of the file."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class KeptEntry(Result):
+    """An entry that stays."""
+
+    snapshot_id: int
+    """The snapshot."""
+    statistics_path: str
+    """The file that the entry names."""
+    kept_because: KeptBecause
+    """``used`` (plans of a branch or tag use it), ``young``, ``others`` (the file has blobs of other writers), or
+    ``unreadable`` (the file cannot be read, or is no sidecar of this table)."""
+    used_by: list[str]
+    """The branches and tags whose plans use it."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ExpireReport(Result):
+    """What :func:`expire` did, or would do."""
+
+    table: str
+    """The name of the table."""
+    dry_run: bool
+    """Whether nothing was changed."""
+    expired: list[ExpiredEntry]
+    """The entries that were removed."""
+    kept: list[KeptEntry]
+    """The entries that stay."""
+    unreferenced_bytes: int
+    """Bytes of the files that no entry names any more."""
+    warnings: list[str]
+    """What could not be read."""
+
+
+def _log_line(report: ExpireReport) -> str:
+    counts = {"expired": len(report.expired), "kept": len(report.kept)}
+    return f"expire {report.table}: {counted(counts)}{', dry run' if report.dry_run else ''}"
+
+
+@logged(log, _log_line, lambda report: report.warnings)
+def expire(
+    table: Table,
+    *,
+    older_than: timedelta = OLDER_THAN,
+    retain_last: int = 1,
+    dry_run: bool = False,
+) -> ExpireReport:
+    """Remove the statistics entries of sidecar that nothing needs from the metadata of ``table``. No file is deleted.
+
+    An entry stays if its snapshot is not ``older_than``, if it is one of the ``retain_last`` nearest sidecars of a
+    branch or tag (the nearest one is what plans use), if its file has blobs of other writers, and if its file cannot be
+    read. All removals are one commit, after which ``table`` is refreshed; an entry that somebody sets at the same
+    moment is set again. ``dry_run`` changes nothing.
+
+    Raises :class:`sidecar.errors.UsageError` for a negative ``older_than``, for ``retain_last`` below 1 and for a table
+    that was opened from a metadata file (unless ``dry_run``), :class:`sidecar.errors.UnsupportedFeatureError` if
+    pyiceberg cannot write the table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and
+    :class:`sidecar.errors.CommitConflictError` if other commits interfere each time.
+    """
+    check_table(table)
+    if older_than < timedelta(0):
+        raise UsageError("older_than is negative", found=older_than)
+    if retain_last < 1:
+        raise UsageError("retain_last is below 1: plans need the nearest sidecar", found=retain_last)
+    check_writable(table)
+    now = table if dry_run else reload_table(table)
+    decision = _decide(now, older_than, retain_last)
+    reached("expire: decided")
+    if decision.expired and not dry_run:
+        unregister(table, decision.expired)
+        reached("expire: done")
+        show_commit(table)
+    named = {entry.statistics_path for entry in decision.kept_entries}
+    sizes = {e.statistics_path: e.file_size_in_bytes for e in decision.expired if e.statistics_path not in named}
+    return ExpireReport(
+        table=".".join(table.name()),
+        dry_run=dry_run,
+        expired=[ExpiredEntry(e.snapshot_id, e.statistics_path, e.file_size_in_bytes) for e in decision.expired],
+        kept=decision.kept,
+        unreferenced_bytes=sum(sizes.values()),
+        warnings=decision.warnings,
+    )
+
+
+@dataclass
+class _Decision:
+    expired: list[StatisticsFile] = field(default_factory=list)
+    kept: list[KeptEntry] = field(default_factory=list)
+    kept_entries: list[StatisticsFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a statistics file is: a sidecar that plans use, and whether it has blobs of others."""
+
+    is_sidecar: bool
+    has_others: bool
+
+
+def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
+    """Decide about each entry of a table. Each file is opened at most once, and only if it matters."""
+    decision = _Decision()
+    entries = statistics_of(table)
+    latest = (time.time() - older_than.total_seconds()) * 1000
+
+    @cache
+    def contents(snapshot_id: int) -> _Contents:
+        return _contents(table, entries[snapshot_id], decision.warnings)
+
+    def nearest(snapshot_id: int) -> Iterator[int]:
+        """Yield the snapshots of the nearest sidecars, as plans find them."""
+        found = 0
+        for ancestor in lineage(table, snapshot_id):
+            if found < retain_last and ancestor in entries and contents(ancestor).is_sidecar:
+                found += 1
+                yield ancestor
+
+    users: dict[int, list[str]] = {}
+    for name, ref in sorted(table.metadata.refs.items()):
+        for snapshot_id in nearest(ref.snapshot_id):
+            users.setdefault(snapshot_id, []).append(name)
+    for snapshot_id, entry in sorted(entries.items()):
+        because: KeptBecause | None = None
+        snapshot = table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot_id in users:
+            because = "used"
+        elif snapshot is not None and snapshot.timestamp_ms > latest:
+            because = "young"
+        elif contents(snapshot_id).has_others:
+            because = "others"
+        elif not contents(snapshot_id).is_sidecar:
+            because = "unreadable"
+        if because is None:
+            decision.expired.append(entry)
+            continue
+        decision.kept_entries.append(entry)
+        decision.kept.append(KeptEntry(snapshot_id, entry.statistics_path, because, users.get(snapshot_id, [])))
+    return decision
+
+
+def _contents(table: Table, entry: StatisticsFile, warnings: list[str]) -> _Contents:
+    sidecar = open_registered(table, entry, warnings)
+    if sidecar is None:
+        return _Contents(is_sidecar=False, has_others=False)
+    try:
+        return _Contents(bool(sidecar.segments), has_blobs_of_others(entry, sidecar.puffin.metadata))
+    finally:
+        sidecar.close()

@@ -1,0 +1,154 @@
+"""Operations on one prepared table, and what must be true of the table whatever became of an operation.
+
+A new operation is a line in :data:`OPERATIONS`. The table of :func:`prepare` has something to do for each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyiceberg.table import Table
+
+import sidecar
+from sidecar.iceberg.registering import unregister
+from sidecar.run_steps import observe
+from tests.maintenance.cases import (
+    append_and_build,
+    entries,
+    make,
+    metadata_folder,
+    others_file,
+    pass_days,
+    register_others,
+    rows,
+    stored,
+)
+from tests.object_store import FolderIO, open_store
+
+NOW = timedelta(0)
+CHANGING = ("close", "closed", "delete", "deleted", "commit", "committed")
+"""Requests of :class:`FolderIO` around a change of the store or the catalog."""
+LONGEST = 60.0
+"""Seconds after which a child that was not killed counts as hanging."""
+
+
+class Operation(NamedTuple):
+    """What is done to the table, and whether nothing of it is left to do."""
+
+    run: Callable[[Table], object]
+    is_done: Callable[[Table], bool]
+
+
+OPERATIONS = {
+    "build": Operation(lambda t: sidecar.build(t, ["k"], engine="local"), lambda t: is_covered(t)),
+    "expire": Operation(lambda t: sidecar.expire(t, older_than=NOW), lambda t: not to_expire(t)),
+    "gc": Operation(lambda t: sidecar.collect_garbage(t), lambda t: not garbage(t)),
+}
+
+
+def is_covered(table: Table) -> bool:
+    return "not listed in the sidecar" not in sidecar.plan(table.refresh(), "k = 2").funnel.kept_because
+
+
+def to_expire(table: Table) -> list[Any]:
+    return list(sidecar.expire(table.refresh(), older_than=NOW, dry_run=True).expired)
+
+
+def garbage(table: Table) -> list[Any]:
+    return list(sidecar.collect_garbage(table, dry_run=True).files)
+
+
+def prepare(folder: Path) -> None:
+    """A table that each operation has work in: four days old but for its head, which no sidecar lists.
+
+    An old file of ours is not named any more, one entry is superseded, another one is of another writer.
+    """
+    table = make(folder)
+    unregister(table, table.refresh().metadata.statistics)
+    for n in (1, 2):
+        append_and_build(table, n)
+    table.append(rows(30))
+    register_others(table)
+    others_file(table, "1-of-others.stats")
+    pass_days(table, 4)
+    table.refresh().append(rows())
+
+
+def copied(prepared: Path, folder: Path) -> Table:
+    """The table in a copy of the store."""
+    shutil.copytree(prepared, folder)
+    return open_store(folder).load_table("db.t")
+
+
+def check(folder: Path, name: str) -> None:
+    """The table reads right, all its entries name files, others lost nothing, and the next run ends well."""
+    table = open_store(folder).load_table("db.t")
+    check_table(table)
+    OPERATIONS[name].run(table)
+    table.refresh()
+    assert OPERATIONS[name].is_done(table), "the next run leaves nothing to do"
+    check_table(table)
+
+
+def check_table(table: Table) -> None:
+    named = set(entries(table).values())
+    assert named <= stored(table), "an entry names a file that is gone"
+    assert [path for path in named if path.endswith("theirs.stats")], "the entry of another writer is lost"
+    assert (metadata_folder(table) / "1-of-others.stats").exists()
+    for predicate in ("k = 2", "k = 7"):
+        found = sidecar.scan(table, predicate).sort_by("k")
+        assert found.equals(table.scan(predicate).to_arrow().sort_by("k")), predicate
+
+
+@contextmanager
+def requests(answer: Callable[[str, str], object]) -> Iterator[None]:
+    """The store and the catalog answer each request as ``answer`` does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FolderIO, "on_request", answer)
+        yield
+
+
+def moments(run: Callable[[Table], object], table: Table) -> list[str]:
+    """The steps of an operation, and the requests around its changes, in order."""
+    seen: list[str] = []
+    with requests(lambda request, _: seen.append(request) if request in CHANGING else None), observe(seen.append):
+        run(table)
+    return seen
+
+
+def killed_at(run: Callable[[Table], object], table: Table, moment: int) -> bool:
+    """Run an operation in a child process, and kill it at a moment of :func:`moments`. ``False``: it ended before."""
+    child = os.fork()
+    if not child:
+        try:
+            moments_left = [moment]
+
+            def count(_: str) -> None:
+                if not moments_left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                moments_left[0] -= 1
+
+            FolderIO.on_request = lambda request, _: count(request) if request in CHANGING else None  # type: ignore[method-assign]
+            with observe(count):
+                run(table)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + LONGEST
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.WIFSIGNALED(status)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError(f"the child hangs before moment {moment}")
+        time.sleep(0.002)

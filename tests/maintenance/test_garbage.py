@@ -1,0 +1,258 @@
+"""Deleting files that nothing names: each of the five conditions alone keeps a file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+import sidecar
+from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.registering import register_again, unregister
+from sidecar.maintenance import garbage
+from sidecar.run_steps import observe
+from tests.maintenance.cases import (
+    DAY,
+    append_and_build,
+    entries,
+    head,
+    make,
+    make_older,
+    metadata_folder,
+    others_file,
+    pass_days,
+    rows,
+    stored,
+    touch,
+)
+from tests.object_store import FolderIO
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table with two sidecars; the first is no longer registered."""
+    made = make(tmp_path, builds=2)
+    unregister(made, [entry for entry in made.refresh().metadata.statistics if entry.snapshot_id != head(made)])
+    return made
+
+
+def unnamed(table: Table) -> set[str]:
+    return stored(table) - set(entries(table).values())
+
+
+def at(step: str, action: Any) -> Any:
+    """Others act when a run reaches a step, once."""
+    done: list[str] = []
+
+    def act(reached: str) -> None:
+        if reached == step and not done:
+            done.append(step)
+            action()
+
+    return observe(act)
+
+
+def test_an_old_file_that_nothing_names_goes_and_a_preview_says_so(table: Table) -> None:
+    assert sidecar.collect_garbage(table).files == [], "it is young"
+    (old,) = unnamed(table)
+    pass_days(table, 4)
+    preview = sidecar.collect_garbage(table, dry_run=True)
+    assert old in stored(table)
+    report = sidecar.collect_garbage(table)
+    assert [file.path for file in report.files] == [old]
+    assert report.to_dict() == {**preview.to_dict(), "dry_run": False}
+    assert report.bytes == report.files[0].size > 0
+    assert stored(table) == set(entries(table).values())
+    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.plan(table, "k = 3").funnel.kept_because
+
+
+def test_files_of_others_stay_however_old(table: Table, tmp_path: Path) -> None:
+    (ours,) = unnamed(table)
+    folder = metadata_folder(table)
+    data = (folder / ours.rpartition("/")[2]).read_bytes()
+    stays = [others_file(table, name) for name in ("1-x.stats", "2-x.puffin", "notes.txt", "snap-1.avro")]
+    (tmp_path / "other").mkdir()
+    foreign = make(tmp_path / "other", name="db.other")
+    (foreign_file,) = stored(foreign)
+    name = foreign_file.rpartition("/")[2]
+    (folder / name).write_bytes((metadata_folder(foreign) / name).read_bytes())
+    (folder / "by-trino.stats").write_bytes(data.replace(b'"created-by":"sidecar', b'"created-by":"Sidecar'))
+    (folder.parent / "data" / "ours.stats").write_bytes(data)
+    (folder / "below").mkdir()
+    (folder / "below" / "ours.stats").write_bytes(data)
+    before = {path for path in folder.parent.rglob("*") if path.is_file()}
+    pass_days(table, 30)
+    make_older(table, 30, "below/*")
+    report = sidecar.collect_garbage(table)
+    assert [file.path for file in report.files] == [ours]
+    left = before - {path for path in folder.parent.rglob("*") if path.is_file()}
+    assert left == {folder / ours.rpartition("/")[2]}
+    assert len(report.warnings) == 2, stays  # the two that are no Puffin files
+
+
+def test_a_young_metadata_file_that_names_it_keeps_it(table: Table) -> None:
+    """Its readers may have started an hour ago."""
+    make_older(table, 4, "*.stats")
+    assert sidecar.collect_garbage(table).files == []
+    make_older(table, 4, "*.metadata.json")
+    touch(table)
+    assert len(sidecar.collect_garbage(table, dry_run=True).files) == 1
+    (old,) = unnamed(table)
+    text = json.dumps({"statistics": [{"statistics-path": old}]}).encode()
+    for name, data in (("v.metadata.json", text), ("v.gz.metadata.json", gzip.compress(text))):
+        path = metadata_folder(table) / name
+        path.write_bytes(data)
+        assert sidecar.collect_garbage(table).files == []
+        path.unlink()
+
+
+def test_a_young_metadata_file_that_cannot_be_read_ends_the_run(table: Table, monkeypatch: Any) -> None:
+    pass_days(table, 4)
+    broken = metadata_folder(table) / "v.gz.metadata.json"
+    broken.write_bytes(b"\x1f\x8b broken")
+    with pytest.raises(StorageError, match="a young metadata file cannot be read"):
+        sidecar.collect_garbage(table)
+    assert len(unnamed(table)) == 1
+    make_older(table, 4, broken.name)
+    assert len(sidecar.collect_garbage(table).files) == 1
+
+
+def test_a_metadata_file_that_is_deleted_meanwhile_says_nothing(table: Table) -> None:
+    pass_days(table, 4)
+    extra = metadata_folder(table) / "v.metadata.json"
+    extra.write_text("{}")
+    with at("gc: load", extra.unlink):
+        assert len(sidecar.collect_garbage(table).files) == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True], ids=["run", "preview"])
+@pytest.mark.parametrize("step", ["gc: list", "gc: load", "gc: list again", "gc: load again"])
+def test_an_entry_that_is_set_meanwhile_keeps_its_file(table: Table, step: str, dry_run: bool) -> None:
+    """A clone or a repair names the file again, at any moment before it is deleted."""
+    pass_days(table, 4)
+    (old,) = unnamed(table)
+
+    def name_it() -> None:
+        other = table.catalog.load_table(table.name())
+        (entry,) = other.metadata.statistics
+        older = min(other.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+        named = entry.model_copy(update={"statistics_path": old, "snapshot_id": older.snapshot_id})
+        other.update_statistics().set_statistics(named).commit()
+
+    with at(step, name_it):
+        assert sidecar.collect_garbage(table, dry_run=dry_run).files == []
+    assert old in stored(table)
+
+
+def test_a_long_deletion_looks_at_the_metadata_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(garbage, "BATCH", 1)
+    table = make(tmp_path, builds=2)
+    first, second = sorted(table.refresh().metadata.statistics, key=lambda entry: entry.statistics_path)
+    unregister(table, [first, second])
+    pass_days(table, 9)
+
+    def name_the_second() -> None:
+        table.catalog.load_table(table.name()).update_statistics().set_statistics(second).commit()
+
+    with at("gc: delete", name_the_second):
+        report = sidecar.collect_garbage(table)
+    assert [file.path for file in report.files] == [first.statistics_path]
+    assert stored(table) == {second.statistics_path}
+
+
+def test_an_entry_that_came_and_went_keeps_its_file_for_a_while(table: Table) -> None:
+    """The metadata file between two looks is young, and names the file."""
+    pass_days(table, 4)
+    (old,) = unnamed(table)
+    (entry,) = table.refresh().metadata.statistics
+
+    def come_and_go() -> None:
+        other = table.catalog.load_table(table.name())
+        named = entry.model_copy(update={"statistics_path": old, "snapshot_id": 5})
+        other.update_statistics().set_statistics(named).commit()
+        unregister(other, [named])
+
+    with at("gc: list again", come_and_go):
+        assert sidecar.collect_garbage(table).files == []
+
+
+def test_the_clock_is_that_of_the_storage(table: Table, monkeypatch: Any) -> None:
+    """A machine whose clock is a year ahead deletes nothing that is young."""
+    import time
+
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 365 * DAY)
+    assert sidecar.collect_garbage(table).files == []
+
+
+def test_below_a_day_takes_force(table: Table) -> None:
+    pass_days(table, 0.5)
+    with pytest.raises(UsageError, match="below 24 hours"):
+        sidecar.collect_garbage(table, older_than=timedelta(hours=23), dry_run=True)
+    assert sidecar.collect_garbage(table, older_than=timedelta(hours=24)).files == []
+    make_older(table, 0.1, "*.metadata.json")
+    touch(table)
+    assert len(sidecar.collect_garbage(table, older_than=timedelta(hours=1), force=True).files) == 1
+    with pytest.raises(UsageError):
+        sidecar.collect_garbage(table, older_than=timedelta(-1), force=True)
+
+
+def test_a_file_that_two_snapshots_name_stays_until_both_are_gone(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    first, (ours,) = head(table), table.refresh().metadata.statistics
+    table.append(rows(40))
+    assert register_again(table, ours, head(table))
+    table.refresh().maintenance.expire_snapshots().by_id(first).commit()
+    pass_days(table, 9)
+    assert sidecar.collect_garbage(table).files == []
+    unregister(table, table.refresh().metadata.statistics)
+    pass_days(table, 9)
+    assert len(sidecar.collect_garbage(table).files) == 1
+
+
+def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monkeypatch: Any) -> None:
+    table = make(tmp_path, builds=3)
+    unregister(table, table.refresh().metadata.statistics)
+    append_and_build(table, 9)
+    pass_days(table, 9)
+    refused = sorted(unnamed(table))[0]
+
+    def answer(request: str, location: str) -> None:
+        if (request, location) == ("delete", refused):
+            raise PermissionError("not you")
+
+    monkeypatch.setattr(FolderIO, "on_request", answer)
+    report = sidecar.collect_garbage(table)
+    assert len(report.files) == 2
+    assert [refused in text and "PermissionError: not you" in text for text in report.failed] == [True]
+    assert unnamed(table) == {refused}
+
+
+def test_storage_that_does_not_list_is_refused(table: Table, monkeypatch: Any) -> None:
+    class Blind:
+        """An input file of a FileIO of one's own."""
+
+    monkeypatch.setattr(FolderIO, "new_input", lambda io, location: Blind())
+    with pytest.raises(UnsupportedFeatureError, match=r"cannot be listed; file folder://.*found FolderIO"):
+        garbage.list_stored_files(f"{table.location()}/metadata", table.io)
+
+
+def test_local_files_are_listed_without_a_store(catalog: Any) -> None:
+    """In a local folder the clock is this machine's: a table without a new commit is cleaned too."""
+    import os
+
+    table = catalog.create_table("db.local_garbage", rows().schema)
+    first = append_and_build(table)
+    append_and_build(table, 1)
+    unregister(table, [e for e in table.refresh().metadata.statistics if e.snapshot_id == first])
+    folder = Path(table.location().removeprefix("file:")) / "metadata"
+    for path in folder.iterdir():
+        os.utime(path, (path.stat().st_mtime - 4 * DAY,) * 2)
+    assert len(sidecar.collect_garbage(table).files) == 1
+    assert len(list(folder.glob("*.stats"))) == 1
