@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -77,9 +78,10 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     found: Statistics = {}
     for snapshot_id, own in ours.items():
         entries = [statistics_of(earlier).get(snapshot_id), *(version.get(snapshot_id) for version in versions)]
-        at = entries.index(own, 1) if own in entries[1:] else 0
-        replaced = entries[at - 1]
-        if at and replaced is not None and replaced != entries[0]:
+        # Our change may look like what was there before it, because unknown blobs are left out when a table is loaded.
+        # So the commit is where the entry becomes ours, not where it first is.
+        replaced = next((one for one, other in pairwise(entries) if other == own != one), None)
+        if replaced is not None and replaced != entries[0]:
             found[snapshot_id] = replaced
     return found
 
