@@ -1,0 +1,182 @@
+"""Estimates from a sample what filters of a column would do: their size, and the files that a lookup would keep.
+
+A lookup keeps the files that have the value, and of the other files that its bounds admit those whose filter is wrong.
+Which files admit a value is counted in the manifests. How many of them have it is estimated for each example value from
+the other files of the sample. The false-positive rate is that of filters of the size that a build would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from sidecar.filters.sizing import BLOCK_BYTES, blocks_for, false_positive_rate
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import Listing
+from sidecar.indexing.columns import Options
+from sidecar.reports.advising_bounds import AdmittedFiles
+from sidecar.reports.advising_report import ColumnEvidence, PredictedLookup
+from sidecar.reports.advising_sample import Sample, SampledChunk
+from sidecar.reports.advising_values import UnitCount
+
+FEWEST_PAGES = 4
+"""Row groups with fewer pages say nothing about the order of their values."""
+
+
+@dataclass(frozen=True)
+class _Presence:
+    """An example value: how many files admit it, and the sampled parts of other files that admit it and have it."""
+
+    admitting: int
+    asked: int
+    found: int
+
+
+class Estimator:
+    """Estimates what filters of one column would do. The sample must have a chunk of the column."""
+
+    def __init__(
+        self, listing: Listing, sample: Sample, field_id: int, admitted: AdmittedFiles, options: Options
+    ) -> None:
+        self._listing = listing
+        self._field_id = field_id
+        self._admitted = admitted
+        self._options = options
+        self._chunks = sample.chunks[field_id]
+        self._missing = sample.missing.get(field_id, set())
+        self._files = len(listing.files)
+        self._units = fmean(file.units for file in sample.files.values())
+        self._parts = fmean(file.parts for file in sample.files.values())
+        self._of_file: dict[int, list[SampledChunk]] = {}
+        for chunk in self._chunks:
+            self._of_file.setdefault(chunk.file, []).append(chunk)
+        self._files_are_whole = all(
+            len(self._of_file.get(number, ())) == file.parts or number in self._missing
+            for number, file in sample.files.items()
+        )
+        self._is_whole = self._files_are_whole and len(sample.files) == self._files
+
+    def evidence(self) -> ColumnEvidence:
+        """Return the evidence."""
+        filters = [self._filter(unit) for chunk in self._chunks for unit in chunk.values.units]
+        rate = fmean(rate for _, rate in filters) if filters else 0.0
+        of_file = 1 - (1 - rate) ** self._units
+        per_unit = fmean(size for size, _ in filters) if filters else 0.0
+        existing, absent = self._lookups(of_file)
+        in_table = self._distinct_in_table()
+        return ColumnEvidence(
+            row_groups_sampled=len(self._chunks),
+            bounds_overlap=self._admitted.overlap(),
+            distinct_per_file=round(min(self._distinct_per_file(in_table), in_table)),
+            distinct_in_table=round(in_table),
+            filter_bytes=round(per_unit * self._units * (self._files - self._files_without())),
+            filter_rate=rate,
+            column_bytes=self._column_bytes(),
+            existing=existing,
+            absent=absent,
+            pages_left=self._pages_left(),
+            has_page_index=all(chunk.has_page_index for chunk in self._chunks),
+            has_filters=all(chunk.has_filter for chunk in self._chunks),
+        )
+
+    def _filter(self, unit: UnitCount) -> tuple[int, float]:
+        """Return the size in bytes and the rate of the filter that a build makes for a unit."""
+        blocks = blocks_for(unit.values, self._options.fpp, max_bits_per_value=self._options.max_bits)
+        while blocks > 1 and false_positive_rate(blocks // 2, unit.distinct) <= self._options.fpp:
+            blocks //= 2
+        return blocks * BLOCK_BYTES, false_positive_rate(blocks, unit.distinct)
+
+    def _lookups(self, rate: float) -> tuple[PredictedLookup, PredictedLookup]:
+        """Return what lookups of existing and of absent values keep; ``rate`` is that of a file's filters."""
+        presences = list(self._presences())
+        if not presences:
+            nothing = PredictedLookup(0.0, 0.0)
+            return nothing, nothing
+        asked = sum(one.asked for one in presences)
+        usual = sum(one.found for one in presences) / asked if asked else 1.0
+        admitting = fmean(one.admitting for one in presences)
+        kept = fmean(self._kept(one, usual, rate) for one in presences)
+        without = self._files_without()
+        return PredictedLookup(admitting, kept), PredictedLookup(admitting, without + (admitting - without) * rate)
+
+    def _kept(self, one: _Presence, usual: float, rate: float) -> float:
+        """Return the files that a lookup of a value keeps; ``usual`` is the share of parts that have a usual value."""
+        share = one.found / one.asked if one.asked else usual
+        others = one.admitting - 1
+        having = others * (share if self._files_are_whole else 1 - (1 - share) ** self._parts)
+        return 1 + having + (others - having) * rate
+
+    def _presences(self) -> Iterator[_Presence]:
+        for chunk in self._chunks:
+            values = [example.value for example in chunk.values.examples]
+            asked, found = [0] * len(values), [0] * len(values)
+            for file, others in self._of_file.items():
+                if file == chunk.file:
+                    continue
+                admits = [self._admitted.admits(file, value) for value in values]
+                tells = [one.values.holds(chunk.values.hashes) for one in others]
+                for place in (place for place, admitted in enumerate(admits) if admitted):
+                    known = [bool(held[place]) for held, told in tells if told[place]]
+                    if self._files_are_whole and known:
+                        known = [any(known)]
+                    asked[place] += len(known)
+                    found[place] += sum(known)
+            for place, value in enumerate(values):
+                missing = sum(self._admitted.admits(file, value) for file in self._missing)
+                admitting = max(self._admitted.count(value), 1)
+                yield _Presence(admitting, asked[place] + missing, found[place] + missing)
+
+    def _files_without(self) -> int:
+        """Return how many files do not store the column. Without an index they are kept."""
+        seen = len(self._missing) + len(self._of_file)
+        return round(len(self._missing) / seen * self._files)
+
+    def _distinct_in_table(self) -> float:
+        sampled = ThetaSketch.union([chunk.values.sketch for chunk in self._chunks]).estimate
+        sampled = max(sampled, *(chunk.values.distinct for chunk in self._chunks))
+        if self._is_whole:
+            return sampled
+        each = fmean(chunk.values.distinct for chunk in self._chunks)
+        most = each * self._parts * (self._files - self._files_without())
+        share = self._share_of_other_parts()
+        return max(sampled, min(most, each / share if share else most))
+
+    def _share_of_other_parts(self) -> float:
+        """Return the share of other sampled parts that have a value, on average over values and parts."""
+        asked = found = 0
+        for chunk in self._chunks:
+            for other in self._chunks:
+                if other is not chunk:
+                    held, told = other.values.holds(chunk.values.hashes)
+                    asked += int(told.sum())
+                    found += int((held & told).sum())
+        return found / asked if asked else 0.0
+
+    def _distinct_per_file(self, in_table: float) -> float:
+        if self._files_are_whole:
+            return fmean(self._union(chunks) for chunks in self._of_file.values())
+        each = fmean(chunk.values.distinct for chunk in self._chunks)
+        if in_table <= each:
+            return each
+        return in_table * (1 - (1 - each / in_table) ** self._parts)
+
+    @staticmethod
+    def _union(chunks: Sequence[SampledChunk]) -> float:
+        if len(chunks) == 1:
+            return chunks[0].values.distinct
+        return ThetaSketch.union([chunk.values.sketch for chunk in chunks]).estimate
+
+    def _column_bytes(self) -> int | None:
+        sizes = [(file.data_file.column_sizes or {}).get(self._field_id) for file in self._listing.files]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def _pages_left(self) -> float | None:
+        shares = [
+            sum(low <= example.value <= high for low, high in chunk.pages) / len(chunk.pages)  # type: ignore[operator]
+            for chunk in self._chunks
+            if len(chunk.pages) >= FEWEST_PAGES
+            for example in chunk.values.examples
+        ]
+        return fmean(shares) if shares else None
