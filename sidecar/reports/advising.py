@@ -27,7 +27,7 @@ from sidecar.indexing.options import options_of
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.reports.advising_bounds import AdmittedFiles
 from sidecar.reports.advising_estimates import Estimator
-from sidecar.reports.advising_report import AdvisedColumn, Advice, AdviceSample, SizeOfParts
+from sidecar.reports.advising_report import Advice, AdviceSample, AdvisedColumn, SizeOfParts
 from sidecar.reports.advising_sample import Sample, read_sample
 from sidecar.reports.advising_sizes import judged_sizes
 from sidecar.reports.advising_verdicts import judged, not_judged, refusal
@@ -133,13 +133,11 @@ def _advice(
 
 def _distinct(sample: Sample, columns: Sequence[AdvisedColumn]) -> dict[str, int]:
     """Return the distinct values of the fullest sampled row group by column."""
-    return {
-        column.name: max(chunk.values.distinct for chunk in sample.chunks[column.field_id]) for column in columns
-    }
+    return {column.name: max(chunk.values.distinct for chunk in sample.chunks[column.field_id]) for column in columns}
 
 
 def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
-    """Return the builds that make what is advised. That of the distinct counts is the last, so that they are current."""
+    """Return the builds that make what is advised. Distinct counts come last, so that the last sidecar has them."""
     commands = []
     for kinds in ([PAGE_INDEX], [BLOOM]):
         names = [column.name for column in columns if set(kinds) <= set(column.kinds)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,9 @@ Partition = tuple[bytes | None, ...]
 Key = tuple[int, Partition]
 """A partition spec, and a partition in it."""
 
+_STEPPED = ("integer", "date", "time", "timestamp", "decimal")
+"""Families of types whose values are whole numbers of a unit."""
+
 
 @dataclass
 class _Ranges:
@@ -41,6 +44,10 @@ class _Ranges:
     def overlapping(self, low: Comparable, high: Comparable) -> int:
         """Return the number of files whose range overlaps ``low`` to ``high``."""
         return bisect_right(self.lower, high) - bisect_left(self.upper, low) + self.unknown
+
+    def beside(self, value: Comparable) -> int:
+        """Return the number of files whose range holds values just above ``value``."""
+        return bisect_right(self.lower, value) - bisect_right(self.upper, value) + self.unknown
 
 
 class AdmittedFiles:
@@ -83,9 +90,21 @@ class AdmittedFiles:
 
     def count(self, value: Comparable) -> int:
         """Return the number of files that admit a value."""
-        wanted = self._partitions_of(value)
-        groups = (group for (spec_id, stored), group in self._groups.items() if _fits(stored, wanted[spec_id]))
-        return sum(group.overlapping(value, value) for group in groups)
+        return sum(group.overlapping(value, value) for group in self._groups_of(value))
+
+    def count_beside(self, value: Comparable) -> int:
+        """Return the number of files that admit a value that is only just greater and in the same partitions."""
+        return sum(group.beside(value) for group in self._groups_of(value))
+
+    def values_between(self) -> int | None:
+        """Return how many values the type has from the lowest bound to the highest; ``None`` if it is not known.
+
+        It is known for types whose values are whole numbers of a unit, such as days or cents.
+        """
+        ranges = [found for found in self._ranges.values() if found is not None]
+        if self._kind.family not in _STEPPED or len(ranges) < len(self._ranges) or not ranges:
+            return None
+        return int(max(high for _, high in ranges) - min(low for low, _ in ranges) + 1)
 
     def admits(self, file: int, value: Comparable) -> bool:
         """Return whether a file, by its ordinal, admits a value."""
@@ -112,14 +131,17 @@ class AdmittedFiles:
         files = len(self._ranges)
         if files < 2:
             return None
-        counts = (
-            files if found is None else together.overlapping(*found) for found in self._ranges.values()
-        )
+        counts = (files if found is None else together.overlapping(*found) for found in self._ranges.values())
         return (sum(counts) - files) / (files * (files - 1))
 
     def _key(self, file: ListedFile) -> Key:
         fields = self._fields.get(file.spec_id, ())
         return file.spec_id, tuple(file.partition[place] for place, _ in fields)
+
+    def _groups_of(self, value: Comparable) -> Iterator[_Ranges]:
+        """Yield the ranges of the files in whose partition a value can be."""
+        wanted = self._partitions_of(value)
+        return (group for (spec_id, stored), group in self._groups.items() if _fits(stored, wanted[spec_id]))
 
     def _partitions_of(self, value: Comparable) -> dict[int, Partition]:
         """Return the partition values that a value of the column has, by partition spec."""

@@ -7,8 +7,8 @@ the other files of the sample. The false-positive rate is that of filters of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from operator import add, mul
 from statistics import fmean
 
 from sidecar.filters.sizing import BLOCK_BYTES, blocks_for, false_positive_rate
@@ -16,21 +16,15 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.indexing.columns import Options
 from sidecar.reports.advising_bounds import AdmittedFiles
+from sidecar.reports.advising_presence import Presence, Shares
 from sidecar.reports.advising_report import ColumnEvidence, PredictedLookup
 from sidecar.reports.advising_sample import Sample, SampledChunk
 from sidecar.reports.advising_values import UnitCount
 
 FEWEST_PAGES = 4
 """Row groups with fewer pages say nothing about the order of their values."""
-
-
-@dataclass(frozen=True)
-class _Presence:
-    """An example value: how many files admit it, and the sampled parts of other files that admit it and have it."""
-
-    admitting: int
-    asked: int
-    found: int
+DENSE = 0.95
+"""The share of the values between the lowest and the highest from which a column is taken to have all of them."""
 
 
 class Estimator:
@@ -60,10 +54,11 @@ class Estimator:
     def evidence(self) -> ColumnEvidence:
         """Return the evidence."""
         filters = [self._filter(unit) for chunk in self._chunks for unit in chunk.values.units]
-        rate = fmean(rate for _, rate in filters) if filters else 0.0
+        rate = _plain_mean(rate for _, rate in filters)
         of_file = 1 - (1 - rate) ** self._units
-        per_unit = fmean(size for size, _ in filters) if filters else 0.0
-        existing, absent = self._lookups(of_file)
+        per_unit = _plain_mean(size for size, _ in filters)
+        presences = list(self._presences())
+        self._shares = Shares(presences)
         in_table = self._distinct_in_table()
         return ColumnEvidence(
             row_groups_sampled=len(self._chunks),
@@ -73,8 +68,8 @@ class Estimator:
             filter_bytes=round(per_unit * self._units * (self._files - self._files_without())),
             filter_rate=rate,
             column_bytes=self._column_bytes(),
-            existing=existing,
-            absent=absent,
+            existing=self._existing(presences, of_file),
+            absent=None if self._is_dense(in_table) else self._absent(presences, of_file),
             pages_left=self._pages_left(),
             has_page_index=all(chunk.has_page_index for chunk in self._chunks),
             has_filters=all(chunk.has_filter for chunk in self._chunks),
@@ -87,30 +82,49 @@ class Estimator:
             blocks //= 2
         return blocks * BLOCK_BYTES, false_positive_rate(blocks, unit.distinct)
 
-    def _lookups(self, rate: float) -> tuple[PredictedLookup, PredictedLookup]:
-        """Return what lookups of existing and of absent values keep; ``rate`` is that of a file's filters."""
-        presences = list(self._presences())
-        if not presences:
-            nothing = PredictedLookup(0.0, 0.0)
-            return nothing, nothing
-        asked = sum(one.asked for one in presences)
-        usual = sum(one.found for one in presences) / asked if asked else 1.0
-        admitting = fmean(one.admitting for one in presences)
-        kept = fmean(self._kept(one, usual, rate) for one in presences)
-        without = self._files_without()
-        return PredictedLookup(admitting, kept), PredictedLookup(admitting, without + (admitting - without) * rate)
+    def _existing(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
+        """Return what lookups of existing values keep; ``rate`` is that of a file's filters together."""
+        kept = [self._kept(one, rate) for one in presences]
+        return PredictedLookup(self._mean(presences, [one.admitting for one in presences]), self._mean(presences, kept))
 
-    def _kept(self, one: _Presence, usual: float, rate: float) -> float:
-        """Return the files that a lookup of a value keeps; ``usual`` is the share of parts that have a usual value."""
-        share = one.found / one.asked if one.asked else usual
+    def _absent(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
+        """Return what lookups of absent values keep."""
+        admitting, without = self._mean(presences, [one.beside for one in presences]), self._files_without()
+        return PredictedLookup(admitting, min(admitting, without) + max(admitting - without, 0) * rate)
+
+    def _mean(self, presences: Sequence[Presence], numbers: Sequence[float]) -> float:
+        """Return the mean over the distinct values of files; 0 for a column without values.
+
+        The examples are distinct values of parts. One that is in many parts of its file is an example as many times.
+        """
+        weights = [1 / self._parts_with(one) for one in presences]
+        return sum(map(mul, weights, numbers)) / sum(weights) if weights else 0.0
+
+    def _parts_with(self, one: Presence) -> float:
+        """Return how many parts of its file have a value."""
+        return 1 + (one.again if self._files_are_whole else self._shares.of(one) * (self._parts - 1))
+
+    def _is_dense(self, in_table: float) -> bool:
+        """Whether the table has, as far as an estimate can tell, every value between its lowest and its highest."""
+        between = self._admitted.values_between()
+        return between is not None and in_table >= DENSE * between
+
+    def _kept(self, one: Presence, rate: float) -> float:
+        """Return the files that a lookup of a value keeps."""
         others = one.admitting - 1
-        having = others * (share if self._files_are_whole else 1 - (1 - share) ** self._parts)
+        if self._files_are_whole:
+            having = others * (one.found / one.asked if one.asked else self._shares.mean)
+        else:
+            having = others * self._shares.in_file(one, self._parts)
         return 1 + having + (others - having) * rate
 
-    def _presences(self) -> Iterator[_Presence]:
+    def _presences(self) -> Iterator[Presence]:
         for chunk in self._chunks:
             values = [example.value for example in chunk.values.examples]
-            asked, found = [0] * len(values), [0] * len(values)
+            asked, found, again = ([0] * len(values) for _ in range(3))
+            for other in self._of_file[chunk.file]:
+                if other is not chunk:
+                    again = list(map(add, again, other.values.holds(chunk.values.hashes)[0].tolist()))
             for file, others in self._of_file.items():
                 if file == chunk.file:
                     continue
@@ -125,7 +139,8 @@ class Estimator:
             for place, value in enumerate(values):
                 missing = sum(self._admitted.admits(file, value) for file in self._missing)
                 admitting = max(self._admitted.count(value), 1)
-                yield _Presence(admitting, asked[place] + missing, found[place] + missing)
+                beside = self._admitted.count_beside(value)
+                yield Presence(admitting, beside, asked[place] + missing, found[place] + missing, again[place])
 
     def _files_without(self) -> int:
         """Return how many files do not store the column. Without an index they are kept."""
@@ -159,7 +174,7 @@ class Estimator:
         each = fmean(chunk.values.distinct for chunk in self._chunks)
         if in_table <= each:
             return each
-        return in_table * (1 - (1 - each / in_table) ** self._parts)
+        return in_table * float(1 - (1 - each / in_table) ** self._parts)
 
     @staticmethod
     def _union(chunks: Sequence[SampledChunk]) -> float:
@@ -180,3 +195,9 @@ class Estimator:
             for example in chunk.values.examples
         ]
         return fmean(shares) if shares else None
+
+
+def _plain_mean(numbers: Iterable[float]) -> float:
+    """The mean; 0 of no numbers, which are those of a column without values."""
+    found = list(numbers)
+    return fmean(found) if found else 0.0

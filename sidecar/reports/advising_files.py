@@ -23,7 +23,7 @@ from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_bounds import offset_index_problems, page_bounds
 from sidecar.parquet.page_index import OffsetIndex, read_page_indexes
-from sidecar.parquet.pages import wholly_dictionary, walk_pages
+from sidecar.parquet.pages import walk_pages, wholly_dictionary
 from sidecar.questions.bounds import Bounds
 from sidecar.source import Source, WrappingSource
 
@@ -93,7 +93,7 @@ class LoadedRange(WrappingSource):
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`sidecar.source.Source.read`."""
         at = offset - self._offset
-        if 0 <= at and at + length <= len(self._data):
+        if at >= 0 and at + length <= len(self._data):
             return self._data[at : at + length]
         return self.inner.read(offset, length)
 
@@ -159,7 +159,8 @@ class ParquetSample:
         return found if isinstance(found, Bounds) and not found.reason else None
 
     def _chunk(self, part: int, leaf: Any) -> ColumnChunk:
-        return self._footer.row_groups[part].columns[leaf.index]
+        chunk: ColumnChunk = self._footer.row_groups[part].columns[leaf.index]
+        return chunk
 
     def _dictionary_size(self, chunk: ColumnChunk) -> int:
         """Return the size of the dictionary of a chunk whose values are all in it; 0 for other chunks."""

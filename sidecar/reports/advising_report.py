@@ -44,8 +44,9 @@ class ColumnEvidence(Result):
     """The size of the column in all files in bytes, by the manifests; ``None`` if a manifest has no sizes."""
     existing: PredictedLookup
     """A lookup of a value that exists: one of the distinct values of a file, both chosen at random."""
-    absent: PredictedLookup
-    """A lookup of a value that no file has, and that is near existing ones in the column's order."""
+    absent: PredictedLookup | None
+    """A lookup of a value that no file has, just above one of the column's values. ``None`` if the column seems to have
+    every value between its lowest and its highest: bounds rule out all others."""
     pages_left: float | None
     """The share of the pages of a row group whose bounds admit one of its values, on average. ``None`` if row groups
     have fewer than four pages, or if their order was not read."""
@@ -138,8 +139,9 @@ class Advice(Result):
     def log_line(self) -> str:
         """The advice as a line of the log."""
         advised = sum(column.filters == "yes" for column in self.columns)
+        read = self.sample
         return (
-            f"advice on {self.table}: filters for {advised} of {len(self.columns)} columns, by {self.sample.row_groups} "
-            f"row groups of {self.sample.files} of {self.files:,} files; {self.sample.bytes_read:,} bytes in "
-            f"{self.sample.reads:,} reads; {self.seconds:.3f} s"
+            f"advice on {self.table}: filters for {advised} of {len(self.columns)} columns, by {read.row_groups} row "
+            f"groups of {read.files} of {self.files:,} files; {read.bytes_read:,} bytes in {read.reads:,} reads; "
+            f"{self.seconds:.3f} s"
         )

@@ -96,16 +96,17 @@ class ValueSampler:
             typed: Any = to_column_type(chunk, self._type)
             distinct = pc.unique(typed).drop_null()
             if self._kind.family in ("string", "binary") and self._kind.width is None:
-                filled = distinct.filter(pc.greater(pc.binary_length(distinct), 0))  # sketches skip empty values
+                is_empty: Any = pc.equal(pc.binary_length(distinct), pa.scalar(0))
+                filled = distinct.filter(pc.invert(is_empty))  # sketches skip empty values
                 self._has_empty |= len(filled) < len(distinct)
                 distinct = filled
             hashes = theta_hashes(distinct, self._type) if len(distinct) else np.empty(0, np.uint64)
             self._hashes.setdefault(unit, []).append(hashes)
             self._choose(distinct, hashes)
             if is_run_of_rows and len(distinct):
-                ends = pc.min_max(_sortable(distinct)).as_py()
-                pair = comparable(pa.array([ends["min"], ends["max"]], _sortable(distinct).type), self._kind)
-                self._slices.append((pair[0], pair[1]))
+                sortable = _sortable(distinct)
+                low, high = comparable(pa.array([pc.min(sortable), pc.max(sortable)], sortable.type), self._kind)
+                self._slices.append((low, high))
 
     def _choose(self, distinct: Any, hashes: npt.NDArray[np.uint64]) -> None:
         smallest = np.argsort(hashes)[:EXAMPLES]

@@ -70,10 +70,10 @@ def _filters(column: TableColumn, found: ColumnEvidence, files: int) -> tuple[bo
         if bounds > WORTH_IT * files:
             return False, f"its values are in most files: filters would leave {amount(filtered)} of {amount(files)}"
         return False, f"it is clustered: {left}, and filters {amount(filtered)}"
-    absent = found.absent
-    return True, (
-        f"a lookup opens {amount(filtered)} of {amount(files)} files, with bounds alone {amount(bounds)}; "
-        f"of an absent value {amount(absent.with_filters)}"
+    absent = "" if found.absent is None else f"; of an absent value {amount(found.absent.with_filters)}"
+    return (
+        True,
+        f"a lookup opens {amount(filtered)} of {amount(files)} files, with bounds alone {amount(bounds)}{absent}",
     )
 
 

@@ -1,6 +1,6 @@
 """What writers of new files are told about filters: the table's properties, and the statement that sets them.
 
-The properties are Iceberg's. Java writers (Spark, Flink, Trino) follow them. In Parquet there is one for each column; in
+The properties are Iceberg's; its Java writers follow them, such as Spark's. In Parquet there is one for each column; in
 ORC one names all columns.
 """
 
