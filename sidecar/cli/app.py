@@ -35,6 +35,7 @@ from sidecar.cli import (
     verify,
     warm_up,
 )
+from sidecar.cli.facts import advise
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
@@ -46,7 +47,7 @@ NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Build and care": (build.build, status.status, verify.verify, repair.repair, warm_up.warm_up),
-    "Ask": (plan.plan, scan.scan, probe.probe, inspect.inspect),
+    "Ask": (plan.plan, scan.scan, probe.probe, inspect.inspect, advise.advise),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),
     "Learn and set up": (guide.guide, config.config),

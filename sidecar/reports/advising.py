@@ -144,6 +144,7 @@ def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
         if names:
             words = ["sidecar", "build", ".".join(table.name()), "--columns", ",".join(names)]
             words += ["--kinds", PAGE_INDEX] if kinds == [PAGE_INDEX] else []
+            words += ["--catalog", table.catalog.name]
             commands.append(shlex.join(words))
     return commands
 

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import add, mul
 from statistics import fmean
 
-from sidecar.filters.sizing import BLOCK_BYTES, blocks_for, false_positive_rate
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.indexing.columns import Options
 from sidecar.reports.advising_bounds import AdmittedFiles
+from sidecar.reports.advising_filters import expected_filter
 from sidecar.reports.advising_presence import Presence, Shares
 from sidecar.reports.advising_report import ColumnEvidence, PredictedLookup
 from sidecar.reports.advising_sample import Sample, SampledChunk
-from sidecar.reports.advising_values import UnitCount
 
 FEWEST_PAGES = 4
 """Row groups with fewer pages say nothing about the order of their values."""
@@ -53,10 +52,12 @@ class Estimator:
 
     def evidence(self) -> ColumnEvidence:
         """Return the evidence."""
-        filters = [self._filter(unit) for chunk in self._chunks for unit in chunk.values.units]
-        rate = _plain_mean(rate for _, rate in filters)
+        options = self._options
+        units = [unit for chunk in self._chunks for unit in chunk.values.units]
+        filters = [expected_filter(unit.values, unit.distinct, options.fpp, options.max_bits) for unit in units]
+        rate = _plain_mean(one.rate for one in filters)
         of_file = 1 - (1 - rate) ** self._units
-        per_unit = _plain_mean(size for size, _ in filters)
+        per_unit = _plain_mean(one.size for one in filters)
         presences = list(self._presences())
         self._shares = Shares(presences)
         in_table = self._distinct_in_table()
@@ -74,13 +75,6 @@ class Estimator:
             has_page_index=all(chunk.has_page_index for chunk in self._chunks),
             has_filters=all(chunk.has_filter for chunk in self._chunks),
         )
-
-    def _filter(self, unit: UnitCount) -> tuple[int, float]:
-        """Return the size in bytes and the rate of the filter that a build makes for a unit."""
-        blocks = blocks_for(unit.values, self._options.fpp, max_bits_per_value=self._options.max_bits)
-        while blocks > 1 and false_positive_rate(blocks // 2, unit.distinct) <= self._options.fpp:
-            blocks //= 2
-        return blocks * BLOCK_BYTES, false_positive_rate(blocks, unit.distinct)
 
     def _existing(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
         """Return what lookups of existing values keep; ``rate`` is that of a file's filters together."""

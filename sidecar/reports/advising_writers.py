@@ -40,8 +40,8 @@ def alter_table(table: Table, advised: Sequence[AdvisedColumn], distinct: Mappin
     missing = {name: value for name, value in wanted.items() if table.properties.get(name) != value}
     if not missing:
         return None
-    pairs = ",\n".join(f"  {_text(name)}={_text(value)}" for name, value in missing.items())
-    return f"ALTER TABLE {'.'.join(map(_identifier, table.name()))} SET TBLPROPERTIES (\n{pairs}\n)"
+    pairs = ", ".join(f"{_text(name)}={_text(value)}" for name, value in missing.items())
+    return f"ALTER TABLE {'.'.join(map(_identifier, table.name()))} SET TBLPROPERTIES ({pairs})"
 
 
 def enabled_in_vain(properties: Mapping[str, str], columns: Sequence[AdvisedColumn]) -> list[str]:
