@@ -8,8 +8,11 @@ the other files of the sample. The false-positive rate is that of filters of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import add, mul
+from operator import mul
 from statistics import fmean
+
+import numpy as np
+import numpy.typing as npt
 
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
@@ -38,6 +41,7 @@ class Estimator:
         self._options = options
         self._chunks = sample.chunks[field_id]
         self._missing = sample.missing.get(field_id, set())
+        self._neighbours = sample.neighbours
         self._files = len(listing.files)
         self._units = fmean(file.units for file in sample.files.values())
         self._parts = fmean(file.parts for file in sample.files.values())
@@ -114,27 +118,38 @@ class Estimator:
 
     def _presences(self) -> Iterator[Presence]:
         for chunk in self._chunks:
-            values = [example.value for example in chunk.values.examples]
-            asked, found, again = ([0] * len(values) for _ in range(3))
-            for other in self._of_file[chunk.file]:
-                if other is not chunk:
-                    again = list(map(add, again, other.values.holds(chunk.values.hashes)[0].tolist()))
-            for file, others in self._of_file.items():
-                if file == chunk.file:
-                    continue
-                admits = [self._admitted.admits(file, value) for value in values]
-                tells = [one.values.holds(chunk.values.hashes) for one in others]
-                for place in (place for place, admitted in enumerate(admits) if admitted):
-                    known = [bool(held[place]) for held, told in tells if told[place]]
-                    if self._files_are_whole and known:
-                        known = [any(known)]
-                    asked[place] += len(known)
-                    found[place] += sum(known)
-            for place, value in enumerate(values):
+            far, near = np.zeros((2, 2, len(chunk.values.examples)), np.int64)  # asked and found of each example
+            for file in self._of_file:
+                if file != chunk.file:
+                    group = near if frozenset((file, chunk.file)) in self._neighbours else far
+                    group += self._looked_for(chunk, file)
+            siblings = [other for other in self._of_file[chunk.file] if other is not chunk]
+            again = [other.values.holds(chunk.values.hashes)[0] for other in siblings]
+            for place, example in enumerate(chunk.values.examples):
+                value = example.value
                 missing = sum(self._admitted.admits(file, value) for file in self._missing)
-                admitting = max(self._admitted.count(value), 1)
-                beside = self._admitted.count_beside(value)
-                yield Presence(admitting, beside, asked[place] + missing, found[place] + missing, again[place])
+                yield Presence(
+                    admitting=max(self._admitted.count(value), 1),
+                    beside=self._admitted.count_beside(value),
+                    asked=int(far[0, place]) + missing,
+                    found=int(far[1, place]) + missing,
+                    asked_near=int(near[0, place]),
+                    found_near=int(near[1, place]),
+                    again=sum(bool(held[place]) for held in again),
+                )
+
+    def _looked_for(self, chunk: SampledChunk, file: int) -> npt.NDArray[np.int64]:
+        """Return how many parts of a file could have each example of a chunk, and how many do: int64 [2, examples].
+
+        If files are sampled whole, the file is counted, not its parts.
+        """
+        admits = np.array([self._admitted.admits(file, example.value) for example in chunk.values.examples], np.bool_)
+        answers = [other.values.holds(chunk.values.hashes) for other in self._of_file[file]]
+        told = np.array([told & admits for _, told in answers])
+        held = np.array([held for held, _ in answers]) & told
+        if self._files_are_whole:
+            return np.array([told.any(0), held.any(0)], np.int64)
+        return np.array([told.sum(0), held.sum(0)], np.int64)
 
     def _files_without(self) -> int:
         """Return how many files do not store the column. Without an index they are kept."""
@@ -156,7 +171,7 @@ class Estimator:
         asked = found = 0
         for chunk in self._chunks:
             for other in self._chunks:
-                if other is not chunk:
+                if other is not chunk and frozenset((other.file, chunk.file)) not in self._neighbours:
                     held, told = other.values.holds(chunk.values.hashes)
                     asked += int(told.sum())
                     found += int((held & told).sum())

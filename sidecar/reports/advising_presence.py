@@ -33,6 +33,10 @@ class Presence:
     """The sampled row groups of other files that could have it (if files are sampled whole: files)."""
     found: int
     """Those that have it."""
+    asked_near: int
+    """The sampled row groups of a neighbour of its file that could have it. Others are asked instead, if there are."""
+    found_near: int
+    """Those of a neighbour that have it."""
     again: int
     """The other sampled row groups of its own file that have it."""
 
@@ -41,8 +45,11 @@ class Shares:
     """The distribution of the shares of row groups that have a value."""
 
     def __init__(self, presences: Sequence[Presence]) -> None:
-        asked = sum(one.asked for one in presences)
-        self.mean = sum(one.found for one in presences) / asked if asked else 1.0
+        asked, near = sum(one.asked for one in presences), sum(one.asked_near for one in presences)
+        if asked:
+            self.mean = sum(one.found for one in presences) / asked
+        else:  # files far apart never overlap, so all that overlap are neighbours
+            self.mean = sum(one.found_near for one in presences) / near if near else 1.0
         self._weight = self._fitted([one for one in presences if one.asked > 1])
 
     def _fitted(self, presences: Sequence[Presence]) -> float:

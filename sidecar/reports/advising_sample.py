@@ -1,8 +1,9 @@
 """Reads a sample of a table's row groups: few of them, spread over its files, and not more bytes than allowed.
 
-Files are taken at equal distances in the order of the manifests. Of each, one row group is sampled, or more if the
-table has few files. Their footers tell what each column would cost. The bytes are shared among the columns: small
-columns are read in all row groups of the sample, large ones in as many as their share pays for.
+Files are taken at equal distances in the order of the manifests. Some of them are followed by their neighbours: where
+only neighbours have the same values, files far apart tell nothing of how often they do. Of each file, one row group is
+sampled, or more if the table has few files. Their footers tell what each column would cost. The bytes are shared among
+the columns: small columns are read in all row groups of the sample, large ones in as many as their share pays for.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Sample:
 
     files: dict[int, SampledFile] = field(default_factory=dict)
     """By the file's ordinal in the listing."""
+    neighbours: set[frozenset[int]] = field(default_factory=set)
+    """The pairs of files of which one is in the sample because it follows the other."""
     chunks: dict[int, list[SampledChunk]] = field(default_factory=dict)
     """By field id."""
     missing: dict[int, set[int]] = field(default_factory=dict)
@@ -126,7 +129,8 @@ class _Reader:
     def open_files(self, parts: int) -> None:
         """Open the files of the sample, and choose their parts."""
         files = [file for file in self._listing.files if file.not_indexable is None]
-        chosen = spread(len(files), parts)
+        chosen, following = spread_with_neighbours(len(files), parts)
+        self._sample.neighbours = {frozenset((files[n].ordinal, files[n - 1].ordinal)) for n in following}
         for done, number in enumerate(chosen):
             self._progress("reading footers", done, len(chosen))
             self._open(files[number])
@@ -234,6 +238,20 @@ def spread(count: int, most: int, start: float = 0.5) -> list[int]:
     if count <= most:
         return list(range(count))
     return [int((number + start) * count / most) for number in range(most)]
+
+
+def spread_with_neighbours(count: int, most: int) -> tuple[list[int], list[int]]:
+    """Return at most ``most`` of ``count`` ordinals, a quarter of them each the next one of another; and that quarter.
+
+    Without neighbours if all ordinals are taken, or too few for neighbours.
+    """
+    pairs = most // 4
+    if count <= most or not pairs:
+        return spread(count, most), []
+    chosen = spread(count, most - pairs)
+    following = [number + 1 for number in chosen[:: len(chosen) // pairs][:pairs]]
+    following = [number for number in following if number < count and number not in chosen]
+    return sorted([*chosen, *following]), following
 
 
 def spread_order(count: int) -> list[int]:

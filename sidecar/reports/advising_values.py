@@ -23,7 +23,7 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.theta import ThetaSketch
 from sidecar.questions.bounds import Comparable
 
-EXAMPLES = 64
+EXAMPLES = 128
 """Values of a row group that are looked up as examples."""
 
 _DIGITS = Context(prec=80)

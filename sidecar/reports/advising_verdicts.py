@@ -14,7 +14,7 @@ from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA
 from sidecar.reports.advising_report import AdvisedColumn, ColumnEvidence
 
-WORTH_IT = 0.5
+WORTH_IT = 0.6
 """Filters are worth their size if a lookup of an existing value keeps at most this share of the files."""
 FEW_FILES = 2.0
 """Where bounds alone leave fewer files than this, filters have nothing to do."""
@@ -67,7 +67,7 @@ def _filters(column: TableColumn, found: ColumnEvidence, files: int) -> tuple[bo
     if ColumnType.parse(column.type).family == "float":
         return False, "binary floating-point numbers are seldom looked up one by one; name it to build its filters"
     if filtered > WORTH_IT * bounds:
-        if bounds > WORTH_IT * files:
+        if bounds > files / 2:
             return False, f"its values are in most files: filters would leave {amount(filtered)} of {amount(files)}"
         return False, f"it is clustered: {left}, and filters {amount(filtered)}"
     absent = "" if found.absent is None else f"; of an absent value {amount(found.absent.with_filters)}"
