@@ -17,7 +17,7 @@ from tests.guide_lakes import PREPARED
 PACKAGE = ROOT / "sidecar"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
-    "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
+    "tables", "advise", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
     "maintenance-script",
 }  # fmt: skip

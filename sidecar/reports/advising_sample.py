@@ -98,7 +98,7 @@ def read_sample(
 
 
 @dataclass
-class _Opened:
+class _OpenedSample:
     """A file of the sample while it is open."""
 
     listed: ListedFile
@@ -120,7 +120,7 @@ class _Reader:
         self._columns = {column.field_id: column for column in columns}
         self._progress = progress
         self._stack = stack
-        self._opened: list[_Opened] = []
+        self._opened: list[_OpenedSample] = []
         self._sources: list[CountingSource] = []
         self._sample = Sample()
         self._encrypted: set[int] = set()
@@ -161,7 +161,7 @@ class _Reader:
             self._sample.warnings.append(f"not sampled: {listed.path}: {reason_of(error)}")
             return
         if file.parts:
-            self._opened.append(_Opened(listed, source, file, [], leaves))
+            self._opened.append(_OpenedSample(listed, source, file, [], leaves))
 
     def _resolve(self, file: SampleFile, listed: ListedFile) -> dict[int, Any]:
         leaves = {}
@@ -178,7 +178,7 @@ class _Reader:
 
     def read_columns(self, most_bytes: int) -> None:
         """Read the values of the columns, the cheapest first, so that what they leave is for the others."""
-        wanted: list[tuple[int, int, list[tuple[int, _Opened, int]]]] = []
+        wanted: list[tuple[int, int, list[tuple[int, _OpenedSample, int]]]] = []
         for field_id in self._columns:
             if field_id in self._encrypted:
                 continue
@@ -202,7 +202,7 @@ class _Reader:
             if costs:
                 self._reasons.setdefault(field_id, TOO_LARGE)
 
-    def _read(self, field_id: int, opened: _Opened, part: int) -> None:
+    def _read(self, field_id: int, opened: _OpenedSample, part: int) -> None:
         column, leaf = self._columns[field_id], opened.leaves[field_id]
         sampler = ValueSampler(column.type)
         try:

@@ -80,8 +80,8 @@ def draw(to: Console, data: Any) -> None:
         "size",
         "values a file",
         "of the table",
-        "value found",
-        "value absent",
+        "existing value",
+        "absent value",
         right=(2, 3, 4, 5, 6),
     )
     for column in data["columns"]:
