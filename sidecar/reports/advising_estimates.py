@@ -25,6 +25,8 @@ from sidecar.reports.advising_sample import Sample, SampledChunk
 
 FEWEST_PAGES = 4
 """Row groups with fewer pages say nothing about the order of their values."""
+NEIGHBOURS = 2
+"""A file has one before it and one after it."""
 DENSE = 0.95
 """The share of the values between the lowest and the highest from which a column is taken to have all of them."""
 
@@ -109,11 +111,14 @@ class Estimator:
 
     def _kept(self, one: Presence, rate: float) -> float:
         """Return the files that a lookup of a value keeps."""
-        others = one.admitting - 1
+        others, parts = one.admitting - 1, 1.0 if self._files_are_whole else self._parts
         if self._files_are_whole:
-            having = others * (one.found / one.asked if one.asked else self._shares.mean)
+            far = one.found / one.asked if one.asked else self._shares.mean
         else:
-            having = others * self._shares.in_file(one, self._parts)
+            far = self._shares.in_file(one, parts)
+        near = self._shares.in_neighbour(parts)
+        beside = 0 if near is None else min(others, NEIGHBOURS)
+        having = beside * (near or 0.0) + (others - beside) * far
         return 1 + having + (others - having) * rate
 
     def _presences(self) -> Iterator[Presence]:

@@ -34,7 +34,7 @@ class Presence:
     found: int
     """Those that have it."""
     asked_near: int
-    """The sampled row groups of a neighbour of its file that could have it. Others are asked instead, if there are."""
+    """The sampled row groups of a neighbour of its file that could have it."""
     found_near: int
     """Those of a neighbour that have it."""
     again: int
@@ -46,10 +46,12 @@ class Shares:
 
     def __init__(self, presences: Sequence[Presence]) -> None:
         asked, near = sum(one.asked for one in presences), sum(one.asked_near for one in presences)
+        self.near = sum(one.found_near for one in presences) / near if near else None
+        """The mean share in neighbours; ``None`` if no neighbours were asked."""
         if asked:
             self.mean = sum(one.found for one in presences) / asked
-        else:  # files far apart never overlap, so all that overlap are neighbours
-            self.mean = sum(one.found_near for one in presences) / near if near else 1.0
+        else:  # files far apart never overlap, so all that overlap are near
+            self.mean = 1.0 if self.near is None else self.near
         self._weight = self._fitted([one for one in presences if one.asked > 1])
 
     def _fitted(self, presences: Sequence[Presence]) -> float:
@@ -75,3 +77,7 @@ class Shares:
             return 1.0
         none = lgamma(without + row_groups) - lgamma(without) + lgamma(total) - lgamma(total + row_groups)
         return 1 - exp(min(none, 0.0))
+
+    def in_neighbour(self, row_groups: float) -> float | None:
+        """Return the chance that a neighbouring file of so many row groups has a value; ``None`` if it is not known."""
+        return None if self.near is None else 1 - (1 - self.near) ** row_groups

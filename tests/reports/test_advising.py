@@ -80,6 +80,7 @@ def test_verdicts_on_events(before: Advice) -> None:
     columns = by_name(before)
     assert columns["constant"].evidence is not None
     assert columns["constant"].evidence.distinct_in_table == 1
+    assert "constant" in columns["constant"].reason
     assert columns["id"].evidence is not None
     assert (columns["id"].evidence.bounds_overlap, columns["id"].evidence.existing.by_bounds) == (0, 1)
     assert all(column.reason for column in before.columns)
@@ -109,6 +110,15 @@ def test_distinct_values_of_files_and_of_the_table(events: Table, before: Advice
             assert found is not None
             assert found.distinct_in_table == pytest.approx(in_table, rel=tolerance), name
             assert found.distinct_per_file == pytest.approx(each, rel=0.05), name
+
+
+def test_a_few_files_stand_for_the_table(events: Table) -> None:
+    message = by_name(sidecar.advise(events, ["message"], fpp=RATE, row_groups=3))["message"].evidence
+    assert message is not None
+    assert message.distinct_in_table == pytest.approx(FILES * ROWS, rel=0.02)
+    false = (message.existing.by_bounds - 1) * message.filter_rate
+    assert message.existing.with_filters == pytest.approx(1 + false)
+    assert false > 0.05
 
 
 def test_files_of_many_row_groups(catalog: Any) -> None:

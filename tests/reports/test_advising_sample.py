@@ -117,6 +117,20 @@ def test_neighbours_tell_how_often_files_that_overlap_have_the_same_value(catalo
     assert column.evidence.existing.with_filters == pytest.approx(1, abs=0.1)
 
 
+def test_values_that_only_neighbours_share(catalog: Any) -> None:
+    """Each value is in two files, one after the other, and all files have the same bounds."""
+    own = [np.random.default_rng(number).integers(0, 2**60, 200) for number in range(41)]
+    files = [
+        pa.table({"k": np.concatenate([[-number, 2**60 + number], own[number], own[number + 1]])})
+        for number in range(40)
+    ]
+    table = create_with_rows(catalog, "db.sampled_twice", files)
+    (column,) = sidecar.advise(table, row_groups=12).columns
+    assert column.evidence is not None
+    assert column.evidence.existing.by_bounds == pytest.approx(40, abs=0.5)
+    assert column.evidence.existing.with_filters == pytest.approx(2, abs=0.4)
+
+
 def test_columns_of_encrypted_files_are_not_judged(catalog: Any) -> None:
     table = encrypted_table(catalog, "db.sampled_secret")
     columns = {column.name: column for column in sidecar.advise(table).columns}

@@ -93,7 +93,8 @@ def test_files_of_many_row_groups_that_have_a_value(shares: list[float]) -> None
 def test_values_that_are_everywhere_or_were_not_asked_for() -> None:
     assert Shares([presence(15, 15)] * 3).in_file(presence(15, 15), 20) == 1
     assert Shares([presence(0, 0)]).mean == 1
-    assert Shares([Presence(9, 9, 0, 0, 4, 1, 0)]).mean == 0.25  # neighbours tell
+    neighbours_tell = Shares([Presence(9, 9, 0, 0, 4, 1, 0)])
+    assert (neighbours_tell.mean, neighbours_tell.in_neighbour(2)) == (0.25, 1 - 0.75**2)
 
 
 @pytest.mark.parametrize(("values", "fpp"), [(780, 0.01), (770, 0.01), (1_000, 0.01), (3_050, 0.05)])
