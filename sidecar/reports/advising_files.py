@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -75,6 +76,9 @@ class SampleFile(Protocol):
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """Return the bounds of the pages of a column of a part, if the file has a page index for it."""
 
+    def close(self) -> None:
+        """Close what was opened for decoding; the source stays open."""
+
 
 def open_sample_file(source: Source, kind: FileFormat) -> SampleFile:
     """Read the metadata of a data file. Raises as :func:`sidecar.indexing.formats.read_metadata`."""
@@ -83,12 +87,20 @@ def open_sample_file(source: Source, kind: FileFormat) -> SampleFile:
 
 
 class LoadedRange(WrappingSource):
-    """Another source, with one range of it in memory: reads inside that range cost nothing more."""
+    """Another source, of which one range at a time is in memory: reads inside that range cost nothing more."""
 
-    def __init__(self, inner: Source, offset: int, length: int) -> None:
+    def __init__(self, inner: Source) -> None:
         super().__init__(inner)
-        self._offset = offset
-        self._data = inner.read(offset, length)
+        self._offset, self._data = 0, b""
+
+    @contextmanager
+    def loaded(self, offset: int, length: int) -> Iterator[None]:
+        """Have a range in memory within the block."""
+        self._offset, self._data = offset, self.inner.read(offset, length)
+        try:
+            yield
+        finally:
+            self._data = b""
 
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`sidecar.source.Source.read`."""
@@ -102,8 +114,9 @@ class ParquetSample:
     """See :class:`SampleFile`."""
 
     def __init__(self, source: Source, footer: Footer) -> None:
-        self._source = source
+        self._source = LoadedRange(source)
         self._footer = footer
+        self._reader: ValueReader | None = None
         self.leaves: Sequence[Any] = footer.columns
         self.page_sizes: list[int] = []
 
@@ -137,16 +150,23 @@ class ParquetSample:
         if chunk.file_path is not None:
             raise UnsupportedFeatureError("the column chunk is in another file", file=self._source.name)
         if size := self._dictionary_size(chunk):
-            loaded = LoadedRange(self._source, chunk.start, size)
-            yield ReadValues(0, read_dictionary(loaded, chunk).to_arrow(chunk.leaf), False)
+            with self._source.loaded(chunk.start, size):
+                yield ReadValues(0, read_dictionary(self._source, chunk).to_arrow(chunk.leaf), False)
         elif chunk.num_values:
-            loaded = LoadedRange(self._source, chunk.start, chunk.total_compressed_size)
-            check_pages(loaded, chunk)
-            if chunk.offset_index_offset is None:
-                self.page_sizes += [page.compressed_size for page in walk_pages(loaded, chunk) if page.is_data]
-            with ValueReader(loaded) as reader:
-                for (values,) in reader.batches(part, [leaf.index], PAGE_ROWS):
+            with self._source.loaded(chunk.start, chunk.total_compressed_size):
+                check_pages(self._source, chunk)
+                if chunk.offset_index_offset is None:
+                    pages = walk_pages(self._source, chunk)
+                    self.page_sizes += [page.compressed_size for page in pages if page.is_data]
+                if self._reader is None:
+                    self._reader = ValueReader(self._source)
+                for (values,) in self._reader.batches(part, [leaf.index], PAGE_ROWS):
                     yield ReadValues(0, values, True)
+
+    def close(self) -> None:
+        """See :class:`SampleFile`."""
+        if self._reader is not None:
+            self._reader.close()
 
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """See :class:`SampleFile`."""
@@ -221,6 +241,9 @@ class OrcSample:
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """See :class:`SampleFile`. Row indexes of ORC are not looked at."""
         return None
+
+    def close(self) -> None:
+        """See :class:`SampleFile`."""
 
     def _footer(self, part: int) -> StripeFooter:
         if part not in self._footers:

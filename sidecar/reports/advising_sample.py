@@ -153,6 +153,7 @@ class _Reader:
         kind = listed.data_file.file_format
         try:
             file = open_sample_file(source, kind)
+            self._stack.callback(file.close)
             leaves = self._resolve(file, listed)
         except Exception as error:  # a broken footer may cause any error; it costs this file alone
             advisory(error)

@@ -26,7 +26,7 @@ from sidecar.errors import UsageError
 from sidecar.reports import advising_files, advising_sample
 from sidecar.reports.advising_files import ParquetSample, ReadValues, open_sample_file
 from sidecar.reports.advising_sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
-from sidecar.source import open_source
+from sidecar.source import BytesSource, CountingSource, open_source
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
 from tests.iceberg.mixed_tables import append_files, append_orc
@@ -118,17 +118,15 @@ def test_neighbours_tell_how_often_files_that_overlap_have_the_same_value(catalo
 
 
 def test_values_that_only_neighbours_share(catalog: Any) -> None:
-    """Each value is in two files, one after the other, and all files have the same bounds."""
-    own = [np.random.default_rng(number).integers(0, 2**60, 200) for number in range(41)]
-    files = [
-        pa.table({"k": np.concatenate([[-number, 2**60 + number], own[number], own[number + 1]])})
-        for number in range(40)
-    ]
-    table = create_with_rows(catalog, "db.sampled_twice", files)
-    (column,) = sidecar.advise(table, row_groups=12).columns
-    assert column.evidence is not None
-    assert column.evidence.existing.by_bounds == pytest.approx(40, abs=0.5)
-    assert column.evidence.existing.with_filters == pytest.approx(2, abs=0.4)
+    """Each value is in two files, one after the other, and bounds rule nothing out."""
+    own = [np.random.default_rng(number).integers(0, 2**60, 150) for number in range(121)]
+    rows = [pa.table({"k": np.concatenate(own[number : number + 2])}) for number in range(120)]
+    table = catalog.create_table("db.sampled_twice", rows[0].schema)
+    append_files(table, [data_file(table, part, Record()) for part in rows])
+    evidence = sidecar.advise(table, row_groups=12).columns[0].evidence
+    assert evidence is not None
+    assert evidence.existing.by_bounds == 120
+    assert evidence.existing.with_filters == pytest.approx(2 + 118 * evidence.filter_rate, abs=0.4)
 
 
 def test_columns_of_encrypted_files_are_not_judged(catalog: Any) -> None:
@@ -275,3 +273,17 @@ def test_an_empty_table_and_wrong_options(catalog: Any, table: Table) -> None:
     with pytest.raises(UsageError, match="sample is empty"):
         sidecar.advise(table, row_groups=0)
     assert advising_sample.spread(3, 0) == []
+
+
+def test_a_column_chunk_of_a_remote_file_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = pa.table({"k": np.arange(50_000), "text": [f"text {number}" for number in range(50_000)]})
+    pq.write_table(rows, path, use_dictionary=False)
+    source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/a.parquet"))
+    file = open_sample_file(source, FileFormat.PARQUET)
+    before = source.bytes_read
+    for leaf, kind in zip(file.leaves, ("long", "string"), strict=True):
+        assert sum(len(found.values) for found in file.read(0, leaf, kind)) == 50_000  # type: ignore[arg-type]
+    file.close()
+    footers = 2 * (64 << 10)  # Arrow reads it for itself
+    assert source.bytes_read - before <= sum(file.cost(0, leaf) for leaf in file.leaves) + footers

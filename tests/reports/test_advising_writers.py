@@ -25,7 +25,10 @@ def rows(number: int) -> pa.Table:
 def table(catalog: Any, request: pytest.FixtureRequest) -> Table:
     name = re.sub(r"\W", "_", request.node.name)
     enabled = {f"{ENABLED}few": "true", f"{ENABLED}k": "true", "write.parquet.bloom-filter-fpp.column.k": "0.001"}
-    return create_with_rows(catalog, f"db.{name}", map(rows, range(6)), **enabled)
+    table = create_with_rows(catalog, f"db.{name}", map(rows, range(6)))
+    with table.transaction() as transaction:
+        transaction.set_properties(enabled)
+    return table
 
 
 def pairs_of(statement: str) -> dict[str, str]:
