@@ -29,7 +29,7 @@ from sidecar.reports.advising_values import SampledValues, ValueSampler
 from sidecar.source import CountingSource, Source
 
 ENCRYPTED = "columns of encrypted files are not judged"
-NO_FILE = "no data file could be read"
+NO_FILE = "no data file was read"
 TOO_LARGE = "one of its column chunks is larger than what the sample may read"
 
 

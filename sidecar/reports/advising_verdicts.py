@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -91,5 +93,8 @@ def _no(column: TableColumn, reason: str) -> AdvisedColumn:
 def _is_repeated(schema: Schema, path: str) -> bool:
     """Whether a column is inside a list or a map."""
     parts = path.split(".")
-    above = (".".join(parts[:end]) for end in range(1, len(parts)))
-    return any(not isinstance(schema.find_type(name), StructType) for name in above)
+    for end in range(1, len(parts)):
+        with suppress(ValueError):  # a name may have dots of its own
+            if not isinstance(schema.find_type(".".join(parts[:end])), StructType):
+                return True
+    return False

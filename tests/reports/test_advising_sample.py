@@ -23,9 +23,11 @@ from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringT
 
 import sidecar
 from sidecar.errors import UsageError
+from sidecar.iceberg.resolve import TableColumn
 from sidecar.reports import advising_files, advising_sample
 from sidecar.reports.advising_files import ParquetSample, ReadValues, open_sample_file
 from sidecar.reports.advising_sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
+from sidecar.reports.advising_verdicts import refusal
 from sidecar.source import BytesSource, CountingSource, open_source
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
@@ -234,6 +236,11 @@ def test_columns_that_no_filter_suits_are_not_read(catalog: Any, chunks_read: li
     columns = {column.name: column.filters for column in sidecar.advise(table).columns}
     assert columns == {"d": "no", "flag": "no", "l.element": "not judged"}
     assert {name for name, _ in chunks_read} == {"d", "flag"}
+
+
+def test_a_name_with_dots_of_its_own() -> None:
+    schema = Schema(NestedField(1, "x.y", LongType()))
+    assert refusal(TableColumn(1, "long", "x.y"), schema, PartitionSpec()) is None
 
 
 def test_a_page_index_where_row_groups_are_in_order(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
