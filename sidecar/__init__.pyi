@@ -163,6 +163,14 @@ from sidecar.reading.file_scanning import scan_file as scan_file
 from sidecar.reading.report import TableScanReport as TableScanReport
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
+from sidecar.reports.advising import advise as advise
+from sidecar.reports.advising_report import Advice as Advice
+from sidecar.reports.advising_report import AdviceSample as AdviceSample
+from sidecar.reports.advising_report import AdvisedColumn as AdvisedColumn
+from sidecar.reports.advising_report import ColumnEvidence as ColumnEvidence
+from sidecar.reports.advising_report import PredictedLookup as PredictedLookup
+from sidecar.reports.advising_report import SizeOfParts as SizeOfParts
+from sidecar.reports.advising_report import Verdict as Verdict
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
 from sidecar.source import AnyPath as AnyPath

@@ -33,11 +33,12 @@ LAYERS = [
     {"planning", "indexing"},
     {"maintenance"},
     {"reading", "embedding"},
+    {"reports"},
     {"spark"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "maintenance", "reading", "embedding", "spark"}
+BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "maintenance", "reading", "embedding", "reports", "spark"}
 ROOMS_OF = {
     "numba": {"kernels"},
     "pyspark": {"spark"},

@@ -50,8 +50,9 @@ def hash_arrow(
 
 
 def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
-    """Return the hashes of the values for a theta sketch: uint64 below 2**63, in no promised order.
+    """Return the hashes of the values for a theta sketch: uint64 below 2**63.
 
+    Those of a plain array without nulls and empty values are in its order; other orders are not promised.
     ``iceberg_type`` is the column's type in the snapshot's schema; values of an older, narrower type are
     widened to it first. Empty strings and binaries are skipped, as DataSketches skips them. Raises
     :class:`UsageError` for values that do not fit the column's type.

@@ -92,6 +92,7 @@ COMMANDS = [
     ["probe", "db.t", "k", "3"],
     ["probe", "./b.parquet", "k", "3"],
     ["inspect", "db.t"],
+    ["advise", "db.t"],
     ["inspect", "./b.parquet"],
     ["inspect", "./c.puffin"],
     ["embed", "db.t", "--bloom", "k", "--dry-run"],

@@ -1,0 +1,143 @@
+"""``sidecar advise``: which columns of a table deserve which index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humanize
+from sidecar.cli.options import Ref, Snapshot, Table, names, opened_table, rate
+from sidecar.cli.output import escaped, facts, output
+from sidecar.cli.output import table as table_of
+from sidecar.cli.shell.forms import ResultRows, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MEGABYTE = 1 << 20
+
+
+def advise(
+    table: Table,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", "-c", metavar="A,B", help="Columns to judge [all that are not structs, lists, maps]."
+        ),
+    ] = None,
+    fpp: Annotated[
+        str,
+        typer.Option("--fpp", metavar="RATE", help="False-positive rate of the filters, as for sidecar build."),
+    ] = "auto",
+    row_groups: Annotated[
+        int, typer.Option("--row-groups", metavar="N", min=1, help="Read at most so many row groups.")
+    ] = 16,
+    max_mb: Annotated[
+        int, typer.Option("--max-mb", metavar="MB", min=1, help="Read at most so many megabytes of their values.")
+    ] = 256,
+    snapshot: Snapshot = None,
+    ref: Ref = None,
+) -> None:
+    """Say which columns of a table deserve which index, and why.
+
+    It reads the bounds in the manifests and the values of a few row groups. It writes nothing. It knows the data and
+    not the queries: build only what is looked up. The last lines are the commands to type.
+
+    \b
+    Examples:
+      sidecar advise db.lineitem
+      sidecar advise db.lineitem --columns l_partkey,l_comment --row-groups 64
+    """
+    out = output()
+    wanted, target_rate = None if columns is None else names(columns), rate(fpp)
+    from sidecar import advise as advise_on
+
+    with out.progress() as progress:
+        data = advise_on(
+            opened_table(table),
+            wanted,
+            fpp=target_rate,
+            row_groups=row_groups,
+            max_bytes=max_mb * MEGABYTE,
+            snapshot_id=snapshot,
+            ref=ref,
+            progress=progress,
+        ).to_dict()
+    out.warn(data["warnings"])
+    out.result(data, draw, rows)
+
+
+def draw(to: Console, data: Any) -> None:
+    """Draw the sample, a line for each column, the reasons, the sizes, and what to type."""
+    if data["snapshot_id"] is None:
+        return
+    to.print(facts(_summary(data)))
+    drawn = table_of(
+        "column",
+        "filters",
+        "size",
+        "values a file",
+        "of the table",
+        "existing value",
+        "absent value",
+        right=(2, 3, 4, 5, 6),
+    )
+    for column in data["columns"]:
+        drawn.add_row(escaped(column["name"]), column["filters"], *_numbers(column["evidence"]))
+    to.print(drawn)
+    for column in data["columns"]:
+        to.print(f"{column['name']}: {column['reason']}", markup=False)
+    for heading, lines in _parts(data):
+        to.print(f"\n{heading}")
+        for line in lines:
+            to.print(line, markup=False, soft_wrap=True)
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each column."""
+    return rows_of("name type filters kinds reason evidence", data["columns"])
+
+
+def _summary(data: Any) -> list[tuple[str, str]]:
+    sample = data["sample"]
+    files = f"{humanize.count(sample['files'])} of {humanize.count(data['files'])} files"
+    return [
+        ("snapshot", str(data["snapshot_id"])),
+        ("sample", f"{humanize.count(sample['row_groups'])} row groups of {files}"),
+        ("read", f"{humanize.size(sample['bytes_read'])} in {humanize.count(sample['reads'])} reads"),
+        ("rate", humanize.percent(data["fpp"])),
+        ("lookups", f"files of {humanize.count(data['files'])} that stay: bounds alone → with filters"),
+    ]
+
+
+def _numbers(evidence: Any) -> tuple[str, ...]:
+    """The evidence: size, distinct values, and the files that lookups keep: with bounds alone, and with filters."""
+    if evidence is None:
+        return ("–",) * 5
+    return (
+        humanize.size(evidence["filter_bytes"]),
+        humanize.count(evidence["distinct_per_file"]),
+        humanize.count(evidence["distinct_in_table"]),
+        _lookup(evidence["existing"]),
+        _lookup(evidence["absent"]),
+    )
+
+
+def _lookup(predicted: Any) -> str:
+    if predicted is None:
+        return "–"
+    from sidecar.reports.advising_verdicts import amount
+
+    return f"{amount(predicted['by_bounds'])} → {amount(predicted['with_filters'])}"
+
+
+def _parts(data: Any) -> Iterator[tuple[str, list[str]]]:
+    if data["sizes"]["remarks"]:
+        yield "sizes", data["sizes"]["remarks"]
+    if data["properties"]:
+        yield "the table says of new files", [f"{name} = {value}" for name, value in data["properties"].items()]
+    if data["alter_table"]:
+        yield "new files bring these filters after", [data["alter_table"]]
+    yield "to type", data["commands"] or ["nothing: no column deserves an index"]

@@ -1,0 +1,1 @@
+"""What the owner of a table asks about it and its sidecars."""

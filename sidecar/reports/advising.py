@@ -1,0 +1,170 @@
+"""Advises which columns of a table deserve which index, by the manifests and a sample of row groups.
+
+It knows the data and not the queries: a column that nobody looks up needs no filter, whatever the advice.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal
+
+from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType
+
+from sidecar.convert.harvest import GOOD
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
+from sidecar.errors import UsageError
+from sidecar.filters.theta import DEFAULT_LG_K
+from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
+from sidecar.iceberg.resolve import TableColumn, primitive_columns, resolve_columns
+from sidecar.indexing.columns import Options
+from sidecar.indexing.options import options_of
+from sidecar.kernels.announcing import announces_compiling
+from sidecar.reports.advising_bounds import AdmittedFiles
+from sidecar.reports.advising_estimates import Estimator
+from sidecar.reports.advising_report import Advice, AdviceSample, AdvisedColumn, SizeOfParts
+from sidecar.reports.advising_sample import Sample, read_sample
+from sidecar.reports.advising_sizes import judged_sizes
+from sidecar.reports.advising_verdicts import judged, not_judged, refusal
+from sidecar.reports.advising_writers import alter_table, enabled_in_vain, filter_properties
+from sidecar.run_log import log_run
+
+log = logging.getLogger(__name__)
+
+ROW_GROUPS = 16
+"""Row groups that are sampled by default."""
+MOST_BYTES = 256 << 20
+"""Bytes of values that are read by default, at most."""
+
+
+@announces_compiling
+def advise(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    *,
+    fpp: float | Literal["auto"] = "auto",
+    row_groups: int = ROW_GROUPS,
+    max_bytes: int = MOST_BYTES,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    progress: Progress | None = None,
+) -> Advice:
+    """Advise which columns of ``table`` deserve which index.
+
+    ``columns``: the names of the columns to judge; by default all primitive ones.
+    ``fpp``: the target false-positive rate of the filters, as :func:`sidecar.build` takes it.
+    ``row_groups``: how many row groups are sampled at most.
+    ``max_bytes``: how many bytes of their values are read at most. Footers and page indexes are read in addition.
+    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
+    ``progress``: called as work goes on.
+
+    Manifests are read whole. Nothing is written. Columns of encrypted files are not judged. A file that cannot be read
+    is a warning. Raises :class:`UsageError` for unknown columns and wrong options, and the errors of
+    :func:`sidecar.iceberg.listing.list_snapshot`.
+    """
+    start = time.monotonic()
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table = as_it_was(table, snapshot_id)
+    schema = table.schema()
+    wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
+    if row_groups < 1 or max_bytes < 1:
+        raise UsageError("the sample is empty", expected="at least one row group and one byte")
+    show = progress or _silent
+    if is_empty(table, snapshot_id):
+        return _of_empty(table, start)
+    show("listing files")
+    listing = list_snapshot(table, snapshot_id)
+    options = options_of(listing, [BLOOM], fpp, GOOD, "auto", DEFAULT_LG_K)
+    refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
+    sampled = [column for column in wanted if refused[column.field_id] is None]
+    sample = read_sample(table, listing, sampled, row_groups, max_bytes, show)
+    advised = [refused[column.field_id] or _advise(table, listing, sample, column, options) for column in wanted]
+    advice = _advice(table, listing, options, sample, advised, start)
+    log_run(log, advice.log_line, advice.warnings)
+    return advice
+
+
+def auto_columns(table: Table) -> list[str]:
+    """Return the names of the columns of a table's current snapshot that deserve filters, by :func:`advise`."""
+    return [column.name for column in advise(table).columns if column.filters == "yes"]
+
+
+def _advise(table: Table, listing: Listing, sample: Sample, column: TableColumn, options: Options) -> AdvisedColumn:
+    if reason := sample.not_judged.get(column.field_id):
+        return not_judged(column, reason)
+    kind = table.schema().find_type(column.field_id)
+    assert isinstance(kind, PrimitiveType)
+    admitted = AdmittedFiles(listing, table.metadata.specs(), column.field_id, kind)
+    evidence = Estimator(listing, sample, column.field_id, admitted, options).evidence()
+    return judged(column, evidence, len(listing.files))
+
+
+def _advice(
+    table: Table, listing: Listing, options: Options, sample: Sample, columns: list[AdvisedColumn], start: float
+) -> Advice:
+    filtered = [column for column in columns if column.filters == "yes"]
+    files = listing.files
+    unsupported = sum(file.not_indexable is not None for file in files)
+    skipped = [f"{unsupported:,} files in formats that are not indexed are kept by every lookup"] if unsupported else []
+    return Advice(
+        table=".".join(table.name()),
+        snapshot_id=listing.snapshot_id,
+        files=len(files),
+        fpp=options.fpp,
+        sample=AdviceSample(
+            len(sample.files), sum(len(file.sampled) for file in sample.files.values()), sample.reads, sample.bytes_read
+        ),
+        columns=columns,
+        sizes=judged_sizes(
+            sample.part_sizes, sample.page_sizes, fmean(file.file_size for file in files) if files else 0
+        ),
+        properties=filter_properties(table.properties),
+        alter_table=alter_table(table, filtered, _distinct(sample, filtered)),
+        commands=_commands(table, columns),
+        warnings=[*sample.warnings, *skipped, *enabled_in_vain(table.properties, columns)],
+        seconds=time.monotonic() - start,
+    )
+
+
+def _distinct(sample: Sample, columns: Sequence[AdvisedColumn]) -> dict[str, int]:
+    """Return the distinct values of the fullest sampled row group by column."""
+    return {column.name: max(chunk.values.distinct for chunk in sample.chunks[column.field_id]) for column in columns}
+
+
+def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
+    """Return the builds that make what is advised. Distinct counts come last, so that the last sidecar has them."""
+    commands = []
+    for kinds in ([PAGE_INDEX], [BLOOM]):
+        names = [column.name for column in columns if set(kinds) <= set(column.kinds)]
+        if names:
+            words = ["sidecar", "build", ".".join(table.name()), "--columns", ",".join(names)]
+            words += ["--kinds", PAGE_INDEX] if kinds == [PAGE_INDEX] else []
+            words += ["--catalog", table.catalog.name]
+            commands.append(shlex.join(words))
+    return commands
+
+
+def _of_empty(table: Table, start: float) -> Advice:
+    return Advice(
+        table=".".join(table.name()),
+        snapshot_id=None,
+        files=0,
+        fpp=None,
+        sample=AdviceSample(0, 0, 0, 0),
+        columns=[],
+        sizes=SizeOfParts(None, None, []),
+        properties=filter_properties(table.properties),
+        alter_table=None,
+        commands=[],
+        warnings=["the table has no snapshot yet: there is nothing to judge"],
+        seconds=time.monotonic() - start,
+    )
+
+
+def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Ignore progress."""

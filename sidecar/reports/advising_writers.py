@@ -1,0 +1,95 @@
+"""What writers of new files are told about filters: the table's properties, and the statement that sets them.
+
+The properties are Iceberg's; its Java writers follow them, such as Spark's. In Parquet there is one for each column; in
+ORC one names all columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.table import Table
+
+from sidecar.filters.sizing import BLOCK_BYTES, DEFAULT_FPP, blocks_for
+from sidecar.reports.advising_report import AdvisedColumn
+
+PARQUET = "write.parquet.bloom-filter-"
+ENABLED = f"{PARQUET}enabled.column."
+RATE = f"{PARQUET}fpp.column."
+DISTINCT = f"{PARQUET}ndv.column."
+LARGEST = f"{PARQUET}max-bytes"
+USUAL_LARGEST = 1 << 20
+"""Bytes of the largest filter that writers make if the table does not say it."""
+ORC_COLUMNS = "write.orc.bloom.filter.columns"
+ORC = "write.orc.bloom.filter."
+FORMAT = "write.format.default"
+
+
+def filter_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return a table's properties about filters in new files."""
+    return {name: value for name, value in sorted(properties.items()) if name.startswith((PARQUET, ORC))}
+
+
+def alter_table(table: Table, advised: Sequence[AdvisedColumn], distinct: Mapping[str, int]) -> str | None:
+    """Return the statement after which new files bring filters of the advised columns; ``None`` if they do already.
+
+    ``distinct`` has the distinct values that a row group of a usual file has, by column.
+    """
+    wanted = _orc(table.properties, advised) if _is_orc(table.properties) else _parquet(table, advised, distinct)
+    missing = {name: value for name, value in wanted.items() if table.properties.get(name) != value}
+    if not missing:
+        return None
+    pairs = ", ".join(f"{_text(name)}={_text(value)}" for name, value in missing.items())
+    return f"ALTER TABLE {'.'.join(map(_identifier, table.name()))} SET TBLPROPERTIES ({pairs})"
+
+
+def enabled_in_vain(properties: Mapping[str, str], columns: Sequence[AdvisedColumn]) -> list[str]:
+    """Return a warning for each column that new files bring filters of, although they are not worth it."""
+    if _is_orc(properties):
+        enabled = {name.strip() for name in properties.get(ORC_COLUMNS, "").split(",")}
+    else:
+        enabled = {
+            name.removeprefix(ENABLED)
+            for name, value in properties.items()
+            if name.startswith(ENABLED) and value.lower() == "true"
+        }
+    return [
+        f"new files bring filters of {column.name} by the table's properties, but {column.reason}"
+        for column in columns
+        if column.filters == "no" and column.name in enabled
+    ]
+
+
+def _parquet(table: Table, advised: Sequence[AdvisedColumn], distinct: Mapping[str, int]) -> dict[str, str]:
+    properties = table.properties
+    wanted, needed = {}, 0
+    for column in advised:
+        if properties.get(ENABLED + column.name, "").lower() == "true":
+            continue
+        wanted[ENABLED + column.name] = "true"
+        values = max(distinct[column.name], 1)
+        wanted[DISTINCT + column.name] = str(values)
+        rate = float(properties.get(RATE + column.name, DEFAULT_FPP))
+        needed = max(needed, blocks_for(values, rate) * BLOCK_BYTES)
+    if needed > int(properties.get(LARGEST, USUAL_LARGEST)):
+        wanted[LARGEST] = str(needed)
+    return wanted
+
+
+def _orc(properties: Mapping[str, str], advised: Sequence[AdvisedColumn]) -> dict[str, str]:
+    before = [name.strip() for name in properties.get(ORC_COLUMNS, "").split(",") if name.strip()]
+    names = dict.fromkeys([*before, *(column.name for column in advised)])
+    return {ORC_COLUMNS: ",".join(names)} if names else {}
+
+
+def _is_orc(properties: Mapping[str, str]) -> bool:
+    return properties.get(FORMAT, "parquet").lower() == "orc"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,64 @@
+"""The table's properties about filters in new files, and the statement that sets them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+
+import sidecar
+from tests.tables import create_with_rows
+
+ENABLED = "write.parquet.bloom-filter-enabled.column."
+
+
+def rows(number: int) -> pa.Table:
+    keys = np.random.default_rng(number).integers(0, 2**40, 300)
+    return pa.table({"k": keys, "o'clock": keys * 3, "few": keys % 2})
+
+
+@pytest.fixture
+def table(catalog: Any, request: pytest.FixtureRequest) -> Table:
+    name = re.sub(r"\W", "_", request.node.name)
+    enabled = {f"{ENABLED}few": "true", f"{ENABLED}k": "true", "write.parquet.bloom-filter-fpp.column.k": "0.001"}
+    table = create_with_rows(catalog, f"db.{name}", map(rows, range(6)))
+    with table.transaction() as transaction:
+        transaction.set_properties(enabled)
+    return table
+
+
+def pairs_of(statement: str) -> dict[str, str]:
+    """The properties that a statement sets, with quotes as SQL doubles them."""
+    found = re.findall(r"'((?:[^']|'')*)'='((?:[^']|'')*)'", statement)
+    return {name.replace("''", "'"): value for name, value in found}
+
+
+def test_the_statement_has_what_is_missing(table: Table) -> None:
+    advice = sidecar.advise(table)
+    assert advice.properties == {f"{ENABLED}few": "true", f"{ENABLED}k": "true"} | {
+        "write.parquet.bloom-filter-fpp.column.k": "0.001"
+    }
+    assert advice.alter_table is not None
+    assert advice.alter_table.startswith("ALTER TABLE db.test_the_statement_has_what_is_missing SET TBLPROPERTIES (")
+    set_by_it = pairs_of(advice.alter_table)
+    assert set_by_it == {f"{ENABLED}o'clock": "true", "write.parquet.bloom-filter-ndv.column.o'clock": "300"}
+    with table.transaction() as transaction:
+        transaction.set_properties(set_by_it)
+    assert sidecar.advise(table).alter_table is None
+
+
+def test_filters_in_new_files_that_nobody_needs_are_a_warning(table: Table) -> None:
+    (warning,) = sidecar.advise(table).warnings
+    assert "filters of few" in warning
+    assert sidecar.advise(table, ["k"]).warnings == []
+
+
+def test_a_filter_that_is_larger_than_writers_make_it_by_default(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.reports.advising_writers.USUAL_LARGEST", 100)
+    statement = sidecar.advise(table, ["o'clock"]).alter_table
+    assert statement is not None
+    assert pairs_of(statement)["write.parquet.bloom-filter-max-bytes"] == "512"
