@@ -30,11 +30,12 @@ LAYERS = [
     {"iceberg"},
     {"planning", "indexing"},
     {"reading", "embedding"},
+    {"reports"},
     {"spark"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "reading", "embedding", "spark"}
+BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "reading", "embedding", "reports", "spark"}
 ROOMS_OF = {
     "numba": {"kernels"},
     "pyspark": {"spark"},

@@ -1,0 +1,1 @@
+"""Commands that answer what a table's owner asks."""
