@@ -45,16 +45,16 @@ class NamedValues:
     """The values of one question as the bounds of ``column`` have them."""
 
     def __init__(self, question: ValueQuestion, column: ComparedColumn | None) -> None:
-        self._exact: dict[Comparable, str] = {}
+        self._exact: dict[Comparable, list[str]] = {}
         self._long: list[tuple[bytes, str]] = []
         for text, one in question.literals.items() if column is not None else ():
             span = None if column is None else span_of(one.value, column)
             if span is None:
                 continue
             if span[0] == span[1]:
-                self._exact[span[0]] = text
+                self._exact.setdefault(span[0], []).append(text)
             elif isinstance(question.column.type, FloatType):
-                self._exact[nearest_float32(one.value)] = text
+                self._exact.setdefault(nearest_float32(one.value), []).append(text)
             if isinstance(span[0], bytes) and len(span[0]) > SHORTEST_CUT:
                 self._long.append((span[0], text))
         if len(self._long) > MOST_CUT:
@@ -63,35 +63,33 @@ class NamedValues:
     def __bool__(self) -> bool:
         return bool(self._exact)
 
-    def lower(self, bound: Comparable | None) -> tuple[str, bool] | None:
-        """Return the text of the value that a lower bound is, and whether it may be cut; ``None`` if it is none."""
-        if bound is None or bound in self._exact:
-            return None if bound is None else (self._exact[bound], False)
-        if isinstance(bound, bytes) and len(bound) >= SHORTEST_CUT:
-            for value, text in self._long:
-                if value.startswith(bound):
-                    return text, True
-        return None
+    def exact(self, bound: Comparable | None) -> list[str]:
+        """Return the texts of the value that a bound is; empty if it is none."""
+        return [] if bound is None else self._exact.get(bound, [])
 
-    def upper(self, bound: Comparable | None) -> tuple[str, bool] | None:
-        """Do the same for an upper bound. A cut one is the beginning of the value with its last character raised."""
-        if bound is None or bound in self._exact:
-            return None if bound is None else (self._exact[bound], False)
-        if isinstance(bound, bytes) and len(bound) >= SHORTEST_CUT:
-            for value, text in self._long:
-                if len(bound) < len(value) and bound > value and _common(bound, value) >= len(bound) - 4:
-                    return text, True
-                if value.startswith(bound):  # some writers cut without raising
-                    return text, True
-        return None
+    def cut(self, bound: Comparable | None, is_upper: bool) -> list[str]:
+        """Return the texts of longer values that a bound may be the beginning of.
+
+        The last character of an upper bound that was cut is raised; some writers do not raise it.
+        """
+        if not isinstance(bound, bytes) or len(bound) < SHORTEST_CUT or bound in self._exact:
+            return []
+        return [
+            text
+            for value, text in self._long
+            if value.startswith(bound)
+            or (is_upper and bound > value and len(bound) < len(value) and _common(bound, value) >= len(bound) - 4)
+        ]
 
     def of(self, bounds: Bounds) -> Iterator[tuple[str, str, bool]]:
         """Yield text, ``lower``, ``upper`` or ``both``, and whether it is cut, once for each value in some bounds."""
         seen: dict[tuple[str, bool], set[str]] = {}
-        for low, high in zip(bounds.lower, bounds.upper, strict=True):
-            for side, found in (("lower", self.lower(low)), ("upper", self.upper(high))):
-                if found is not None:
-                    seen.setdefault(found, set()).add(side)
+        for side, values in (("lower", bounds.lower), ("upper", bounds.upper)):
+            for bound in values:
+                for text in self.exact(bound):
+                    seen.setdefault((text, False), set()).add(side)
+                for text in self.cut(bound, side == "upper"):
+                    seen.setdefault((text, True), set()).add(side)
         for (text, cut), sides in seen.items():
             yield text, "both" if len(sides) == 2 else sides.pop(), cut
 
@@ -125,10 +123,9 @@ class ManifestTraces:
         kind = "removed entry of a manifest" if removed else "manifest"
         for text, bound, cut in self.bounds_of(file):
             yield trace(self._question, line.manifest_path, file.file_path, kind, text, bound, cut)
-        for position, raw in self._partition_values(line.partition_spec_id, fields, file):
-            found = self._values.lower(self._bounds.value(self._question.field_id, raw))
-            if found is not None and not found[1] and position is not None:
-                yield trace(self._question, line.manifest_path, file.file_path, "partition", found[0], "both", False)
+        for raw in self._partition_values(line.partition_spec_id, fields, file):
+            for text in self._values.exact(self._bounds.value(self._question.field_id, raw)):
+                yield trace(self._question, line.manifest_path, file.file_path, "partition", text, "both", False)
 
     def of_summary(self, manifest_list: str, line: ManifestFile) -> Iterator[ValueTrace]:
         """Yield the traces in the partition summaries of a manifest."""
@@ -147,9 +144,7 @@ class ManifestTraces:
                 path = line.manifest_path
                 yield trace(self._question, manifest_list, path, "partition summary", text, bound, cut)
 
-    def _partition_values(
-        self, spec_id: int, fields: Sequence[NestedField], file: DataFile
-    ) -> Iterator[tuple[int, bytes]]:
+    def _partition_values(self, spec_id: int, fields: Sequence[NestedField], file: DataFile) -> Iterator[bytes]:
         """Yield the partition values of a file that are values of the asked column."""
         spec = self._specs.get(spec_id)
         sources = {
@@ -160,7 +155,7 @@ class ManifestTraces:
         for position, nested in enumerate(fields):
             kind, value = nested.field_type, file.partition[position]
             if nested.field_id in sources and value is not None and isinstance(kind, PrimitiveType):
-                yield position, to_bytes(kind, value)
+                yield to_bytes(kind, value)
 
 
 def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bound: str, cut: bool) -> ValueTrace:

@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, GreaterThan, In, IsNaN, LessThan, Or
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
-from pyiceberg.types import FloatType, StructType
+from pyiceberg.types import DoubleType, FloatType, StructType
 
 from sidecar.errors import SidecarError, UsageError, first_line
 from sidecar.filters.column_types import ColumnType
@@ -42,6 +42,10 @@ QuestionKey = tuple[str, int, int]
 """The name of a column as it was asked for, the id of the schema in which it is read, and its field id."""
 
 _NUMBERS = ("integer", "decimal", "float")
+_LARGEST = nearest_float32(3.4028234663852886e38)
+"""The largest number of 32 bits."""
+_above: Callable[..., BooleanExpression] = GreaterThan
+_below: Callable[..., BooleanExpression] = LessThan
 _equal_to: Callable[..., BooleanExpression] = EqualTo
 _in: Callable[..., BooleanExpression] = In
 _is_nan: Callable[..., BooleanExpression] = IsNaN
@@ -79,8 +83,8 @@ class ValueQuestion:
     column: PredicateColumn
     literals: Mapping[str, Literal[Any]]
     """The values that the type has, by their text."""
-    nan: str | None = None
-    """The text of NaN, if it is looked for."""
+    nan: tuple[str, ...] = ()
+    """The texts of NaN, if it is looked for."""
 
     @property
     def field_id(self) -> int:
@@ -95,7 +99,7 @@ class ValueQuestion:
     @property
     def can_match(self) -> bool:
         """Whether a value of the column's type equals one that is looked for."""
-        return bool(self.literals) or self.nan is not None
+        return bool(self.literals or self.nan)
 
     @cached_property
     def key(self) -> QuestionKey:
@@ -109,16 +113,20 @@ class ValueQuestion:
 
     @cached_property
     def predicate(self) -> BooleanExpression:
-        """The predicate that rows with one of the values meet; more rows of older files may meet it."""
-        zeros = [one for one in self.literals.values() if isinstance(one.value, float) and one.value == 0]
-        others = [one for one in self.literals.values() if not (isinstance(one.value, float) and one.value == 0)]
-        parts = [_equal_to(self.column.name, zeros[0])] if zeros else []  # lists tell the two zeros apart
-        if len(others) == 1:
-            parts.append(_equal_to(self.column.name, others[0]))
-        elif others:
-            parts.append(_in(self.column.name, others))
-        if self.nan is not None:
-            parts.append(_is_nan(self.column.name))
+        """The predicate that rows with one of the values meet. Other rows may meet it too; :meth:`count` compares."""
+        name, parts, listed = self.column.name, list[BooleanExpression](), list[Literal[Any]]()
+        for one in self.literals.values():
+            if isinstance(one.value, float) and one.value == 0:
+                parts.append(_equal_to(name, one))  # lists tell the two zeros apart
+            elif isinstance(self.column.type, DoubleType) and math.isinf(one.value):
+                # pyiceberg finds no infinity in files from before a promotion, so all beyond 32 bits is asked for.
+                parts.append((_above if one.value > 0 else _below)(name, math.copysign(_LARGEST, one.value)))
+            else:
+                listed.append(one)
+        if listed:
+            parts.append(_equal_to(name, listed[0]) if len(listed) == 1 else _in(name, listed))
+        if self.nan:
+            parts.append(_is_nan(name))
         return reduce(_or, parts) if parts else AlwaysFalse()
 
     @cached_property
@@ -127,10 +135,13 @@ class ValueQuestion:
         return FileQuestion(bind(self.schema, self.predicate, case_sensitive=True), self.schema)
 
     @cached_property
-    def values(self) -> Mapping[Any, str]:
-        """The text of each value as rows have it (see :func:`_plain`)."""
-        round_: Callable[[Any], Any] = nearest_float32 if isinstance(self.column.type, FloatType) else _same
-        return {round_(one.value): text for text, one in self.literals.items()}
+    def values(self) -> Mapping[Any, list[str]]:
+        """The texts of each value as rows have it (see :func:`_plain`): ``1`` and ``01`` are one value."""
+        texts: dict[Any, list[str]] = {}
+        for text, one in self.literals.items():
+            value = nearest_float32(one.value) if isinstance(self.column.type, FloatType) else one.value
+            texts.setdefault(value, []).append(text)
+        return texts
 
     def count(self, batch: pa.RecordBatch) -> Counter[str]:
         """Count the rows of a batch (in :attr:`projection`) that have each value, by the text of the value."""
@@ -139,8 +150,8 @@ class ValueQuestion:
         for value, rows in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
             if value is None:
                 continue
-            text = self.nan if isinstance(value, float) and math.isnan(value) else self.values.get(value)
-            if text is not None:
+            is_nan = isinstance(value, float) and math.isnan(value)
+            for text in self.nan if is_nan else self.values.get(value, ()):
                 found[text] += rows
         return found
 
@@ -177,10 +188,6 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
     if not values:
         raise UsageError("the file of values is empty", file=values_file)
     return {texts[0]: values}
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _plain(values: pa.Array[Any]) -> pa.Array[Any]:
@@ -269,11 +276,11 @@ class Questions:
                 self._refused.setdefault((condition.name, text), error)
             return None
         literals: dict[str, Literal[Any]] = {}
-        nan = None
+        nan: list[str] = []
         for text, value in condition.values:
             key = condition.name, text
             if _is_nan_of(value, column):
-                nan = text
+                nan.append(text)
                 self._accepted.add(key)
                 continue
             try:
@@ -284,7 +291,7 @@ class Questions:
                     self.impossible[key] = error.what
                 else:
                     self._refused.setdefault(key, error)
-        return ValueQuestion(reader, condition.name, column, literals, nan)
+        return ValueQuestion(reader, condition.name, column, literals, tuple(nan))
 
     def _check(self) -> None:
         """Raise the error for a value that fits no column; forget reasons of values that fit some column."""
