@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UnsupportedFeatureError
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
 from sidecar.planning.file_question import FileQuestion
 from sidecar.reading.arrow_reader import Deletes, TableReader
@@ -30,9 +30,10 @@ class ValueReader:
 
     def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
         self.question = question
-        row_filter = AlwaysTrue() if read_all else question.predicate
-        self._reader = TableReader(question.table, question.projection, row_filter, encryption_keys)
-        self._asked = FileQuestion(self._reader.row_filter, question.schema)
+        self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
+        self._matching = self._whole
+        if not read_all:
+            self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
         self._counted: dict[tuple[str, frozenset[str]], Counter[str]] = {}
 
     def count(self, file: DataFile) -> Counter[str]:
@@ -47,7 +48,7 @@ class ValueReader:
         if not task.delete_files:
             return self.count(task.file)
         with reading_errors(task.file.file_path):
-            deletes = self._reader.read_deletes([task])
+            deletes = self._whole.read_deletes([task])
         return self._count(task, deletes)
 
     def _count(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
@@ -57,14 +58,23 @@ class ValueReader:
         return self._counted[key]
 
     def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        path = task.file.file_path
         if task.file.file_format == FileFormat.ORC:
-            self._refuse_early_times(path)
-        question, io = self.question, self.question.table.io
+            self._refuse_early_times(task.file.file_path)
+        try:
+            return self._read_with(self._matching, task, deletes)
+        except (StorageError, WrongChecksumError):
+            raise
+        except SidecarError:
+            # Arrow refuses some predicates for older files, such as a decimal with more digits than the file's type.
+            return self._read_with(self._whole, task, deletes)
+
+    def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        question = self.question
+        asked = FileQuestion(table_reader.row_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
-        reader = DataFileReader(self._reader, io, deletes, None, self._asked, is_locked=True)
+        reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
         found: Counter[str] = Counter()
-        with reading_errors(path):
+        with reading_errors(task.file.file_path):
             rows = reader.read(task, None, answered=False)
             while rows.batches:
                 found += question.count(rows.batches.pop())
