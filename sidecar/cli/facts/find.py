@@ -134,7 +134,8 @@ def _draw_conditions(to: Console, data: Any) -> None:
 
 def _draw_files(to: Console, data: Any) -> None:
     for one in data["files"][:SHOWN]:
-        to.print(f"\n{humanize.count(one['rows'])} rows in {one['file']}", markup=False, soft_wrap=True)
+        rows_ = f"{humanize.count(one['rows'])} row{'s' * (one['rows'] != 1)}"
+        to.print(f"\n{one['column']}={one['value']}: {rows_} in {one['file']}", markup=False, soft_wrap=True)
         for shown in one["snapshots"]:
             parts = [
                 f"{humanize.count(shown[key])} {name}"
@@ -156,9 +157,7 @@ def _draw_traces(to: Console, data: Any) -> None:
     for one in data["sidecars"]:
         state = "registered" if one["registered_for"] else "left over"
         admits = humanize.count(len(one["admits"]))
-        text = (
-            f"\nsidecar ({state}) admits the value in {admits} of {humanize.count(one['files'])} files: {one['file']}"
-        )
+        text = f"\nsidecar ({state}) admits a value in {admits} of {humanize.count(one['files'])} files: {one['file']}"
         if "problem" in one:
             text += f"\n  {one['problem']}"
         to.print(text, markup=False, soft_wrap=True)
