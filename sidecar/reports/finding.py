@@ -50,7 +50,7 @@ from sidecar.reports.finding_results import (
     SnapshotAsked,
     ValueTrace,
 )
-from sidecar.reports.finding_rows import ValueReader
+from sidecar.reports.finding_rows import RowCounter
 from sidecar.reports.finding_sidecars import SidecarSearch
 from sidecar.reports.finding_traces import traces_in_file
 from sidecar.reports.finding_values import AskedValues, QuestionKey, Questions, ValueQuestion
@@ -173,7 +173,7 @@ class _Search:
         self._progress = progress
         self._by_key = {question.key: question for question in questions.all}
         self._readers = {
-            key: ValueReader(question, encryption_keys, read_all)
+            key: RowCounter(question, encryption_keys, read_all)
             for key, question in self._by_key.items()
             if question.can_match
         }
@@ -334,7 +334,9 @@ def _report(
     ]
     read = {(one.file, one.field_id) for one in search.read}
     missed = {one.file for one in search.not_asked}
-    answers = [_answer(search, condition.name, text, files) for condition in conditions for text, _ in condition.values]
+    traces = list(dict.fromkeys(search.traces))
+    facts = _FactsByCondition(search, files, traces)
+    answers = [facts.answer(condition.name, text) for condition in conditions for text, _ in condition.values]
     found = {answer.answer for answer in answers}
     order = (FindAnswer.FOUND, FindAnswer.NOT_PROVEN, FindAnswer.ABSENT)
     return FindReport(
@@ -352,7 +354,7 @@ def _report(
         ],
         files_read=search.read,
         equality_deletes=search.delete_files,
-        traces=list({tuple(one.to_dict().values()): one for one in search.traces}.values()),
+        traces=traces,
         sidecars=search.asked_sidecars,
         not_asked=search.not_asked,
         warnings=list(dict.fromkeys(search.judge.warnings)),
@@ -361,28 +363,44 @@ def _report(
     )
 
 
-def _answer(search: _Search, name: str, text: str, files: Sequence[FileWithValue]) -> ConditionAnswer:
-    """Return the answer for one condition."""
-    mine = [one for one in files if (one.column, one.value) == (name, text)]
-    deletes = [one for one in search.delete_files if one.column == name and one.rows.get(text)]
-    impossible = search.questions.impossible.get((name, text))
-    missed = any(one.column in (name, None) for one in search.not_asked)
-    answer = FindAnswer.ABSENT
-    if mine or deletes:
-        answer = FindAnswer.FOUND
-    elif missed and impossible is None:
-        answer = FindAnswer.NOT_PROVEN
-    return ConditionAnswer(
-        column=name,
-        value=text,
-        field_ids=sorted({one.field_id for one in search.questions.all if one.name == name}),
-        answer=answer.value,
-        files=len({one.file for one in mine}),
-        rows=sum(one.rows for one in mine),
-        delete_files=len({one.file for one in deletes}),
-        traces=sum((one.column, one.value) == (name, text) for one in search.traces),
-        impossible=impossible,
-    )
+class _FactsByCondition:
+    """The evidence of a search by column and value, for the answers."""
+
+    def __init__(self, search: _Search, files: Sequence[FileWithValue], traces: Sequence[ValueTrace]) -> None:
+        self._impossible = search.questions.impossible
+        self._missed = {one.column for one in search.not_asked}
+        self._files: dict[tuple[str, str], list[FileWithValue]] = {}
+        for file in files:
+            self._files.setdefault((file.column, file.value), []).append(file)
+        self._deletes: dict[tuple[str, str], set[str]] = {}
+        for delete in search.delete_files:
+            for text in delete.rows:
+                self._deletes.setdefault((delete.column, text), set()).add(delete.file)
+        self._traces = Counter((one.column, one.value) for one in traces)
+        self._field_ids: dict[str, set[int]] = {}
+        for question in search.questions.all:
+            self._field_ids.setdefault(question.name, set()).add(question.field_id)
+
+    def answer(self, name: str, text: str) -> ConditionAnswer:
+        """Return the answer for one condition."""
+        key = name, text
+        files, deletes, impossible = self._files.get(key, []), self._deletes.get(key, set()), self._impossible.get(key)
+        answer = FindAnswer.ABSENT
+        if files or deletes:
+            answer = FindAnswer.FOUND
+        elif impossible is None and self._missed & {name, None}:
+            answer = FindAnswer.NOT_PROVEN
+        return ConditionAnswer(
+            column=name,
+            value=text,
+            field_ids=sorted(self._field_ids.get(name, ())),
+            answer=answer.value,
+            files=len({one.file for one in files}),
+            rows=sum(one.rows for one in files),
+            delete_files=len(deletes),
+            traces=self._traces[key],
+            impossible=impossible,
+        )
 
 
 def _snapshots(table: Table, asked: Sequence[SnapshotFiles], files: Sequence[FileWithValue]) -> list[SnapshotAsked]:

@@ -211,7 +211,7 @@ class FileJudge:
         self._miss_once(NotAsked(what, path, error.what))
 
     def _miss_once(self, missed: NotAsked) -> None:
-        if all(known.to_dict() != missed.to_dict() for known in self.not_asked):
+        if missed not in self.not_asked:
             self.not_asked.append(missed)
 
     def open_sidecar(self, question: ValueQuestion, snapshot: Snapshot) -> OpenedSidecar:

@@ -25,7 +25,7 @@ from sidecar.reports.finding_values import ValueQuestion
 _SECOND = 1_000_000
 
 
-class ValueReader:
+class RowCounter:
     """Reads files for one question. Threads can share it. With ``read_all``, indexes in files are not asked either."""
 
     def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar.reports.finding import find
-from sidecar.reports.finding_rows import ValueReader
+from sidecar.reports.finding_rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.table_cases import delete_by_position
 
@@ -58,9 +58,9 @@ def path_with(table: Table, mail: str = PERSON) -> str:
 def test_each_file_is_asked_once_however_many_snapshots_have_it(table: Table, monkeypatch: Any) -> None:
     table.append(people(80, 5))
     read: list[str] = []
-    plain = ValueReader._read
+    plain = RowCounter._read
     monkeypatch.setattr(
-        ValueReader, "_read", lambda self, task, deletes: read.append(task.file.file_path) or plain(self, task, deletes)
+        RowCounter, "_read", lambda self, task, deletes: read.append(task.file.file_path) or plain(self, task, deletes)
     )
     report = find(table, {"mail": PERSON}, all_snapshots=True)
     assert len(report.snapshots) == 3
