@@ -51,5 +51,21 @@ def make_folder() -> None:
             )
 
 
-PREPARED = {"nightly-job": make_shop, "maintenance-script": make_shop, "convert-a-lake": make_folder}
+def make_people() -> None:
+    """The table ``db.people`` of four files; mails are in no order. The catalog is in ``demo.db``."""
+    catalog = load_catalog("demo", uri="sqlite:///demo.db", warehouse=Path("warehouse").absolute().as_uri())
+    catalog.create_namespace("db")
+    n = np.arange(4000)
+    rows = pa.table({"id": n, "mail": [f"person-{k}@example.com" for k in n * 7919 % 4000]})
+    table = catalog.create_table("db.people", rows.schema)
+    for start in range(0, len(rows), 1000):
+        table.append(rows.slice(start, 1000))
+
+
+PREPARED = {
+    "nightly-job": make_shop,
+    "maintenance-script": make_shop,
+    "convert-a-lake": make_folder,
+    "find": make_people,
+}
 """What makes the files of a page, by its name."""

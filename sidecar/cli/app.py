@@ -1,7 +1,7 @@
 """The application: its commands, and how it reports errors.
 
-Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage. An error of sidecar is one
-sentence on stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
+Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage; 3: ``find`` could not ask everything. An
+error of sidecar is one sentence on stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sidecar.cli import (
     warm_up,
 )
 from sidecar.cli.care import expire, gc
-from sidecar.cli.facts import advise
+from sidecar.cli.facts import advise, find
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         gc.gc,
         warm_up.warm_up,
     ),
-    "Ask": (plan.plan, scan.scan, probe.probe, inspect.inspect, advise.advise),
+    "Ask": (plan.plan, scan.scan, probe.probe, find.find, inspect.inspect, advise.advise),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),
     "Learn and set up": (guide.guide, config.config),
@@ -76,7 +76,7 @@ A predicate is written like SQL: "a = 1 and (b in ('x', 'y') or c is null)". A l
 refused, never rounded.
 
 Results go to stdout, progress and warnings to stderr. The exit code is 0 for success, 1 for a problem or an error, and
-2 for wrong usage. SIDECAR_DEBUG=1 shows the traceback of an error.
+2 for wrong usage; find has one more. SIDECAR_DEBUG=1 shows the traceback of an error.
 
 The default catalog, engine, threads and form of results come from variables such as SIDECAR_CATALOG, or from the file
 sidecar.toml of a project: sidecar config shows them. Options that all commands have may be before the command, too.

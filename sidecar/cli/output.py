@@ -63,11 +63,11 @@ class Output:
         draw: Callable[[Console, Any], None],
         rows: Callable[[Any], ResultRows],
         *,
-        failed: bool = False,
+        failed: bool | int = False,
     ) -> None:
         """Print ``data``: as one JSON document, drawn by ``draw``, or the ``rows`` of it in another form.
 
-        The exit code is 1 if the command has ``failed``.
+        The exit code is 1 if the command has ``failed``, or the number that is given.
         """
         if self.form is OutputFormat.json:
             self.document(data, int(failed))
@@ -76,7 +76,7 @@ class Output:
         else:
             self.rows(rows(data))
         if failed:
-            raise typer.Exit(1)
+            raise typer.Exit(int(failed))
 
     def document(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print one JSON document: ``data``, and what is true of each run of a command."""

@@ -93,8 +93,14 @@ class EqualityDeletes:
 
     def apply_to(self, file: DataFile) -> bool:
         """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""
+        return next(self.applying_to(file), None) is not None
+
+    def applying_to(self, file: DataFile) -> Iterator[DataFile]:
+        """Yield the equality delete files that can delete rows of a data file that was added with :meth:`see`."""
         sequence = self.sequence_numbers.get(file.file_path, -1)
-        return any(sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file) for entry in self.deletes)
+        for entry in self.deletes:
+            if sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file):
+                yield entry.data_file
 
 
 def _covers(delete: DataFile, file: DataFile) -> bool:

@@ -165,7 +165,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     manifests: list[SnapshotManifest] = []
     files: list[ListedFile] = []
     with ThreadPoolExecutor(READERS) as pool:
-        read = pool.map(lambda line: _read_checked(table.io, line), data_lines)
+        read = pool.map(lambda line: read_checked(table.io, line), data_lines)
         for line, contents in zip(data_lines, read, strict=True):
             spec = specs.get(line.partition_spec_id)
             listed = _list_manifest(len(manifests), len(files), line, contents, spec)
@@ -183,7 +183,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     )
 
 
-def _read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
+def read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
     """Read a manifest and compare its numbers of entries with the manifest list.
 
     Nothing else reveals that a manifest was truncated between two Avro blocks.

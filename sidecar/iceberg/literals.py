@@ -126,6 +126,11 @@ def exact_value(value: object, column: PredicateColumn) -> Any:
     Raises :class:`UsageError` for a value that does not fit the column. A FLOAT column rounds to 32 bits, so a number
     fits if it is finite after rounding.
     """
+    return literal_of_value(value, column).value
+
+
+def literal_of_value(value: object, column: PredicateColumn) -> Literal[Any]:
+    """Do the same as :func:`exact_value`, but return the literal."""
     if isinstance(value, str):
         found = literal_of_text(value, column, quoted=True)
     else:
@@ -136,7 +141,7 @@ def exact_value(value: object, column: PredicateColumn) -> Any:
         found = exact_literal(made, column)
     if is_beyond(found, column):
         raise _misfit(value, column)
-    return found.value
+    return found
 
 
 def is_beyond(found: Literal[Any], column: PredicateColumn) -> bool:

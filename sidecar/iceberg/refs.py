@@ -62,9 +62,14 @@ def as_it_was(table: Table, snapshot_id: int | None) -> Table:
         return table
     if _reads(table.schema(), schemas[snapshot.schema_id]):
         return table
-    before = copy.copy(table)
-    before.metadata = table.metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
-    return before
+    return with_schema(table, snapshot.schema_id)
+
+
+def with_schema(table: Table, schema_id: int) -> Table:
+    """Return the table with one of its other schemas as the current one."""
+    changed = copy.copy(table)
+    changed.metadata = table.metadata.model_copy(update={"current_schema_id": schema_id})
+    return changed
 
 
 def _reads(schema: Schema, written: Schema) -> bool:

@@ -47,6 +47,11 @@ class FileBounds:
         upper = _decode(data.upper_bounds, field_id, column.encoding)
         return Bounds.of_one(lower, upper, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan)
 
+    def value(self, field_id: int, raw: bytes) -> Comparable | None:
+        """Return a single value of a column as its bounds compare; ``None`` if it does not compare."""
+        column = self._columns.get(field_id)
+        return None if column is None else _decode({field_id: raw}, field_id, column.encoding)
+
     def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> Bounds:
         """Return the bounds of a column in the unit of ``leaf``, a leaf of the file; unknown if the units differ."""
         own = self._columns.get(field_id)

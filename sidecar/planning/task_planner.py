@@ -41,7 +41,12 @@ class Evaluators:
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._planner = planner
         self._partition = KeyDefaultDict(planner._build_partition_evaluator)
+        self._manifest = KeyDefaultDict(planner._build_manifest_evaluator)
         self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
+
+    def manifest(self, line: ManifestFile) -> bool:
+        """Return whether the partition summaries of a manifest allow a match in one of its files."""
+        return bool(self._manifest[line.partition_spec_id](line))
 
     def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
         """Return the evaluator of partition values for files of a spec."""
@@ -100,6 +105,11 @@ def plan_tasks(
         return data.content == DataFileContent.DATA or see is None
 
     return list(planner.plan_files(manifests, manifest_entry_filter=entry_filter))
+
+
+def evaluators_of(scan: DataScan) -> Evaluators:
+    """Return the evaluators of a scan, for manifests and files that are not planned by :func:`plan_tasks`."""
+    return Evaluators(_Planner(scan._manifest_planner, None, ManifestUse()))
 
 
 class _Planner(ManifestGroupPlanner):

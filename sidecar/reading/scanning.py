@@ -135,7 +135,7 @@ def read(
     tables = [pa.Table.from_batches([batch]) for batch in rows]
     if not tables:
         return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
-    with _our_errors():
+    with reading_errors():
         return pa.concat_tables(tables, promote_options="permissive")  # string and large_string may mix
 
 
@@ -206,7 +206,7 @@ def _logging(batches: Callable[[TableScanReport], _Batches], report: TableScanRe
 
 
 def _cast(rows: _Batches, wanted: pa.Schema) -> _Batches:
-    with closing(rows), _our_errors():
+    with closing(rows), reading_errors():
         for batch in rows:
             yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
             del batch
@@ -217,7 +217,7 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
     tasks, left = list(planned.tasks), limit
     if not tasks or left == 0:
         return
-    with _our_errors():
+    with reading_errors():
         key_rows = _key_rows(planned, schema)
         table_reader = TableReader(
             planned.table,
@@ -234,7 +234,7 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
 
         def rows_of(task: FileScanTask) -> FileRows:
             path = task.file.file_path
-            with _our_errors(path):
+            with reading_errors(path):
                 found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
             return key_rows.only(found) if key_rows else found
 
@@ -273,7 +273,7 @@ def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport)
 
 
 @contextmanager
-def _our_errors(file: str | None = None) -> Iterator[None]:
+def reading_errors(file: str | None = None) -> Iterator[None]:
     """Turn foreign errors into :class:`SidecarError`; ``file`` is the path of the file that is being read, if any."""
     try:
         yield

@@ -1,1 +1,5 @@
-"""What the owner of a table asks about it and its sidecars."""
+"""Answers what a table's owner asks about its data and its indexes.
+
+Start with :func:`sidecar.reports.advising.advise`, which columns deserve which index, and
+:func:`sidecar.reports.finding.find`, which data files hold a value.
+"""

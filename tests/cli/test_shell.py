@@ -49,6 +49,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "plan",
         "scan",
         "probe",
+        "find",
         "inspect",
         "advise",
         "embed",

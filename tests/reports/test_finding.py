@@ -1,0 +1,71 @@
+"""A search finds exactly the rows that a full read of all data files finds, and tells live rows from deleted ones."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.reports.finding import find
+from tests.iceberg.cases import local, replaced
+from tests.reports.find_cases import (
+    as_text,
+    found_by,
+    leaves,
+    name_of,
+    random_table,
+    random_value,
+    read_once,
+    slow_search,
+)
+
+SEEDS = (0, 2, 3)
+
+
+def assert_right(table: Any, rng: random.Random, asked: int = 8, **options: Any) -> int:
+    """Search for some values of each column in all snapshots; return how many files were ruled out."""
+    snapshots = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
+    ruled_out, columns = 0, leaves(table)
+    for field_id in rng.sample(sorted(columns), asked):
+        leaf = columns[field_id]
+        values = [random_value(rng, leaf, 300) for _ in range(3)]
+        texts = [as_text(leaf, value) for value in values]
+        report = find(table, {name_of(table, field_id): texts}, all_snapshots=True, **options)
+        assert report.not_asked == []
+        assert read_once(report)
+        ruled_out += sum(report.ruled_out_by.values())
+        for value, text in zip(values, texts, strict=True):
+            expected = slow_search(table, field_id, value, snapshots)
+            assert found_by(report, field_id, text) == expected, (leaf, text)
+            (condition,) = [one for one in report.conditions if one.value == text]
+            assert condition.answer == ("found" if found_any(report, text) else "absent")
+            assert condition.answer == "found" or not expected
+    return ruled_out
+
+
+def found_any(report: Any, text: str) -> bool:
+    return any(file.value == text for file in report.files)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_finds_what_a_full_read_finds(catalog: Any, seed: int) -> None:
+    table = random_table(catalog, f"db.find{seed}", seed)
+    assert assert_right(table, random.Random(seed)) > 0
+    assert assert_right(table, random.Random(seed), asked=2, read_all=True) == 0
+
+
+def test_a_damaged_sidecar_costs_reads_and_no_row(catalog: Any) -> None:
+    table = random_table(catalog, "db.find_damaged", 3)
+    paths = {local(entry.statistics_path) for entry in table.metadata.statistics}
+    assert paths
+    rng = random.Random(7)
+    for path in sorted(paths):
+        data = bytearray(path.read_bytes())
+        for at in rng.sample(range(len(data)), len(data) // 200):
+            data[at] ^= 1 << rng.randrange(8)
+        with replaced(Path(path), bytes(data)):
+            assert_right(table, rng, asked=5)
+        with replaced(Path(path), None):
+            assert_right(table, rng, asked=2)

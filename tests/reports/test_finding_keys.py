@@ -1,0 +1,57 @@
+"""Searches in encrypted tables: keys that are missing, and sidecars that somebody without keys has written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from sidecar.indexing.driver import build
+from sidecar.reports.finding import find
+from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table, file_keys
+from tests.planning.test_forged import doubled_record, forged, swapped_files
+
+KINDS = ["bloom", "page-index"]
+ASKED = [SECRET.format(number) for number in (50, 150, 250, 350)]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Any:
+    made = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
+    made.create_namespace("db")
+    return made
+
+
+def test_a_missing_key_is_never_absent(local: Any) -> None:
+    table = encrypted_table(local, "db.t", 2)
+    report = find(table, {"ssn": ["nobody", ASKED[0]], "id": 50})
+    answers = {one.value: one.answer for one in report.conditions}
+    assert answers == {"nobody": "not proven", ASKED[0]: "not proven", "50": "found"}
+    assert {(one.what, one.column) for one in report.not_asked} == {("data file", "ssn")}
+    with_keys = find(table, {"ssn": ["nobody", ASKED[0]]}, encryption_keys=file_keys())
+    assert [one.answer for one in with_keys.conditions] == ["absent", "found"]
+
+
+@pytest.mark.parametrize("change", [swapped_files, doubled_record], ids=lambda change: change.__name__)
+def test_a_forged_sidecar_hides_nothing_from_who_has_the_keys(local: Any, change: Any) -> None:
+    keys = bundle_keys()
+    table = encrypted_table(local, "db.t", 4)
+    build(table, ["ssn"], kinds=KINDS, encryption_keys=keys)
+    table = local.load_table("db.t")
+    assert find(table, {"ssn": ASKED[1]}, encryption_keys=keys).ruled_out_by == {"filter of the sidecar": 3}
+    table = forged(table, change)
+    report = find(table, {"ssn": ASKED}, encryption_keys=keys)
+    assert [one.rows for one in report.conditions] == [1] * 4
+    assert report.ruled_out_by == {}
+    assert report.warnings
+
+
+def test_whoever_believes_a_forged_plaintext_sidecar_is_deceived_unless_every_file_is_read(local: Any) -> None:
+    table = encrypted_table(local, "db.t", 4)
+    build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
+    table = forged(local.load_table("db.t"), swapped_files)
+    assert [find(table, {"ssn": one}, encryption_keys=file_keys()).answer for one in ASKED] == ["absent"] * 4
+    report = find(table, {"ssn": ASKED}, encryption_keys=file_keys(), read_all=True)
+    assert [one.rows for one in report.conditions] == [1] * 4

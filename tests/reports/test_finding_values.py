@@ -1,0 +1,178 @@
+"""Which values and columns a search means: types, spellings, promotions, renamed and dropped columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    UUIDType,
+)
+
+from sidecar.errors import UsageError
+from sidecar.reports.finding import find
+from sidecar.reports.finding_values import conditions_from
+from tests.iceberg.mixed_tables import append_orc
+
+SCHEMA = Schema(
+    NestedField(1, "n", IntegerType()),
+    NestedField(2, "f", FloatType()),
+    NestedField(3, "d", DoubleType()),
+    NestedField(4, "dec", DecimalType(9, 2)),
+    NestedField(5, "day", DateType()),
+    NestedField(6, "u", UUIDType()),
+    NestedField(7, "s", StringType()),
+)
+UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    made: Table = catalog.create_table("db.find_values", SCHEMA)
+    made.append(
+        pa.table(
+            {
+                "n": [1, 2, 3, 4, 5],
+                "f": [0.1, -0.0, math.nan, math.inf, 1.5],
+                "d": [0.1, 0.0, math.nan, -math.inf, 1.5],
+                "dec": [Decimal("1.50"), Decimal("-2.00"), None, Decimal("0.00"), Decimal("9999999.99")],
+                "day": [dt.date(1969, 12, 31), dt.date(2024, 2, 29), None, None, None],
+                "u": [bytes.fromhex(UUID.replace("-", "")), *[None] * 4],
+                "s": ["", "null", "1", None, "a=b"],
+            },
+            schema=made.schema().as_arrow(),
+        )
+    )
+    return made
+
+
+@pytest.mark.parametrize("read_all", [False, True])
+@pytest.mark.parametrize(
+    ("column", "value", "rows"),
+    [
+        ("n", "3", 1), ("n", 3, 1), ("n", "03.0", 1), ("f", "0.1", 1), ("f", "0.0", 1), ("f", "-0.0", 1),
+        ("f", "NaN", 1), ("f", "inf", 1), ("d", "0.1", 1), ("d", "-0.0", 1), ("d", math.nan, 1), ("d", "-inf", 1),
+        ("dec", "1.5", 1), ("dec", Decimal(-2), 1), ("dec", "-0", 1), ("dec", "9999999.99", 1),
+        ("day", "1969-12-31", 1), ("day", dt.date(2024, 2, 29), 1), ("u", UUID, 1),
+        ("s", "", 1), ("s", "null", 1), ("s", "a=b", 1), ("s", "absent", 0), ("n", "-1", 0),
+    ],
+)  # fmt: skip
+def test_values_of_all_types(table: Table, column: str, value: object, rows: int, read_all: bool) -> None:
+    (answer,) = find(table, {column: value}, read_all=read_all).conditions
+    assert (answer.rows, answer.answer) == (rows, "found" if rows else "absent")
+
+
+def test_two_spellings_of_a_value_are_two_conditions(table: Table) -> None:
+    found = find(table, {"d": ["0.0", "-0.0", "nan", "NaN"], "n": ["1", "01"]})
+    assert [one.rows for one in found.conditions] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("n", "3000000000"), ("n", "1.5"), ("dec", "1.505"), ("dec", "123456789"), ("f", "1e39")]
+)
+def test_a_number_that_the_type_does_not_have_is_absent(table: Table, column: str, value: str) -> None:
+    report = find(table, {column: value})
+    assert report.answer == "absent"
+    assert report.files_read == []
+    assert report.conditions[0].impossible
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("n", "abc"), ("day", "yesterday"), ("u", "1"), ("no such", "1"), ("n", [])]
+)
+def test_a_value_or_column_that_makes_no_sense_is_refused(table: Table, column: str, value: object) -> None:
+    with pytest.raises(UsageError):
+        find(table, {column: value})
+
+
+def test_promoted_columns_are_compared_in_their_wider_type(catalog: Any) -> None:
+    table: Table = catalog.create_table("db.find_promoted", SCHEMA)
+    narrow = table.schema().as_arrow()
+    row = {"n": [2**31 - 1], "f": [0.1], "dec": [Decimal("1.50")]}
+    nulls = {name: [None] for name in narrow.names if name not in row}
+    table.append(pa.table({**row, **nulls}).select(narrow.names).cast(narrow))
+    infinite = {**row, "f": [math.inf]}
+    table.append(pa.table({**infinite, **nulls}).select(narrow.names).cast(narrow))
+    with table.update_schema() as update:
+        update.update_column("n", LongType())
+        update.update_column("f", DoubleType())
+        update.update_column("dec", DecimalType(20, 2))
+    wide = str(float(np.float32(0.1)))
+    asked = {"n": ["2147483647", "2147483648"], "f": ["0.1", wide, "inf"], "dec": ["1.5", "123456789012345678.00"]}
+    report = find(table, asked)
+    found = {(one.column, one.value): one.rows for one in report.conditions}
+    assert found == {
+        ("n", "2147483647"): 2, ("n", "2147483648"): 0,
+        ("f", "0.1"): 0, ("f", wide): 1, ("f", "inf"): 1,
+        ("dec", "1.5"): 2, ("dec", "123456789012345678.00"): 0,
+    }  # fmt: skip
+
+
+def test_a_name_means_every_column_that_has_had_it(catalog: Any) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "mail", StringType()))
+    table: Table = catalog.create_table("db.find_names", schema)
+    table.append(pa.table({"id": [1], "mail": ["ann"]}))
+    with table.update_schema() as update:
+        update.rename_column("mail", "email")
+    table.append(pa.table({"id": [2], "email": ["ben"]}))
+    for name in ("mail", "email"):
+        assert [one.rows for one in find(table, {name: ["ann", "ben"]}).conditions] == [1, 1]
+    with table.update_schema() as update:
+        update.delete_column("email")
+    with table.update_schema() as update:
+        update.add_column("mail", StringType())
+    table.append(pa.table({"id": [3], "mail": ["cid"]}))
+    report = find(table, {"mail": ["ann", "ben", "cid"]})
+    assert report.conditions[0].field_ids == [2, 3]
+    assert [one.rows for one in report.conditions] == [1, 1, 1]
+    assert {(one.value, one.field_id) for one in report.files} == {("ann", 2), ("ben", 2), ("cid", 3)}
+    assert find(table, {"email": "ben"}).answer == "found"
+
+
+def test_files_without_field_ids_are_read_by_the_name_mapping(catalog: Any, tmp_path: Any) -> None:
+    table: Table = catalog.create_table("db.find_mapped", Schema(NestedField(1, "mail", StringType())))
+    pq.write_table(pa.table({"mail": ["ann"]}), tmp_path / "part.parquet")
+    table.add_files([f"file:{tmp_path}/part.parquet"])
+    with table.update_schema() as update:
+        update.rename_column("mail", "email")
+    assert find(table, {"email": "ann"}).conditions[0].rows == 1
+    with table.transaction() as transaction:
+        transaction.remove_properties("schema.name-mapping.default")
+    assert find(table, {"email": "ann"}).answer == "not proven"
+
+
+def test_times_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) -> None:
+    table: Table = catalog.create_table("db.find_times", Schema(NestedField(1, "at", TimestampType())))
+    append_orc(table, pa.table({"at": pa.array([-500_000, 2_500_000, -3_000_000], pa.timestamp("us"))}))
+    answers = {
+        text: find(table, {"at": text}).answer
+        for text in ("1969-12-31 23:59:59.5", "1970-01-01 00:00:02.5", "1969-12-31 23:59:57", "1971-01-01 00:00:00")
+    }
+    assert list(answers.values()) == ["not proven", "found", "found", "absent"]
+
+
+def test_texts_of_conditions(tmp_path: Any) -> None:
+    assert conditions_from(["a=1", "b==", "a=2"]) == {"a": ["1", "2"], "b": ["="]}
+    file = tmp_path / "values.txt"
+    file.write_bytes("\ufeffann\r\nbén\u2028x\n\n".encode())
+    assert conditions_from(["mail"], str(file)) == {"mail": ["ann", "bén\u2028x"]}
+    for texts, name in ((["mail"], None), (["=1"], None), (["a", "b"], str(file)), (["a"], str(tmp_path / "no"))):
+        with pytest.raises(UsageError):
+            conditions_from(texts, name)
