@@ -250,7 +250,15 @@ def mark_indices(data: npt.NDArray[np.uint8], count: int, used: npt.NDArray[np.b
         used[:1] = True
     else:
         status = rle.mark_used(data, rle.unaligned_words(data), 1, len(data), width, count, used)
+    check_indices(status, len(used), count)
+
+
+def check_indices(status: int, entries: int, count: int) -> None:
+    """Raise :class:`DamagedFileError` if a kernel's ``status`` says that ``count`` indices are too few or too large.
+
+    ``entries`` is the length of the dictionary.
+    """
     if status == rle.BAD_INDEX:
-        raise DamagedFileError("a dictionary index is too large", expected=f"less than {len(used)}")
+        raise DamagedFileError("a dictionary index is too large", expected=f"less than {entries}")
     if status < 0:
         raise DamagedFileError("a data page has too few dictionary indices", expected=f"{count} indices")

@@ -31,9 +31,9 @@ import pyarrow.compute as pc
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.kernels import levels as kernels
-from sidecar.kernels.rle import BAD_INDEX, byte_array_spans, unaligned_words
+from sidecar.kernels.rle import byte_array_spans, unaligned_words
 from sidecar.parquet.bounds import Ordering
-from sidecar.parquet.dictionary import DictionaryPage
+from sidecar.parquet.dictionary import DictionaryPage, check_indices
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
 
@@ -335,10 +335,7 @@ class PageFolder:
             status = kernels.fold_indices(data, unaligned_words(data), 0, len(data), 0, count, *tables)
         else:
             status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
-        if status == BAD_INDEX:
-            raise DamagedFileError("a dictionary index is too large", expected=f"less than {len(dictionary.ranks)}")
-        if status < 0:
-            raise DamagedFileError("a data page has too few dictionary indices", expected=f"{count} indices")
+        check_indices(status, len(dictionary.ranks), count)
         low, high = (
             (out[kernels.LOW], out[kernels.HIGH])
             if out[kernels.HIGH] >= 0

@@ -101,17 +101,11 @@ def data_file(to: Console, data: Any) -> None:
         "offset index",
     )
     drawn = table(*headings, "", right=(0, 1, 3, 4, 5, 6, 7))
-    without_index: dict[str, None] = {}
-    for unit in data["units"]:
-        for path, column in unit["columns"].items():
-            if not any(column.values()):
-                without_index[path] = None
-                continue
-            drawn.add_row(str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column))
-    if drawn.row_count:
-        to.print(drawn)
-    if without_index:
-        to.print(f"no index: {', '.join(without_index)}", markup=False)
+
+    def lines(unit: Any, path: str, column: Any) -> list[tuple[str, ...]]:
+        return [(str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column))]
+
+    orc.draw_indexes(to, drawn, data["units"], lines)
 
 
 def _rows(rows: int | None) -> str:

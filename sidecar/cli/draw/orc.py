@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
@@ -12,6 +13,7 @@ from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _BOUND = 24
 """How many characters of a minimum or maximum the text output shows; JSON has all of them."""
@@ -79,21 +81,27 @@ def _units(to: Console, units: Any) -> None:
     headings = ("stripe", "row group", "rows", "column", *bounds, "filter", "k", "m", "fill")
     numbers = range(4 + len(bounds), 9 + len(bounds))
     drawn = table(*headings, "false positives", "keys", "", right=(0, 1, 2, *numbers))
+
+    def lines(unit: Any, path: str, column: Any) -> Iterator[tuple[str, ...]]:
+        place = str(unit["stripe"]), str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path)
+        for found in _filters(column):
+            yield (*place, *(_bounds(column["row_index"]) if bounds else ()), *_filter(to, found))
+
+    draw_indexes(to, drawn, units, lines)
+
+
+def draw_indexes(
+    to: Console, drawn: Table, units: Any, lines: Callable[[Any, str, Any], Iterable[tuple[str, ...]]]
+) -> None:
+    """Draw the ``lines`` of a unit, a path and a column where these have an index, then the columns without one."""
     without_index: dict[str, None] = {}
     for unit in units:
         for path, column in unit["columns"].items():
             if not any(column.values()):
                 without_index[path] = None
                 continue
-            for found in _filters(column):
-                drawn.add_row(
-                    str(unit["stripe"]),
-                    str(unit["row_group"]),
-                    humanize.count(unit["rows"]),
-                    escaped(path),
-                    *(_bounds(column["row_index"]) if bounds else ()),
-                    *_filter(to, found),
-                )
+            for line in lines(unit, path, column):
+                drawn.add_row(*line)
     if drawn.row_count:
         to.print(drawn)
     if without_index:
