@@ -26,6 +26,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import is_gone
@@ -100,12 +101,13 @@ def collect_garbage(
     older_than: timedelta = OLDER_THAN,
     dry_run: bool = False,
     force: bool = False,
+    progress: Progress | None = None,
 ) -> GarbageReport:
     """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names.
 
     A file must be ``older_than`` by the storage's clock, as :mod:`sidecar.maintenance.garbage` explains. ``dry_run``
     makes the same checks and deletes nothing. ``force`` allows an ``older_than`` below 24 hours, at which a running
-    build may lose its file.
+    build may lose its file. ``progress`` is called as files are deleted.
 
     Raises :class:`sidecar.errors.UsageError` for an ``older_than`` below 24 hours without ``force`` and for a table
     that was opened from a metadata file, :class:`sidecar.errors.UnsupportedFeatureError` if the folder cannot be
@@ -121,7 +123,7 @@ def collect_garbage(
         )
     warnings: list[str] = []
     found = find_garbage(table, older_than, warnings)
-    deleted, failed = (list(found), []) if dry_run else _delete(table, found)
+    deleted, failed = (list(found), []) if dry_run else _delete(table, found, progress)
     return GarbageReport(
         table=".".join(table.name()),
         folder=statistics_folder(table),
@@ -235,7 +237,9 @@ def _metadata_text(table: Table, path: str) -> bytes:
         ) from error
 
 
-def _delete(table: Table, files: Sequence[GarbageFile]) -> tuple[list[GarbageFile], list[str]]:
+def _delete(
+    table: Table, files: Sequence[GarbageFile], progress: Progress | None
+) -> tuple[list[GarbageFile], list[str]]:
     """Delete files, and return those that were deleted and what failed. Each batch asks the current metadata again."""
     deleted, failed = [], []
     for batch in _batches(files):
@@ -253,6 +257,8 @@ def _delete(table: Table, files: Sequence[GarbageFile]) -> tuple[list[GarbageFil
                 failed.append(str(storage_error("cannot delete the file", error, table, file.path)))
                 continue
             deleted.append(file)
+            if progress is not None:
+                progress("deleting", len(deleted), len(files))
     reached("gc: done")
     return deleted, failed
 

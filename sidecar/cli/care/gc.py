@@ -66,7 +66,8 @@ def gc(
     if not (dry_run or yes):
         preview = collect(table, dry_run=True)
         ask(len(preview.files), preview.bytes, preview.folder)
-    report = collect(table, dry_run=dry_run)
+    with out.progress() as progress:
+        report = collect(table, dry_run=dry_run, progress=progress)
     out.warn([*report.warnings, *report.failed])
     out.result(report.to_dict(), draw, rows, failed=bool(report.failed))
 
