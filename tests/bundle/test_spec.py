@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh64_intdigest
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
-NAMES = ("small", "rows", "pages", "orc", "encrypted")
+NAMES = ("small", "rows", "pages", "orc", "sketches", "encrypted")
 M64 = (1 << 64) - 1
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
@@ -285,6 +285,25 @@ def row_index(blob: Blob, unit: int) -> dict | None:
     return {**said, "entry": found[1][0].hex()}
 
 
+def group_sketches(blob: Blob) -> list[dict]:
+    """All groups of files and their sketches (section 7)."""
+    found = []
+    assert blob.key is None
+    for number, place in enumerate(blob.toc["groups"]):
+        assert place["version"] == 1
+        end = place["offset"] + place["length"]
+        table = json.loads(blob.open(blob.data[end - place["table"] : end], 14, 0, number))["sketches"]
+        assert len(table) == place["sketches"]
+        at = place["offset"]
+        for position, group in enumerate(table):
+            sketch = blob.open(blob.data[at : at + group["length"] + 8], 13, position, number)
+            at += group["length"] + 8
+            facts = {key: group[key] for key in ("counted", "rows", "size", "type")}
+            found.append({"files": members(group["files"]), **facts, "sketch": sketch.hex()})
+        assert at == end - place["table"]
+    return found
+
+
 @dataclass
 class Vector:
     data: bytes
@@ -293,6 +312,7 @@ class Vector:
     bundles: dict[int, list[Blob]]
     page_indexes: dict[int, Blob]
     row_indexes: dict[int, Blob]
+    sketches: dict[int, Blob]
     units: Blob
 
 
@@ -310,7 +330,11 @@ def vector(request) -> Vector:
             bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind]))
     indexes = {
         name: {fields[0]: Blob.of(blob, magic) for (kind, fields), blob in cut.items() if kind == name}
-        for name, magic in (("sidecar-page-index-v1", b"SCPI"), ("sidecar-row-index-v1", b"SCRI"))
+        for name, magic in (
+            ("sidecar-page-index-v1", b"SCPI"),
+            ("sidecar-row-index-v1", b"SCRI"),
+            ("sidecar-theta-groups-v1", b"SCTG"),
+        )
     }
     units = Blob.of(cut["sidecar-units-v1", ()], b"SCUN")
     filters = [blob for several in bundles.values() for blob in several]
@@ -338,6 +362,11 @@ def test_row_indexes(vector):
         found = row_index(vector.row_indexes[described["field"]], described["unit"])
         wanted = {key: value for key, value in described.items() if key not in ("field", "unit")}
         assert (found or {"entry": None}) == wanted
+
+
+def test_sketches_of_groups(vector):
+    found = [{"field": field, **group} for field, blob in vector.sketches.items() for group in group_sketches(blob)]
+    assert found == vector.expected.get("sketches", [])
 
 
 def test_lookups(vector):
@@ -369,7 +398,12 @@ def test_bundles_name_their_units(vector):
     toc = vector.units.toc
     digest = f"{xxh64_intdigest(vector.units.data[toc['toc_offset'] :]):016x}"
     bundles = [(field, bundle) for field, several in vector.bundles.items() for bundle in several]
-    for field, bundle in [*bundles, *vector.page_indexes.items(), *vector.row_indexes.items()]:
+    for field, bundle in [
+        *bundles,
+        *vector.page_indexes.items(),
+        *vector.row_indexes.items(),
+        *vector.sketches.items(),
+    ]:
         assert bundle.toc["units"] == {"count": toc["units"], "digest": digest}
         assert (bundle.toc["field"], bundle.toc["segment"]) == (field, toc["segment"])
         assert bundle.toc["table"] == toc["table"] == vector.expected["table_uuid"]
@@ -453,6 +487,9 @@ def test_sidecar_gives_the_same_answers(vector):
         found = segment.row_indexes(described["field"], [described["unit"]]).get(described["unit"])
         assert (found and found.entry.hex()) == described["entry"]
         assert found is None or found.kind._asdict().items() <= described.items()
+    loaded = [{"field": i, **vars(group)} for i, blob in segment.sketch_blobs.items() for group in blob.load()]
+    as_text = [{**one, "files": one["files"].tolist(), "sketch": one["sketch"].hex()} for one in loaded]
+    assert as_text == expected.get("sketches", [])
     bitsets = {
         (field_id, unit): bitset
         for field_id, groups in segment.fields.items()
