@@ -72,6 +72,8 @@ class StoredFiltersInfo(StoredIndexInfo):
 class SidecarColumnInfo(Result):
     """The indexes and the sketch of one field in a Puffin file."""
 
+    omitted_if_none = ("upper_bound",)
+
     id: int
     """The field id."""
     name: str | None
@@ -80,10 +82,11 @@ class SidecarColumnInfo(Result):
     """The Iceberg type that was given for the field, if any."""
     distinct_values: int | None
     """The number of distinct values that the field's sketch states."""
-    upper_bound: list[str]
-    """Why the number is only an upper bound, such as ``removed-files``; empty if it is not known to be one."""
     kinds: dict[str, StoredIndexInfo]
     """The indexes by kind, such as ``bloom``. Kinds of filters have a :class:`StoredFiltersInfo`."""
+    upper_bound: list[str] | None = None
+    """Why the number is only an upper bound: ``removed-files``, ``row-deletes``; ``None`` if it is not known to be
+    one."""
 
 
 def describe_columns(
@@ -102,8 +105,8 @@ def describe_columns(
             name=names.name(field_id),
             type=names.type(field_id),
             distinct_values=_distinct(sketches.get(field_id)),
-            upper_bound=upper_bound_reasons(sketches[field_id].properties) if field_id in sketches else [],
             kinds=_kinds(sidecar.segments, field_id, sketches.get(field_id), fill),
+            upper_bound=upper_bound_reasons(sketches[field_id].properties) if field_id in sketches else None,
         )
         for field_id in sorted({*names.stored, *names.given, *sketches})
     ]

@@ -10,7 +10,7 @@ def count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-def distinct(number: int, upper_bound: Sequence[str]) -> str:
+def distinct(number: int, upper_bound: Sequence[str] | None) -> str:
     """A number of distinct values: ``1,234``, or ``≤ 1,234`` if there are reasons why it is an upper bound."""
     return f"{'≤ ' if upper_bound else ''}{count(number)}"
 

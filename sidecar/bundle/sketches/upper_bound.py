@@ -28,7 +28,7 @@ def upper_bound_properties(reasons: Iterable[AlsoCounted]) -> dict[str, str]:
     return {UPPER_BOUND: ",".join(words)} if words else {}
 
 
-def upper_bound_reasons(properties: Mapping[str, str] | None) -> list[str]:
-    """Return the words of the property, those of later versions included; empty if the blob does not have it."""
+def upper_bound_reasons(properties: Mapping[str, str] | None) -> list[str] | None:
+    """Return the words of the property, those of later versions included; ``None`` if the blob does not have it."""
     text = (properties or {}).get(UPPER_BOUND, "")
-    return [word for word in text.split(",") if word]
+    return [word for word in text.split(",") if word] or None
