@@ -32,6 +32,9 @@ from sidecar.indexing.tasks import BuildPlan
 REMOVED_SHARE = 0.05
 """A group is counted again if more than this share of its rows was removed."""
 
+UNITED_AT_ONCE = 256
+"""Sketches in memory while a column's are united: 8 MiB at the usual size."""
+
 
 class Unused(Enum):
     """Why the sketch of a group is not used."""
@@ -103,12 +106,11 @@ class EarlierCounts:
         """The segments and fields whose blob of sketches is written anew."""
         return [one for one in self.segments if one.made or one.dropped]
 
-    def add(self, field_id: int, sketch: ThetaSketch, has_removed: bool) -> None:
-        """Add the sketch of a group; ``has_removed``: it also counts rows of removed files."""
-        before = self.sketches.get(field_id)
-        self.sketches[field_id] = sketch if before is None else ThetaSketch.union([before, sketch], sketch.lg_k)
-        if has_removed:
-            self.inexact.add(field_id)
+    def add(self, field_id: int, sketches: Sequence[ThetaSketch], lg_k: int) -> None:
+        """Add the sketches of some groups."""
+        if sketches:
+            before = [self.sketches[field_id]] if field_id in self.sketches else []
+            self.sketches[field_id] = ThetaSketch.union([*before, *sketches], lg_k)
 
 
 def earlier_counts(
@@ -142,14 +144,23 @@ def _look_at_column(
 ) -> None:
     counted: set[int] = set()
     unused: list[tuple[SegmentCount, StoredSketchGroup | None, list[ListedFile]]] = []
+    waiting: list[ThetaSketch] = []
     for part in parts:
+        field_id = part.column.field_id
         for group, members, found in _groups_of(part, files, lg_k, exact):
             if isinstance(found, ThetaSketch):
-                counts.add(part.column.field_id, found, _removed_rows(group, members) > 0)
+                waiting.append(found)
+                if len(waiting) > UNITED_AT_ONCE:
+                    counts.add(field_id, waiting, lg_k)
+                    waiting = []
+                if _removed_rows(group, members):
+                    counts.inexact.add(field_id)
                 counted.update(file.ordinal for file in members)
                 part.kept.append(group)
             else:
                 unused.append((part, group if found is Unused.STALE else None, members))
+        counts.add(field_id, waiting, lg_k)
+        waiting = []
     for part, old, members in unused:
         missing = tuple(file for file in members if file.ordinal in served - counted)
         counted.update(file.ordinal for file in missing)
@@ -191,7 +202,7 @@ def _groups_of(
 
 
 def _removed_rows(group: StoredSketchGroup, members: Sequence[ListedFile]) -> int:
-    return group.rows - sum(file.record_count for file in members)
+    return max(group.rows - sum(file.record_count for file in members), 0)
 
 
 def _indexed_files(part: SegmentCount) -> Iterator[int]:
@@ -255,10 +266,11 @@ def _take(
     old = _old_sketch(part, recount.old, lg_k) if lost and recount.old is not None else None
     if old is not None and recount.old is not None:
         part.kept.append(recount.old)
-        counts.add(field_id, old, True)
+        counts.add(field_id, [old], lg_k)
+        counts.inexact.add(field_id)
         return
     sketch = indexed.group_sketches.get((number, field_id), ThetaSketch(lg_k))
-    counts.add(field_id, sketch, False)
+    counts.add(field_id, [sketch], lg_k)
     counted = [file for file in recount.files if file.ordinal not in lost]
     if counted:
         places = [part.live[file.ordinal] for file in counted]
