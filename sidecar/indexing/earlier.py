@@ -104,7 +104,8 @@ def _fill(
         if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
             earlier.segments.append(segment)
     if earlier.served:
-        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, exact)
+        holds = _resolution_holds(plan)
+        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:

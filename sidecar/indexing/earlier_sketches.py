@@ -10,10 +10,11 @@ Counting again reads one or few columns of some files and makes no filters. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from sidecar.bundle.model import Coverage
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
@@ -119,16 +120,20 @@ def earlier_counts(
     files: Sequence[ListedFile],
     served: set[int],
     plan: BuildPlan,
+    holds: Callable[[Coverage], bool],
     exact: bool,
 ) -> EarlierCounts:
     """Return what the carried ``segments`` count, and which of the ``served`` files must be counted again.
 
     ``live`` has for each segment the live files that it lists: their ordinals in ``files``, and in the segment. Reads
-    the sketches of the plan's columns. ``exact`` allows no row of a removed file in a count.
+    the sketches of the plan's columns. ``holds`` returns whether a column is still found in the files as it was; if
+    not, a segment counts the values of another column, and is left out. ``exact`` allows no row of a removed file in a
+    count.
     """
     counts = EarlierCounts()
     for column in sketched_columns(plan.columns, plan.options):
-        parts = [SegmentCount(segment, live[segment.id], column) for segment in segments]
+        sound = [s for s in segments if (known := s.coverage(column.field_id, THETA)) is not None and holds(known)]
+        parts = [SegmentCount(segment, live[segment.id], column) for segment in sound]
         _look_at_column(counts, parts, files, served, plan.options.lg_k, exact)
         counts.segments += [part for part in parts if part.recounts or part.dropped]
     return counts

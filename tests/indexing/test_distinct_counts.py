@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -314,3 +318,54 @@ def test_encrypted_bundles_have_no_groups(table: Any) -> None:
     opened.close()
     assert kinds == [(THETA_GROUPS, (3,))]
     assert sketches_of(table).keys() == {3}
+
+
+def test_a_column_found_elsewhere_is_counted_without_its_former_values(catalog: Any, tmp_path: Path) -> None:
+    """Files without field ids, whose name mapping changed: the former groups count another column."""
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"a": range(100), "b": [n % 7 for n in range(100)]}), path)
+    found = catalog.create_table("db.counts_mapped", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    found.add_files([f"file:{path}"])
+    report, found = build(found, "a")
+    assert report.columns[0].ndv.estimate == 100
+    swapped = [{"field-id": 1, "names": ["b"]}, {"field-id": 2, "names": ["a"]}]
+    with found.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": json.dumps(swapped)})
+    report, found = build(found, "a")
+    assert (report.units, report.columns[0].ndv.estimate) == (1, 7)
+    found.append(pa.table({"a": [5000], "b": [5000]}))
+    report, found = build(found, "a")
+    assert (report.files_carried, report.columns[0].ndv.estimate) == (1, 8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_gives_the_true_count_or_an_upper_bound(
+    catalog: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends and removals between builds that are exact or not: no mark, no difference from the live rows."""
+    monkeypatch.setattr(sketch_groups, "MOST_FILES", 8)
+    chance = random.Random(seed)
+    table = catalog.create_table(f"db.counts_history_{seed}", SCHEMA, partition_spec=BY_P)
+    live: set[int] = set()
+    part, seen = 0, Counter[str]()
+    for _ in range(6):
+        new = range(part, part + chance.choice([0, 1, 5]))
+        part = new.stop
+        if new:
+            table.append(pa.concat_tables([rows(p, chance.choice([FEW, 10 * FEW])) for p in new]))
+        live |= {*new}
+        gone = {p for p in live if chance.random() < 0.15}
+        if gone:
+            table.delete(f"p in ({', '.join(map(str, sorted(gone)))})")
+        live -= gone
+        if not live:
+            continue
+        report, table = build(table, exact=chance.random() < 0.3)
+        counted = ThetaSketch.from_bytes(sketches_of(table)[2])
+        true = true_sketch(table)
+        assert counted.is_exact
+        assert set(true.retained) <= set(counted.retained)
+        marked = report.columns[0].ndv.upper_bound
+        assert (marked is None) == (counted.to_bytes() == true.to_bytes())
+        seen.update(["marked" if marked else "exact", "recounted" if report.files_recounted else "kept"])
+    assert seen["exact"]
