@@ -150,7 +150,7 @@ def _served(
 
 
 def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
-    """Return (segment id, field id) of blobs that a reader with the column's key refuses.
+    """Return (segment id, field id) of blobs that a reader with the column's key refuses, and of sketches.
 
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
@@ -158,6 +158,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
     found = set()
     for segment in segments:
+        found |= {(segment.header.segment_id, field_id) for field_id in named.keys() & segment.sketch_blobs.keys()}
         for blob in segment.blobs:
             field_id, lock = blob.toc.field_id, blob.toc.lock
             if field_id not in named:

@@ -182,9 +182,7 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
         **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
         THETA_GROUPS: options.theta,
     }
-    if entry.blob_type == THETA_GROUPS and (
-        earlier.counts.is_replaced(entry.segment_id, entry.fields) or not options.sealed.isdisjoint(entry.fields)
-    ):
+    if entry.blob_type == THETA_GROUPS and earlier.counts.is_replaced(entry.segment_id, entry.fields):
         return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False

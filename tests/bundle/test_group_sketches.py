@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.bundle.checksum import BlobContext, PieceKind
+from sidecar.bundle.encryption import Lock
 from sidecar.bundle.envelope import HEADER_BYTES, encode_toc
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
@@ -254,6 +255,7 @@ def test_files_may_be_in_several_groups_but_not_in_thousands(monkeypatch: pytest
         lambda toc: toc["groups"][0].update(length=1 << 40),
         lambda toc: toc["groups"][0].update(offset=0),
         lambda toc: toc.update(version=3),
+        lambda toc: toc.update(version=3, encryption=Lock(b"key", b"wrapped").encode()),
         lambda toc: toc.update(field=9),
         lambda toc: toc["units"].update(digest="0" * 16),
     ],

@@ -171,15 +171,28 @@ def test_more_than_five_percent_are_read_again_unasked(table: Any, opened: list[
 
 
 def test_counts_of_sketches_that_estimate_are_within_their_stated_error(table: Any) -> None:
-    """2,020 values in sketches of 128 hashes: an estimate, equal to that of a build from nothing."""
+    """2,420 values in sketches of 128 hashes: an estimate, equal to that of a build from nothing."""
+    table.append(rows(9, MANY))  # the last group has the fewest values
     _, table = build(table, lg_k=7)
+    assert_groups_are_as_built_alone(table)
     table.delete("p = 4")
+    table.append(rows(10, 5 * FEW))
     report, table = build(table, lg_k=7)
+    assert report.files_recounted == 2
+    assert_groups_are_as_built_alone(table)
     oracle = true_sketch(table, 7)
     assert not oracle.is_exact
     assert sketches_of(table)[2] == oracle.to_bytes()
     ndv = report.columns[0].ndv
     assert ndv.lower <= len(np.unique(table.scan().to_arrow()["k"])) <= ndv.upper
+
+
+def assert_groups_are_as_built_alone(table: Any) -> None:
+    """No group lost precision because of another one."""
+    sizes = {"0": FEW, "10": 5 * FEW}
+    for paths, _, sketch in group_sketches_of(table)[2]:
+        keys = pa.concat_tables([rows(int(p), sizes.get(p, MANY)) for p in map(partition_of, paths)])["k"]
+        assert sketch == ThetaSketch.from_arrow(keys.combine_chunks(), "long", 7).to_bytes()
 
 
 def test_a_group_without_a_live_file_counts_nothing(table: Any, opened: list[str]) -> None:
@@ -306,12 +319,13 @@ def test_a_column_that_older_files_lack_needs_no_reading(table: Any, opened: lis
     assert (report.files_recounted, group_sketches_of(table)[4][0][2]) == (0, ThetaSketch().to_bytes())
 
 
-def test_encrypted_bundles_have_no_groups(table: Any) -> None:
+@pytest.mark.parametrize("kinds", [["theta"], ["bloom", "theta"]])
+def test_encrypted_bundles_have_no_groups(table: Any, kinds: Any) -> None:
     """Those from before are left out when a column is encrypted from now on."""
     keys = sidecar.EncryptionKeys(sidecar.ExplicitKeys({b"m": bytes(16)}), bundle_keys={"k": b"m"})
     _, table = build(table, "k", "s", kinds=["theta"])
     assert group_sketches_of(table).keys() == {2, 3}
-    sidecar.build(table, ["k", "s"], engine="local", encryption_keys=keys)
+    sidecar.build(table, ["k", "s"], engine="local", kinds=kinds, encryption_keys=keys)
     table = table.catalog.load_table(table.name())
     opened = sidecar_of(table)
     kinds = [(blob.type, blob.fields) for blob in opened.puffin.metadata.blobs if blob.type == THETA_GROUPS]
@@ -323,19 +337,19 @@ def test_encrypted_bundles_have_no_groups(table: Any) -> None:
 def test_a_column_found_elsewhere_is_counted_without_its_former_values(catalog: Any, tmp_path: Path) -> None:
     """Files without field ids, whose name mapping changed: the former groups count another column."""
     path = tmp_path / "file.parquet"
-    pq.write_table(pa.table({"a": range(100), "b": [n % 7 for n in range(100)]}), path)
-    found = catalog.create_table("db.counts_mapped", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    pq.write_table(pa.table({"a": range(100), "b": [n % 7 for n in range(100)], "c": [0] * 100}), path)
+    found = catalog.create_table("db.counts_mapped", pa.schema([(name, pa.int64()) for name in "abc"]))
     found.add_files([f"file:{path}"])
-    report, found = build(found, "a")
+    report, found = build(found, "a", "c")
     assert report.columns[0].ndv.estimate == 100
-    swapped = [{"field-id": 1, "names": ["b"]}, {"field-id": 2, "names": ["a"]}]
+    found.append(pa.table({"a": [5000], "b": [5001], "c": [1]}))
+    _, found = build(found, "a", "c")  # its files have field ids
+    swapped = [{"field-id": 1, "names": ["b"]}, {"field-id": 2, "names": ["a"]}, {"field-id": 3, "names": ["c"]}]
     with found.transaction() as transaction:
         transaction.set_properties({"schema.name-mapping.default": json.dumps(swapped)})
     report, found = build(found, "a")
-    assert (report.units, report.columns[0].ndv.estimate) == (1, 7)
-    found.append(pa.table({"a": [5000], "b": [5000]}))
-    report, found = build(found, "a")
-    assert (report.files_carried, report.columns[0].ndv.estimate) == (1, 8)
+    assert (report.units, report.files_carried, report.segments_carried) == (1, 1, 2)
+    assert report.columns[0].ndv.estimate == 7 + 1
 
 
 @pytest.mark.parametrize("seed", range(3))
