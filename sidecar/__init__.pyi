@@ -12,6 +12,8 @@ from sidecar.bundle.inspect import IndexBlobInfo as IndexBlobInfo
 from sidecar.bundle.inspect import IndexGroupInfo as IndexGroupInfo
 from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
 from sidecar.bundle.inspect import SegmentInfo as SegmentInfo
+from sidecar.bundle.inspect import SketchBlobInfo as SketchBlobInfo
+from sidecar.bundle.inspect import SketchGroupInfo as SketchGroupInfo
 from sidecar.bundle.page_indexes import PageIndexKind as PageIndexKind
 from sidecar.bundle.row_indexes import RowIndexKind as RowIndexKind
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile

@@ -18,6 +18,7 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
+from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
@@ -51,8 +52,20 @@ class Indexed:
     """Files that could not be indexed at all: the reason by file ordinal."""
     unread: set[int]
     """Ordinals of the failed files that storage could not read."""
+    in_part: set[int] = field(default_factory=set)
+    """Ordinals of the failed files of which some row groups were counted in sketches."""
+    group_sketches: dict[tuple[int, int], ThetaSketch] = field(default_factory=dict)
+    """The sketches by number of the group of files, and field id."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+    """The sketches of the whole table by field id."""
+    upper_bounds: dict[int, set[AlsoCounted]] = field(default_factory=dict)
+    """Why the count of a field may be too high, by field id."""
     encrypted: Encrypted = field(default_factory=lambda: Encrypted())
+
+    def count(self, field_id: int, sketch: ThetaSketch) -> None:
+        """Add the values of a sketch to the sketch of the table."""
+        before = self.sketches.get(field_id)
+        self.sketches[field_id] = sketch if before is None else ThetaSketch.union([before, sketch], sketch.lg_k)
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
     columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
     pages: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
-    parts: dict[int, list[ThetaSketch]] = defaultdict(list)
+    parts: dict[tuple[int, int], list[ThetaSketch]] = defaultdict(list)
     for record in records:
         if record.kind == "file":
             failed.setdefault(record.file, record.reason)
@@ -132,7 +145,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         elif record.kind == "pages":
             pages[record.file, record.row_group][record.field_id] = record
         elif record.kind == "sketch":
-            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
+            parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
@@ -144,8 +157,12 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         for row_group, entry in sorted(found.items()):
             place = (file.ordinal, row_group)
             units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
-    sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
-    return Indexed(units, failed, unread, sketches)
+    united = {key: ThetaSketch.union(sketches, lg_k) for key, sketches in parts.items()}
+    in_part = {file for file, _ in columns if file in failed}
+    indexed = Indexed(units, failed, unread, in_part, united)
+    for (_, field_id), sketch in united.items():
+        indexed.count(field_id, sketch)
+    return indexed
 
 
 def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options) -> UnitsTable:

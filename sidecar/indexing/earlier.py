@@ -5,8 +5,7 @@ if, for each requested column and kind, some segment lists it with that kind, an
 as it was then. Segments are carried over as bytes: those that serve files, and those with other columns, which a build
 of some columns must not lose. A segment without a live file is dropped, and so is one with only what is built anew.
 
-Sketches cannot forget values. An earlier sketch is continued only if every file that it counted is still live and its
-column still has the same type. Otherwise all files are indexed again.
+Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.earlier_sketches`).
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
-from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
-from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.indexing.assemble import THETA, kinds_of
+from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
-from sidecar.puffin.types import THETA as THETA_BLOB
 
 Want = tuple[int, str]
 """A field id and a kind."""
@@ -45,8 +42,8 @@ class Earlier:
     """Segments to carry over."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
-    sketches: dict[int, ThetaSketch] = field(default_factory=dict)
-    """Earlier sketches of the requested fields, by field id."""
+    counts: EarlierCounts = field(default_factory=EarlierCounts)
+    """Distinct counts of the requested fields in the served files."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -64,18 +61,20 @@ class Earlier:
             self.found.sidecar.close()
 
 
-def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> Earlier:
+def look_back(
+    table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool = False
+) -> Earlier:
     """Return the usable part of the sidecar of the snapshot or its nearest ancestor.
 
-    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. If the sidecar is damaged anywhere,
-    nothing of it is reused.
+    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. ``exact`` allows no values of removed
+    files in distinct counts. If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
     """
     found = find_sidecar(table, listing.snapshot_id)
     if found is None:
         return Earlier()
     earlier = Earlier(found)
     try:
-        _fill(earlier, table, listing, plan, fpp, full)
+        _fill(earlier, table, listing, plan, fpp, full, exact)
     except SidecarError as error:
         return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
@@ -89,7 +88,9 @@ def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Bu
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
-def _fill(earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> None:
+def _fill(
+    earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool
+) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments
@@ -97,14 +98,14 @@ def _fill(earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp
     live = {segment.id: _live_files(segment, listing.files) for segment in segments}
     if not full:
         earlier.served = _served(segments, listing.files, live, plan, fpp, earlier.stale)
-        earlier.sketches, earlier.why_not = _sketches(earlier, table, segments, live, plan)
-        if earlier.why_not:
-            earlier.served = set()
     wanted = set(_wanted(plan))
     for segment in segments:
         others = {want for want, _ in _kinds(segment)} - wanted
         if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
             earlier.segments.append(segment)
+    if earlier.served:
+        holds = _resolution_holds(plan)
+        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:
@@ -149,7 +150,7 @@ def _served(
 
 
 def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
-    """Return (segment id, field id) of blobs that a reader with the column's key refuses.
+    """Return (segment id, field id) of blobs that a reader with the column's key refuses, and of sketches.
 
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
@@ -157,6 +158,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
     found = set()
     for segment in segments:
+        found |= {(segment.header.segment_id, field_id) for field_id in named.keys() & segment.sketch_blobs.keys()}
         for blob in segment.blobs:
             field_id, lock = blob.toc.field_id, blob.toc.lock
             if field_id not in named:
@@ -210,50 +212,3 @@ def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
     if kind != BLOOM or coverage is None or not coverage.indexed.any():
         return True
     return bool(bundles) and all(fpp in (None, bundle.toc.fpp) for bundle in bundles)
-
-
-def _sketches(
-    earlier: Earlier,
-    table: Table,
-    segments: Sequence[Segment],
-    live: dict[str, dict[int, int]],
-    plan: BuildPlan,
-) -> tuple[dict[int, ThetaSketch], str]:
-    """Return the earlier sketches of the wanted fields, or why they cannot be continued."""
-    assert earlier.found is not None
-    if not plan.options.theta or not earlier.served:
-        return {}, ""
-    puffin = earlier.found.sidecar.puffin
-    blobs = {
-        blob.fields[0]: blob
-        for blob in puffin.metadata.blobs
-        if blob.type == THETA_BLOB and len(blob.fields) == 1 and MARK in blob.properties
-    }
-    sketches: dict[int, ThetaSketch] = {}
-    for column in plan.columns:
-        if column.field_id in plan.options.sealed:
-            continue  # encrypted columns have no sketch
-        counted = [s for s in segments if s.coverage(column.field_id, THETA) is not None]
-        if any(len(live[segment.id]) < segment.num_files for segment in counted):
-            return {}, "files were removed since, and a sketch cannot forget them"
-        if any(_type_then(table, segment, column.field_id) != column.type for segment in counted):
-            return {}, f"the type of {column.path} has changed since it was sketched"
-        states = [state for s in counted for state in _states(s, column.field_id)]
-        if column.field_id in blobs:
-            data = puffin.read_blob(blobs[column.field_id])
-            sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
-        elif UnitState.INDEXED in states:
-            return {}, f"the earlier sketch of {column.path} is missing"
-    return sketches, ""
-
-
-def _states(segment: Segment, field_id: int) -> list[str]:
-    coverage = segment.coverage(field_id, THETA)
-    return [] if coverage is None else [state for state, count in coverage.counts().items() if count]
-
-
-def _type_then(table: Table, segment: Segment, field_id: int) -> str | None:
-    """Return a field's type in the schema of the snapshot that a segment indexed; ``None`` if it is not known."""
-    snapshot = table.metadata.snapshot_by_id(segment.snapshot_id)
-    schema = table.schemas().get(snapshot.schema_id) if snapshot and snapshot.schema_id is not None else None
-    return str(schema.find_type(field_id)) if schema and field_id in schema.field_ids else None
