@@ -36,6 +36,14 @@ def spare_pyiceberg() -> None:
     transactions.update_table_metadata = remembering(made, _metadata_key, MOST_METADATA)
 
 
+def spare_typer() -> None:
+    """Have ``CliRunner`` make the commands of an app once; that takes 20 ms, and a command does not change as it runs."""
+    from typer import testing
+
+    runner: Any = testing
+    runner._get_command = remembering(runner._get_command, id)
+
+
 def remembering(function: Callable[..., Any], key: Callable[..., Any], most: int = MOST) -> Callable[..., Any]:
     """``function`` with its results kept by ``key`` of its arguments. Errors are not kept.
 
