@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from sidecar import errors
 from tests.disk import spare_disk
-from tests.remembering import spare_py4j, spare_pyiceberg
+from tests.remembering import spare_py4j, spare_pyiceberg, spare_typer
 
 settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
 settings.load_profile("sidecar")
@@ -55,8 +55,12 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage leave out what is there: half a million objects, in each of its full runs."""
+    """Let the collector of garbage leave out what is there: half a million objects, in each of its full runs.
+
+    Those are seldom: what tests leave in cycles is small, and they make many short-lived objects.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
@@ -65,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "pyiceberg" in sys.modules:
         spare_pyiceberg()
         spare_disk()
+    if "typer.testing" in sys.modules:
+        spare_typer()
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not needs_jvm(item.path))
 
@@ -138,6 +144,8 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
         f"{prefix}.cache-enabled": "false",
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.ui.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "2g",

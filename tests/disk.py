@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 
@@ -14,6 +15,16 @@ def spare_disk() -> None:
     if not event.contains(Engine, "connect", _do_not_wait):
         event.listen(Engine, "connect", _do_not_wait)
     os.fsync = _check_open
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write all bytes of a file that is there, or a new one.
+
+    ``path.write_bytes`` empties the file first; ext4 then has the new bytes on the disk before the file is closed.
+    """
+    with path.open("r+b" if path.exists() else "wb") as file:
+        file.write(data)
+        file.truncate()
 
 
 def _do_not_wait(connection: Any, record: Any) -> None:

@@ -37,7 +37,7 @@ def spare_pyiceberg() -> None:
 
 
 def spare_typer() -> None:
-    """Have ``CliRunner`` make the commands of an app once; that takes 20 ms, and a command does not change as it runs."""
+    """Have ``CliRunner`` make the commands of an app once: that takes 20 ms, and running a command changes none."""
     from typer import testing
 
     runner: Any = testing

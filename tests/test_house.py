@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import tree_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "sidecar"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -27,11 +29,6 @@ LONGEST = {"README.md": 200, "ARCHITECTURE.md": 120}
 """Lines that a page may have."""
 MOST_MODULES = 26
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
 
 
 def is_sentence(node: ast.expr | None) -> bool:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import tree_of
+
 PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
@@ -77,7 +79,7 @@ def is_late(statement: ast.AST) -> bool:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_respect_the_layers(path: Path) -> None:
     room = room_of(path)
-    for name, at_load in imports(ast.parse(path.read_text())):
+    for name, at_load in imports(tree_of(path)):
         package, _, rest = name.partition(".")
         if package == "sidecar":
             other = rest.split(".")[0]

@@ -51,6 +51,7 @@ from sidecar.filters.orc_values import probe_orc
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.footer import read_footer
 from sidecar.source import BytesSource
+from tests.syntax import tree_of
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sidecar"
 PLAIN: list[PrimitiveType] = [
@@ -316,7 +317,7 @@ def test_no_other_module_parses_a_type() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix(): lines
         for path in sorted(PACKAGE.rglob("*.py"))
-        if (lines := sorted(set(reads_of_types(ast.parse(path.read_text())))))
+        if (lines := sorted(set(reads_of_types(tree_of(path)))))
     }
     assert {name: lines for name, lines in found.items() if name not in EXCEPTIONS} == {}
     assert set(EXCEPTIONS) == set(found), "an exception that is not needed any more"

@@ -52,6 +52,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tests.disk import overwrite
+
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
     NestedField(2, "part", StringType()),
@@ -275,10 +277,10 @@ def replaced(path: Path, data: bytes | None) -> Iterator[None]:
         if data is None:
             path.unlink()
         else:
-            path.write_bytes(data)
+            overwrite(path, data)
         yield
     finally:
-        path.write_bytes(before)
+        overwrite(path, before)
 
 
 class _DeleteManifestWriter(ManifestWriterV2):
