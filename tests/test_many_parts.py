@@ -110,9 +110,9 @@ def fresh(path: Path) -> str:
 Door = Callable[[str, Path], object]
 ALL = (inspect, verify, verify_data, probe, scan, extract, embed, strip)
 FILES: list[tuple[str, Callable[[Path, int], None], int, tuple[Door, ...]]] = [
-    ("stripes.orc", many_stripes, 100, ALL),
-    ("groups.parquet", many_row_groups, 100, ALL),
-    ("blobs.puffin", many_blobs, 500, (inspect, verify)),
+    ("stripes.orc", many_stripes, 50, ALL),
+    ("groups.parquet", many_row_groups, 50, ALL),
+    ("blobs.puffin", many_blobs, 250, (inspect, verify)),
 ]
 CASES = [(name, make, count, door) for name, make, count, doors in FILES for door in doors]
 
