@@ -35,6 +35,10 @@ JAVA_OPTIONS = (
 )
 """The quick compiler, a collector without threads that runs seldom, and no verification of the jars' classes: half the
 CPU time for work as short as tests'."""
+DOWNLOADED = Path.home() / ".ivy2.5.2"
+"""Where Spark keeps the packages that it has downloaded."""
+OFTEN_LOADED = ("scala-library", "spark-catalyst", "spark-sql", "spark-core", "spark-common-utils")
+"""Spark's jars that most classes come from."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -124,6 +128,23 @@ def catalog(catalog_dir: Path) -> Any:
     return catalog
 
 
+def class_path(spark_home: Path) -> dict[str, str]:
+    """Settings that load Iceberg and the SQLite driver: Spark downloads them once.
+
+    Later they come first on the class path, and then the jars that most classes come from: Java looks for each class
+    in one jar after the other, and Spark has 280 of them.
+    """
+    packages = {"spark.jars.ivy": str(DOWNLOADED), "spark.jars.packages": ",".join(ICEBERG_PACKAGES)}
+    jars = [
+        DOWNLOADED / "jars" / f"{'_'.join(name.split(':')[:2])}-{name.split(':')[2]}.jar" for name in ICEBERG_PACKAGES
+    ]
+    if not all(jar.is_file() for jar in jars):
+        return packages
+    for name in OFTEN_LOADED:
+        jars += sorted((spark_home / "jars").glob(f"{name}[-_]*.jar"))
+    return {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
+
+
 @pytest.fixture(scope="session")
 def spark(catalog_dir: Path) -> Iterator[Any]:
     """One classic Spark session with Iceberg's runtime; catalog ``cat`` is the one of :func:`catalog`."""
@@ -133,7 +154,7 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     prefix = "spark.sql.catalog.cat"
     settings = {
-        "spark.jars.packages": ",".join(ICEBERG_PACKAGES),
+        **class_path(Path(pyspark_sql.__file__).parents[1]),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         f"{prefix}.type": "jdbc",
@@ -144,6 +165,7 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
         f"{prefix}.cache-enabled": "false",
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.ui.enabled": "false",
+        # each query would be a class of its own, for rows so few that it is quicker to interpret the plan
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "2",
