@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -71,15 +72,14 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     """Return entries that others set between two versions of a table and that our commit then replaced.
 
     ``ours`` has the entries that we set by snapshot id; ``None`` is an entry that we removed. Versions that cannot be
-    read are skipped. ``earlier`` must not have our changes.
+    read are skipped.
     """
     versions = [version for version in _versions(earlier, later) if version is not None][::-1]
     found: Statistics = {}
     for snapshot_id, own in ours.items():
         entries = [statistics_of(earlier).get(snapshot_id), *(version.get(snapshot_id) for version in versions)]
-        at = entries.index(own, 1) if own in entries[1:] else 0
-        replaced = entries[at - 1]
-        if at and replaced is not None and replaced != entries[0]:
+        replaced = next((old for old, new in pairwise(entries) if new == own != old), None)
+        if replaced is not None and replaced != entries[0]:
             found[snapshot_id] = replaced
     return found
 
