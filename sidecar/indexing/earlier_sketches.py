@@ -88,6 +88,8 @@ class EarlierCounts:
     """Fields whose union also counts values of removed files."""
     segments: list[SegmentCount] = field(default_factory=list)
     """Those with groups that are counted again or left out."""
+    encrypted: set[int] = field(default_factory=set)
+    """Fields that are encrypted in files that were counted again."""
 
     @property
     def files(self) -> list[ListedFile]:
@@ -242,7 +244,7 @@ def count_again(counts: EarlierCounts, engine: Engine, plan: BuildPlan, progress
         groups = [reading[0][1].files for reading in readings]
         records = engine.index(make_tasks(groups), replace(plan, columns=columns, options=options), progress)
         indexed = collect([file for files in groups for file in files], records, options.lg_k)
-        indexed.encrypted = encrypted_of(records, options)
+        counts.encrypted |= encrypted_of(records, options).fields
         units: dict[int, list[SegmentUnit]] = {}
         for unit in indexed.units:
             units.setdefault(unit.file, []).append(unit)
@@ -305,18 +307,18 @@ def _old_sketch(part: SegmentCount, group: StoredSketchGroup, lg_k: int) -> Thet
 
 
 def rewritten_sketches(
-    counts: EarlierCounts, old_properties: Mapping[tuple[bytes, int], Mapping[str, str]], in_clear: frozenset[int]
+    counts: EarlierCounts, old_properties: Mapping[tuple[bytes, int], Mapping[str, str]]
 ) -> list[tuple[Segment, FieldSketches]]:
     """Return the blobs that replace those of carried segments, without groups that have no live file.
 
-    ``old_properties``: of the present blobs, by segment id and field id. ``in_clear``: fields whose blobs are marked as
-    plaintext of encrypted columns if there is no present blob.
+    ``old_properties``: of the present blobs, by segment id and field id. Without a present blob, the new one says
+    whether it is plaintext of an encrypted column.
     """
     found = []
     for one in counts.rewritten:
         groups = sorted([*one.kept_groups(), *one.made], key=lambda group: int(group.files[0]))
         key = one.segment.header.segment_id, one.column.field_id
-        properties = old_properties.get(key, properties_of(one.column.field_id in in_clear))
+        properties = old_properties.get(key, properties_of(one.column.field_id in counts.encrypted))
         if groups:
             found.append((one.segment, FieldSketches(one.column.field_id, groups, properties)))
     return found

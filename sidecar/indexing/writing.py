@@ -158,7 +158,7 @@ class Registrar:
             write_sketches(
                 writer, segment.header, given, segment.num_files, segment.num_units, segment.entry.toc, **place
             )
-            for segment, given in rewritten_sketches(self.earlier.counts, properties, self.plan.options.in_clear)
+            for segment, given in rewritten_sketches(self.earlier.counts, properties)
         ]
 
 
