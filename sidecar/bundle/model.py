@@ -34,6 +34,12 @@ class UnitState(str, Enum):
     REFUSED = "the column is encrypted, and nothing of it goes into a plaintext sidecar unasked"
     """The column could be read, but the caller did not allow plaintext."""
     ABSENT = "column absent from the file"
+    NOT_BUILT = "no index was built"
+    """The file was listed for other columns or kinds."""
+    DAMAGED = "the index was damaged"
+    """The entry was left out when segments were merged, because it was damaged."""
+    FORGOTTEN = "counted together with files that are gone"
+    """A sketch counted the unit, and files that are listed no more."""
 
     __str__ = str.__str__
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TypedDict
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import FieldBundle, copy_segments, kept_entries, write_segment
+from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
 from sidecar.convert.outcome import Progress
 from sidecar.convert.protection import Protection, properties_of
 from sidecar.errors import StorageError
@@ -23,22 +23,23 @@ from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, units_table
+from sidecar.indexing.carrying import NewSegment, Registered, SegmentCarrier, use_keys
 from sidecar.indexing.earlier import Earlier, other_segments
 from sidecar.indexing.engine import Engine
-from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
+from sidecar.indexing.groups import (
+    PlannedIndexes,
+    expected_false_units,
+    field_indexes,
+    group_tasks,
+    index_groups,
+    tails,
+)
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
-
-
-class Registered(TypedDict):
-    """The snapshot that the file is registered for; each of our blobs names it."""
-
-    snapshot_id: int
-    sequence_number: int
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,14 @@ class Registrar:
             for i, sketch in sorted(indexed.sketches.items())
         ]
 
+        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, self.progress)
+
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
             keys = self._keys(header)
             groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
-            entries = self._carry(writer, replaced, place)
-            if selection.files or not entries:
+
+            def write_new(to: PuffinWriter) -> list[TocEntry]:
                 slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
                 fields = (
                     FieldBundle(
@@ -91,11 +94,16 @@ class Registrar:
                     for field_id, tasks in groups.items()
                 )
                 own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
-                entries += write_segment(writer, header, units, fields, own, **place)
-            write_toc(writer, entries, **place)
+                return write_segment(to, header, units, fields, own, **place)
+
+            carried = self._carried(replaced)
+            new = None
+            if selection.files or not carried:
+                new = NewSegment(write_new, _planned_size(groups, indexes), self._key_metadata(groups, indexes))
+            write_toc(writer, carrier.write(writer, carried, new, place), **place)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
-        return register(
+        registration = register(
             self.table,
             self.listing.snapshot_id,
             thetas,
@@ -104,6 +112,7 @@ class Registrar:
             has_pages=has_pages,
             unsketched=self.plan.options.sealed,
         )
+        return replace(registration, notes=(*registration.notes, *carrier.notes))
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""
@@ -111,23 +120,40 @@ class Registrar:
         found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
-    def _carry(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered) -> list[TocEntry]:
-        """Copy the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
-        entries: list[TocEntry] = []
-        known: set[str] = set()
+    def _key_metadata(
+        self, groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]
+    ) -> dict[int, bytes | None]:
+        """Return the metadata of the key of each new blob, by field id."""
+        paths = {column.field_id: column.path for column in self.plan.columns}
+        fields = {*groups, *(field_id for field_id, _, _ in indexes)}
+        keys = self.protection.keys
+        return {i: None if keys is None else keys.bundle_keys.get(paths[i]) for i in fields}
+
+    def _carried(self, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
+        """Return the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         wanted = partial(_is_wanted, self.table, self.plan, self.earlier)
+        carried: list[SourceSegment] = []
+        known: set[str] = set()
         if self.earlier.found is not None:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
-            entries += copy_segments(old, writer, segments=self.earlier.segments, keep=wanted, **place)
+            carried += (SourceSegment(old, segment, wanted) for segment in self.earlier.segments)
         for reader in replaced:
             now = SidecarFile.open(
                 reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
             )
+            use_keys(self.table, self.plan.encryption_keys, now)
             new = other_segments(now.segments, known, self.plan)
             known |= {segment.id for segment in new}
-            entries += copy_segments(now, writer, segments=new, keep=wanted, **place)
-        return entries
+            carried += (SourceSegment(now, segment, wanted) for segment in new)
+        return carried
+
+
+def _planned_size(groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]) -> int:
+    """Return the bytes of the filters and indexes of a new segment."""
+    filters = sum(task.group.layout.length for tasks in groups.values() for task in tasks)
+    lengths = [group.lengths for _, pages, rows in indexes for own in (pages, rows) for group in own]
+    return filters + sum(int(length.sum()) for length in lengths)
 
 
 def bytes_carried(table: Table, plan: BuildPlan, earlier: Earlier) -> int:
