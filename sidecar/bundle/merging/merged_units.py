@@ -101,7 +101,7 @@ def merge_coverage(
             owned = owners.get(key, units.owners())
             _merge_owned(sources, units, key, owned, damaged.get(key), states)
         if states.has_some:
-            found.append(Coverage(*key, states.names, states.codes))
+            found.append(states.coverage(*key))
     return found
 
 
@@ -112,9 +112,11 @@ class _States:
         self._places = {CoverageState(UnitState.NOT_BUILT.value): 0}
         self.codes = np.zeros(num_units, np.int32)
 
-    @property
-    def names(self) -> tuple[CoverageState, ...]:
-        return tuple(self._places)
+    def coverage(self, field_id: int, kind: str) -> Coverage:
+        """Return the states as they are stored, without those that no unit has."""
+        used, codes = np.unique(self.codes, return_inverse=True)
+        names = tuple(self._places)
+        return Coverage(field_id, kind, tuple(names[code] for code in used.tolist()), codes.astype(np.int32))
 
     @property
     def has_some(self) -> bool:
