@@ -19,10 +19,11 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
-    "maintenance-script",
+    "maintenance-script", "compact",
 }  # fmt: skip
 CHANGING = {
     "README",
+    "compact",
     "many",
     "refresh-and-care",
     "embedding",

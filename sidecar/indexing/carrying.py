@@ -86,7 +86,7 @@ class SegmentCarrier:
         temporary file; it is smaller than an eighth of the base.
         """
         entries: list[TocEntry] = []
-        *others, last = _by_keys(carried, new) or [[]]
+        *others, last = sets_by_keys(carried, new) or [[]]
         for members in others:
             entries += self._write_kin(writer, members, None, place)
         return entries + self._write_kin(writer, last, new, place)
@@ -94,8 +94,8 @@ class SegmentCarrier:
     def merge_all(self, writer: PuffinWriter, carried: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
         """Write one segment for each set of carried segments that may be merged, without files that are gone."""
         entries: list[TocEntry] = []
-        for members in _by_keys(carried, None):
-            entries += self._merge(writer, members, place)
+        for members in sets_by_keys(carried):
+            entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
         return entries
 
     def _write_kin(
@@ -195,7 +195,7 @@ def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registe
     ]
 
 
-def _by_keys(carried: Sequence[SourceSegment], new: NewSegment | None) -> list[list[SourceSegment]]:
+def sets_by_keys(carried: Sequence[SourceSegment], new: NewSegment | None = None) -> list[list[SourceSegment]]:
     """Return the segments that may be merged with each other, in sets; the set that may take ``new`` is the last."""
     kin: list[tuple[dict[int, bytes | None], list[SourceSegment]]] = []
     if new is not None:
