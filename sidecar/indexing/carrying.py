@@ -75,7 +75,8 @@ class SegmentCarrier:
     keys: EncryptionKeys | None
     progress: Progress
     notes: list[str] = field(default_factory=list)
-    """Why segments were not merged, each once."""
+    """Why segments were not merged, and which damage was left out, each once."""
+    _live: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def write(
         self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
@@ -102,7 +103,7 @@ class SegmentCarrier:
         self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
     ) -> list[TocEntry]:
         carried = sorted(carried, key=lambda source: source.age)
-        sizes = [StoredSize(s.size, s.segment.num_files, len(self._live(s.segment))) for s in carried]
+        sizes = [StoredSize(s.size, s.segment.num_files, len(self._live_in(s.segment))) for s in carried]
         arrangement = arrange(sizes, None if new is None else new.size)
         entries: list[TocEntry] = []
         for run in arrangement.runs:
@@ -121,11 +122,13 @@ class SegmentCarrier:
             try:
                 checked.append(check_segment(source))
             except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
-                note = f"a segment was copied as it is, because it cannot be merged: {error.what}"
-                self.notes += [note] if note not in self.notes else []
+                self._note(f"a segment was copied as it is, because it cannot be merged: {error.what}")
                 entries += _copy(writer, [source], place)
+        damaged = sum(int(units.sum()) for source in checked for units in source.damaged.values())
+        if damaged:
+            self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
         if checked:
-            files = _MergedListing(self.listing, checked, [self._live(source.segment) for source in checked])
+            files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
             merged = files.files, files.manifests, files.schemas
             entries += merge_segments(
                 writer, checked, *merged, keys=self.keys, live_fields=self.table.schema().field_ids, **place
@@ -133,8 +136,13 @@ class SegmentCarrier:
         self.progress("merging segments", len(sources), len(sources))
         return entries
 
-    def _live(self, segment: Segment) -> dict[int, int]:
-        return live_files(segment, self.listing.files)
+    def _live_in(self, segment: Segment) -> dict[int, int]:
+        if segment.id not in self._live:
+            self._live[segment.id] = live_files(segment, self.listing.files)
+        return self._live[segment.id]
+
+    def _note(self, text: str) -> None:
+        self.notes += [text] if text not in self.notes else []
 
     @contextmanager
     def _spooled(self, new: NewSegment, place: Registered) -> Iterator[SourceSegment]:
