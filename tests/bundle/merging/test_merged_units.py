@@ -115,3 +115,11 @@ def test_indexed_means_that_the_merged_segment_has_the_filter() -> None:
     data, _ = write_parts(lake, [Part([0, 1], {1: {(0, 0): OWN}}, coverage={(1, "bloom"): all_of(range(2))})])
     found = merged(lake, opened(data), [0, 1])
     assert states(found, 1, "bloom") == [UnitState.INDEXED, UnitState.NOT_BUILT]
+
+
+def test_nothing_is_left_of_segments_whose_files_are_all_gone() -> None:
+    lake = Lake([1, 2])
+    data, _ = write_parts(lake, [Part([0, 1], {1: {(0, 0): OWN, (1, 1): OWN}})])
+    written = merged(lake, opened(data), [])
+    segment = only(opened(written, strict=True))
+    assert (segment.num_files, segment.num_units, segment.fields, segment.coverages) == (0, 0, {}, [])
