@@ -10,7 +10,7 @@ Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.earl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.model import Coverage, UnitState
+from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
@@ -26,6 +26,7 @@ from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.carrying import live_files
 from sidecar.indexing.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
 
@@ -95,7 +96,7 @@ def _fill(
     earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
-    live = {segment.id: _live_files(segment, listing.files) for segment in segments}
+    live = {segment.id: live_files(segment, listing.files) for segment in segments}
     if not full:
         earlier.served = _served(segments, listing.files, live, plan, fpp, earlier.stale)
     wanted = set(_wanted(plan))
@@ -104,7 +105,10 @@ def _fill(
         if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
             earlier.segments.append(segment)
     if earlier.served:
-        holds = _resolution_holds(plan)
+
+        def holds(coverage: Coverage) -> bool:
+            return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
+
         earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
 
 
@@ -114,12 +118,6 @@ def _wanted(plan: BuildPlan) -> list[Want]:
 
 def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
     return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
-
-
-def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
-    """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
-    found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
-    return {ordinal: known for ordinal, known in found if known is not None}
 
 
 def _served(
@@ -132,19 +130,18 @@ def _served(
 ) -> set[int]:
     """Return the files with units for which some segment has every wanted kind of every column."""
     having: dict[int, set[Want]] = {}
-    holds = _resolution_holds(plan)
     for segment in segments:
-        wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
+        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, fpp)}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
-        locked = _locked(segment) if plan.encryption_keys is not None else {}
+        tried_again = _tried_again(segment, plan)
         for ordinal, known in live[segment.id].items():
             units = range(first[known], first[known + 1])
             if not units:
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
             odd = {want for want, flags in others.items() if is_orc and flags[units.start : units.stop].any()}
-            odd |= {want for want, flags in locked.items() if flags[units.start : units.stop].any()}
+            odd |= {want for want, flags in tried_again.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
 
@@ -170,14 +167,30 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     return found
 
 
-def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
-    """Return for each want the units (bool[n]) that were not indexed because the column's key was missing."""
+def _tried_again(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+    """Return for each want the units (bool[n]) that the segment does not serve, although it lists them.
+
+    No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
+    longer found as it was.
+    """
+    reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.encryption_keys is None else [UnitState.ENCRYPTED])}
     found = {}
     for want, coverage in _kinds(segment):
-        codes = [code for code, state in enumerate(coverage.states) if state.state == UnitState.ENCRYPTED]
+        codes = [
+            code
+            for code, state in enumerate(coverage.states)
+            if state.state in reasons or not _holds(state, coverage.field_id, plan)
+        ]
         if codes:
             found[want] = np.isin(coverage.codes, codes)
     return found
+
+
+def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
+    """Return whether the column of an indexed unit is still found as it was. Other states hold."""
+    if state.state != UnitState.INDEXED or not state.resolution:
+        return True
+    return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
 def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
@@ -190,17 +203,6 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[n
             flags[group.ordinals()] = True
         found[field_id, BLOOM] = flags
     return found
-
-
-def _resolution_holds(plan: BuildPlan) -> Callable[[Coverage], bool]:
-    def holds(coverage: Coverage) -> bool:
-        return all(
-            resolution_holds(state.resolution, coverage.field_id, plan.name_mapping, plan.schema)
-            for state in coverage.states
-            if state.state == UnitState.INDEXED and state.resolution
-        )
-
-    return holds
 
 
 def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:

@@ -193,8 +193,8 @@ def test_a_damaged_sidecar_is_not_built_upon(table: Any) -> None:
     opened = sidecar_of(table)
     (blob,) = (b for b in opened.puffin.metadata.blobs if b.type == "sidecar-units-v1")
     opened.close()
-    end = blob.length * 3 // 4
-    data[blob.offset + 64 : blob.offset + end] = bytes(end - 64)
+    toc = int.from_bytes(data[blob.offset + 16 : blob.offset + 24], "little")
+    data[blob.offset + 64 : blob.offset + toc] = bytes(toc - 64)
     path.write_bytes(data)
     report, table = _build(table, "k")
     assert (report.units, len(_segments(table))) == (3, 1)
