@@ -123,3 +123,18 @@ def test_nothing_is_left_of_segments_whose_files_are_all_gone() -> None:
     written = merged(lake, opened(data), [])
     segment = only(opened(written, strict=True))
     assert (segment.num_files, segment.num_units, segment.fields, segment.coverages) == (0, 0, {}, [])
+
+
+def test_a_base_that_is_far_from_the_files_end_costs_one_read_before_its_filters() -> None:
+    """Numbers of units, manifests and lengths of pieces are read together."""
+    lake = Lake([2] * 70 + [1] * 2)
+    filters = {(file, 0): OwnFilter(bytes(1 << 16)) for file in (70, 71)}
+    data, _ = write_parts(lake, [Part(range(70)), Part([70, 71], {1: filters}, number=1)])
+    stored = opened(data, strict=True)
+    base, before = stored.segments[0], stored.index_reads
+    assert base.entry.offset + base.entry.length < stored.puffin.tail_offset
+    assert base.unit_ranges[-1] == 140
+    assert len(base.listed_manifests) == 7
+    assert stored.index_reads == before + 1
+    assert [file.path for file in base.units.files([65])] == [lake.entry(65).path]
+    assert stored.index_reads == before + 2
