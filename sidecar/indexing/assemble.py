@@ -54,6 +54,12 @@ class Indexed:
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
     encrypted: Encrypted = field(default_factory=lambda: Encrypted())
 
+    @property
+    def bytes_read(self) -> int:
+        """The bytes read from data files."""
+        records = (record for unit in self.units for record in (*unit.columns.values(), *unit.pages.values()))
+        return sum(record.bytes_read for record in records)
+
 
 @dataclass(frozen=True)
 class Encrypted:
@@ -186,13 +192,13 @@ def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableC
         coverage=[
             Coverage.of(column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units))
             for column in columns
-            for kind in kinds_of(options)
+            for kind in kinds_of(options.of(column.field_id))
         ],
     )
 
 
 def kinds_of(options: Options) -> list[str]:
-    """Return the names of the requested kinds."""
+    """Return the names of the requested kinds: those of one column if its :meth:`Options.of` are given."""
     wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 

@@ -13,25 +13,37 @@ from pyiceberg.table import Table
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.runs import (
+    HISTORY_PROPERTY,
+    STATE_PROPERTY,
+    RunRecord,
+    SidecarState,
+    history_property,
+    state_property,
+)
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, copy_segments, kept_entries, write_segment
-from sidecar.convert.outcome import Progress
-from sidecar.convert.protection import Protection, properties_of
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
-from sidecar.indexing.assemble import Indexed, Selection, units_table
-from sidecar.indexing.earlier import Earlier, other_segments
+from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
+from sidecar.indexing.earlier import Earlier, other_segments, sketches_to_carry
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
+from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
+
+_KINDS_OF_BLOBS = {SBBF: BLOOM, ORC_BLOOM: BLOOM, PAGE_INDEX_BLOB: PAGE_INDEX, ROW_INDEX: PAGE_INDEX}
+"""The kind of index in each type of blob that belongs to a field."""
 
 
 class Registered(TypedDict):
@@ -45,14 +57,29 @@ class Registered(TypedDict):
 class Registrar:
     """Writes and registers the result of one build."""
 
-    table: Table
-    listing: Listing
-    plan: BuildPlan
-    earlier: Earlier
+    prepared: PreparedBuild
     engine: Engine
-    progress: Progress
-    force: bool
-    protection: Protection
+    state: SidecarState
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.prepared.table
+
+    @property
+    def listing(self) -> Listing:
+        """The files of the snapshot."""
+        return self.prepared.listing
+
+    @property
+    def plan(self) -> BuildPlan:
+        """What is built."""
+        return self.prepared.plan
+
+    @property
+    def earlier(self) -> Earlier:
+        """What the earlier sidecar serves."""
+        return self.prepared.earlier
 
     def register(self, selection: Selection, indexed: Indexed) -> Registration:
         """Write the new segment and the carried ones, and register the file. Raises the errors of registering."""
@@ -77,13 +104,15 @@ class Registrar:
             groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
             entries = self._carry(writer, replaced, place)
             if selection.files or not entries:
-                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
+                slices = self.engine.slices(
+                    [t for tasks in groups.values() for t in tasks], self.prepared.request.progress
+                )
                 fields = (
                     FieldBundle(
                         field_id,
                         [task.group for task in tasks],
                         _pages(tasks, slices, indexed),
-                        self.plan.options.fpp,
+                        self.plan.options.of(field_id).fpp,
                         expected_false_units(indexed, field_id),
                         keys.get(field_id),
                         properties_of(field_id in in_clear),
@@ -93,6 +122,7 @@ class Registrar:
                 own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
                 entries += write_segment(writer, header, units, fields, own, **place)
             write_toc(writer, entries, **place)
+            self._describe_run(writer, replaced, selection, indexed)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
         return register(
@@ -100,15 +130,39 @@ class Registrar:
             self.listing.snapshot_id,
             thetas,
             write,
-            force=self.force,
+            force=self.prepared.request.force,
             has_pages=has_pages,
             unsketched=self.plan.options.sealed,
+            carried=sketches_to_carry(self.earlier),
         )
+
+    def _describe_run(
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], selection: Selection, indexed: Indexed
+    ) -> None:
+        """Set the file's properties that tell of this run and the last ones, and what the file is complete for."""
+        old = self.earlier.found
+        files = [*([] if old is None else [old.sidecar.puffin]), *replaced]
+        request, to_index = self.prepared.request, self.prepared.to_index
+        done = sum(file.ordinal not in indexed.failed for file in to_index)
+        run = RunRecord(
+            at=request.at.isoformat(timespec="seconds"),
+            seconds=round(request.seconds(), 3),
+            what=request.what,
+            snapshot_id=self.listing.snapshot_id,
+            files=len(self.listing.files),
+            indexed=done,
+            carried=len(self.earlier.served),
+            left=len(self.prepared.indexable) - done,
+            bytes_read=indexed.bytes_read,
+            bytes_carried=bytes_carried(self.table, self.plan, self.earlier),
+        )
+        writer.properties[HISTORY_PROPERTY] = history_property([file.metadata.properties for file in files], run)
+        writer.properties[STATE_PROPERTY] = state_property(self.state)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""
         place = header.table_uuid, header.segment_id
-        found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
+        found = {c.field_id: self.prepared.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
     def _carry(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered) -> list[TocEntry]:
@@ -142,16 +196,12 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
     files.
     """
-    anew = set() if earlier.served else {column.field_id for column in plan.columns}
+    anew = set() if earlier.served or earlier.limited else {column.field_id for column in plan.columns}
     live = table.schema().field_ids
-    options = plan.options
-    rebuilt = {
-        **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
-        **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
-    }
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
-    if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
+    kind = _KINDS_OF_BLOBS.get(entry.blob_type)
+    if anew.issuperset(entry.fields) and all(kind in kinds_of(plan.options.of(i)) for i in entry.fields):
         return False
     return live >= set(entry.fields)
 
