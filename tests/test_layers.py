@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
     {"errors"},
-    {"config", "run_log"},
+    {"config", "run_log", "run_steps"},
     {"source"},
     {"target"},
     {"crypto"},

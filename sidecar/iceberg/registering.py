@@ -3,33 +3,31 @@
 A registration writes a new file (it never overwrites one) and sets it as the statistics file of the snapshot. Then it
 reloads the table and checks that the table names the file and that the commit replaced only what was merged into it
 (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.metadata_log`). If not, it merges and commits again.
+
+An entry is removed, and set for another snapshot, under the same rule: the commit is checked in the metadata log, and
+an entry of somebody else that it replaced is set again (:mod:`sidecar.iceberg.entry_commits`). The interleavings are in
+the guide page ``protocol``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.errors import CommitConflictError, UnsupportedFeatureError, UsageError
+from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.entry_commits import ATTEMPTS, REFUSED, Changes, change_entries, is_gone, pause, restorable
 from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
-from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit, statistics_of
+from sidecar.iceberg.metadata_log import Commit, NoCommit, Statistics, find_commit, statistics_of
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.write_statistics import (
     WriteOurs,
@@ -39,15 +37,14 @@ from sidecar.iceberg.write_statistics import (
     write_file,
 )
 from sidecar.puffin.metadata import BlobMetadata
+from sidecar.run_steps import reached
 
-ATTEMPTS = 6
-"""The most attempts of a registration while other commits interfere."""
+REGISTRABLE_FOR = 12 * 3600.0
+"""Seconds from the first byte of a file within which it is registered; later it is written anew.
 
-FIRST_PAUSE = 0.1
-"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
-
-REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""Errors of a catalog after which the commit has certainly not happened."""
+The removal of unreferenced files spares every file for twice this time, so that a run that was stopped and goes on
+registers no file that is about to be deleted.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,12 @@ class _Race:
 
     displaced: list[StatisticsFile] = field(default_factory=list)
     """Files of other writers that our commits replaced without merging them, newest first."""
-    own_paths: set[str] = field(default_factory=set)
+    merged: list[StatisticsFile] = field(default_factory=list)
+    """What the present attempt merges, newest first."""
+    superseded: str | None = None
+    """Our file of the attempt before, if it displaced another file: what it merged was replaced by that one."""
+    in_doubt: bool = False
+    """Whether a commit has an unknown outcome."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -99,19 +101,24 @@ def register(
     check_writable(table)
     race = _Race()
     for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+        pause(attempt)
         now = reload_table(table)
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
         merge = _merge(now, snapshot_id, thetas, race, force, unsketched, carried)
+        started = time.time()
+        reached("register: write")
         try:
             path, written = write_file(now, snapshot, merge, write, has_pages)
         finally:
             merge.close()
         entry = statistics_entry(path, snapshot, written, merge)
-        if not _commit(now, entry):
+        reached("register: commit")
+        if time.time() - started > REGISTRABLE_FOR:
+            delete_file(now, path)
             continue
-        race.own_paths.add(path)
+        if not _commit(now, entry, race):
+            continue
+        reached("register: check")
         if _is_settled(now, entry, race):
             notes = (*merge.notes, *race.notes)
             return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
@@ -176,18 +183,18 @@ def _merge(
 ) -> Merge:
     """Plan the merge of the current file and of those that our commits displaced, newest first.
 
-    If the current file is our own, it is not merged: the displaced files had already replaced what was merged into
-    it.
+    If the current file is our own and displaced others, it is not merged: they had already replaced what was merged
+    into it.
     """
-    entries = list(race.displaced)
+    race.merged = list(race.displaced)
     current = statistics_of(table).get(snapshot_id)
-    if current is not None and current.statistics_path not in race.own_paths:
-        entries.insert(0, current)
-    existing = [open_existing(table.io, entry, force=force) for entry in entries]
+    if current is not None and current.statistics_path != race.superseded:
+        race.merged.insert(0, current)
+    existing = [open_existing(table.io, entry, force=force) for entry in race.merged]
     return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
 
-def _commit(table: Table, entry: StatisticsFile) -> bool:
+def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
     """Set the entry. ``False``: the commit certainly failed, the file is deleted. ``True``: it may have succeeded."""
     try:
         # A commit changes the table object. The caller compares with the old one, so the commit gets a copy.
@@ -202,6 +209,7 @@ def _commit(table: Table, entry: StatisticsFile) -> bool:
         # The commit may have succeeded. The reloaded table shows whether it did.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
+        race.in_doubt |= isinstance(done, NoCommit)
         if done is NoCommit.NEVER:
             raise storage_error(
                 "the commit failed but may still take effect, so the file was kept",
@@ -217,21 +225,52 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
     later = reload_table(before)
     if later.metadata.snapshot_by_id(snapshot_id) is None:
-        _withdraw(later, entry)
+        _withdraw(later, entry, race)
         raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing is registered")
     commit = find_commit(before, later, path, snapshot_id)
     merged = statistics_of(before).get(snapshot_id)
+    current = statistics_of(later).get(snapshot_id)
     if isinstance(commit, Commit):
         _check_others(commit, snapshot_id, path)
         replaced = commit.before.get(snapshot_id)
         if replaced not in (None, merged):
             race.displaced.insert(0, replaced)
+            race.superseded = path
             return False
-        race.displaced.clear()
+        # An entry that somebody removes takes with it what was merged: nothing else names these files any more.
+        race.displaced = list(race.merged) if current is None else []
+        race.superseded = None
     elif commit is NoCommit.UNKNOWN:
         race.notes.append(f"it could not be checked which entry the commit replaced: {commit.value}")
-    current = statistics_of(later).get(snapshot_id)
-    return current is not None and current.statistics_path == path
+    if current is None or current.statistics_path != path:
+        return False
+    try:
+        _check_file(later, entry, merged)
+    except StorageError as error:
+        race.notes.append(f"the file is registered, but could not be looked for afterwards: {error}")
+    return True
+
+
+def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsFile | None) -> None:
+    """Take an entry back if its file is gone: the ``earlier`` entry of the snapshot is set again.
+
+    Raises :class:`CommitConflictError` if the file is gone, and :class:`sidecar.errors.StorageError` if storage fails.
+    """
+    if not is_gone(table, entry.statistics_path):
+        return
+
+    def decide(now: Table, displaced: Statistics) -> Changes:
+        current = statistics_of(now).get(entry.snapshot_id)
+        if current is None or current.statistics_path != entry.statistics_path:
+            return restorable(now, displaced)
+        return restorable(now, {entry.snapshot_id: earlier} if earlier else {}) or {entry.snapshot_id: None}
+
+    change_entries(table, decide)
+    raise CommitConflictError(
+        "the file was deleted before it was registered; its entry was taken back",
+        file=entry.statistics_path,
+        hint="Was the run stopped for a day, and did a cleanup run meanwhile? Try again.",
+    )
 
 
 def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
@@ -246,10 +285,70 @@ def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
         )
 
 
-def _withdraw(table: Table, entry: StatisticsFile) -> None:
-    """Remove our entry for an expired snapshot, and its file."""
+def _withdraw(table: Table, entry: StatisticsFile, race: _Race) -> None:
+    """Remove our entry for an expired snapshot, and its file, unless a commit may still take effect."""
     with contextlib.suppress(Exception):  # leftovers do no harm, and the caller raises the error that matters
-        left = statistics_of(table).get(entry.snapshot_id)
-        if left is not None and left.statistics_path == entry.statistics_path:
-            table.update_statistics().remove_statistics(entry.snapshot_id).commit()
-        delete_file(table, entry.statistics_path)
+        unregister(table, [entry])
+        if not race.in_doubt:
+            delete_file(table, entry.statistics_path)
+
+
+def unregister(table: Table, entries: Collection[StatisticsFile]) -> tuple[StatisticsFile, ...]:
+    """Remove statistics entries, in one commit; return those that were still registered. Files stay.
+
+    An entry is removed only while the table names the same file for its snapshot. If somebody sets another entry at the
+    same moment, that entry is set again. Entries must have no blobs of others; the caller checks that.
+
+    Raises :class:`UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
+    :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
+    interfere each time.
+    """
+    check_writable(table)
+    wanted = {entry.snapshot_id: entry.statistics_path for entry in entries}
+    removed: Statistics = {}
+
+    def decide(now: Table, displaced: Statistics) -> Changes:
+        found = {i: e for i, e in statistics_of(now).items() if wanted.get(i) == e.statistics_path}
+        removed.update(found)
+        return {**dict.fromkeys(found), **restorable(now, displaced)}
+
+    change_entries(table, decide)
+    return tuple(removed.values())
+
+
+def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> bool:
+    """Register the file of ``entry``, which is registered already, for another snapshot too. Nothing is copied.
+
+    Return whether the snapshot has it now. ``False``: the snapshot has another entry, which stays, or ``entry`` is no
+    longer registered; build then, because a build merges. Sketches of columns that the table has dropped are not
+    registered. Afterwards the file is looked for; if it is gone, the entry is removed again.
+
+    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
+    table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if the
+    snapshot expires meanwhile, the file is gone, or other commits interfere each time.
+    """
+    check_writable(table)
+    again: list[StatisticsFile] = []
+
+    def decide(now: Table, displaced: Statistics) -> Changes:
+        entries = statistics_of(now)
+        if again and now.metadata.snapshot_by_id(snapshot_id) is None:
+            return {snapshot_id: None} if entries.get(snapshot_id) == again[0] else {}
+        _snapshot(now, snapshot_id, meanwhile=False)
+        if displaced:
+            return restorable(now, displaced)
+        is_known = any(other.statistics_path == entry.statistics_path for other in entries.values())
+        if snapshot_id in entries or not is_known:
+            return {}
+        live = set(now.schema().field_ids)
+        blobs = [blob for blob in entry.blob_metadata if live.issuperset(blob.fields)]
+        again[:] = [entry.model_copy(update={"snapshot_id": snapshot_id, "blob_metadata": blobs})]
+        return {snapshot_id: again[0]}
+
+    last = change_entries(table, decide)
+    _snapshot(last, snapshot_id, meanwhile=True)
+    current = statistics_of(last).get(snapshot_id)
+    if current is None or current.statistics_path != entry.statistics_path:
+        return False
+    _check_file(last, current, None)
+    return True

@@ -17,25 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
-from pyiceberg.table.update import (
-    AssertTableUUID,
-    RemoveStatisticsUpdate,
-    SetStatisticsUpdate,
-    TableUpdate,
-)
 
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
+from sidecar.iceberg.entry_commits import ATTEMPTS, is_gone, try_to_change
 from sidecar.iceberg.merge import NDV
 from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
-from sidecar.iceberg.partial_loading import commit, left_out
+from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import check_table
-from sidecar.iceberg.registering import REFUSED, check_format_version
-from sidecar.iceberg.write_statistics import storage_error
+from sidecar.iceberg.registering import check_format_version
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.results import Result
@@ -44,7 +37,6 @@ from sidecar.source import open_source
 RepairAction: TypeAlias = Literal["drop", "register anew"]
 """What a repair does to a statistics entry."""
 
-ATTEMPTS = 6
 LARGEST_LG_K = 20
 _LONG = re.compile(r"-?\d{1,18}", re.ASCII)
 """Texts that Java's ``Long.parseLong`` certainly accepts."""
@@ -127,9 +119,9 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
                 problems=list(problems),
             )
         check_format_version(now)
-        if _commit(now, repairs):
+        changed = {found.entry.snapshot_id: found.mended for found in repairs}
+        if try_to_change(now, changed):
             done |= {found.entry.snapshot_id: found for found in repairs}
-            changed = {found.entry.snapshot_id: found.mended for found in repairs}
             displaced = displaced_between(now, reload_table(now), changed)
     raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
 
@@ -161,9 +153,9 @@ def find_repairs(table: Table, problems: list[str], displaced: Statistics | None
 def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:
     """Return whether the file of an entry certainly does not exist."""
     try:
-        return not table.io.new_input(entry.statistics_path).exists()
-    except Exception as error:
-        problems.append(str(storage_error("cannot look for the file", error, table, entry.statistics_path)))
+        return is_gone(table, entry.statistics_path)
+    except SidecarError as error:
+        problems.append(str(error))
         return False
 
 
@@ -215,27 +207,3 @@ def _ndv_of_sketch(table: Table, entry: StatisticsFile, blob: BlobMetadata, prob
     except SidecarError as error:
         problems.append(str(error))
     return None
-
-
-def _commit(table: Table, repairs: list[Repair]) -> bool:
-    """Commit to the version of the table that was read; return ``False`` if another commit came first."""
-    updates = tuple(_update(found) for found in repairs)
-    try:
-        commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
-    except CommitFailedException:
-        return False
-    except REFUSED as error:
-        raise storage_error("the catalog refused the commit", error, table, None) from error
-    except ValueError:
-        # pyiceberg cannot parse the response if somebody registered unknown blobs meanwhile. The commit may have
-        # succeeded; the caller reloads the table and checks.
-        return True
-    except Exception as error:
-        raise storage_error("the commit failed", error, table, None) from error
-    return True
-
-
-def _update(found: Repair) -> TableUpdate:
-    if found.mended is None:
-        return RemoveStatisticsUpdate.model_validate({"snapshot-id": found.entry.snapshot_id})
-    return SetStatisticsUpdate.model_validate({"statistics": found.mended})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -114,10 +115,10 @@ class Interloper:
         self.count = 0
         real = registering._commit
 
-        def commit(table: Table, entry: StatisticsFile) -> bool:
+        def commit(table: Table, entry: StatisticsFile, race: Any) -> bool:
             turn, self.count = self.count, self.count + 1
             (before or {}).get(turn, lambda: None)()
-            done = real(table, entry)
+            done = real(table, entry, race)
             (after or {}).get(turn, lambda: None)()
             return done
 

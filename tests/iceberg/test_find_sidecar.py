@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from sidecar.iceberg import entry_commits
 from sidecar.iceberg import find_sidecar as finding
-from sidecar.iceberg import registering
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.registering import register
 from sidecar.puffin.metadata import BlobMetadata
@@ -28,7 +28,7 @@ from tests.iceberg.registering_cases import (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg import registering, write_statistics
+from sidecar.iceberg import entry_commits, write_statistics
 from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.registering import register
 from sidecar.puffin.reader import PuffinReader
@@ -40,7 +40,7 @@ from tests.iceberg.registering_cases import (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

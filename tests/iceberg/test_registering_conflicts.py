@@ -19,7 +19,7 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg import registering
+from sidecar.iceberg import entry_commits, registering
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit
 from sidecar.iceberg.registering import register
@@ -45,7 +45,7 @@ from tests.iceberg.registering_cases import (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(table: Table, monkey
     table.append(ROWS)
     sid, real = head(table), registering._commit
 
-    def commit(table: Table, entry: StatisticsFile) -> bool:
+    def commit(table: Table, entry: StatisticsFile, race: Any) -> bool:
         with table.catalog.load_table(table.name()).transaction() as change:
             change.update_statistics().remove_statistics(first).commit()
             change.update_statistics().set_statistics(entry).commit()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import registering
+from sidecar.iceberg import entry_commits
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.puffin.types import THETA
@@ -25,7 +25,7 @@ from tests.iceberg.registering_cases import (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 def spark_table(spark: Any, catalog: Any, rows: int = 1000) -> Table:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.iceberg import repair as repair_module
+from sidecar.iceberg import entry_commits
 from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
 from sidecar.puffin.types import SBBF, THETA, UNITS
 from tests.iceberg.cases import local
@@ -179,8 +179,8 @@ def test_a_repair_starts_from_the_version_that_it_looked_at(catalog: Any, monkey
             raise
         outcomes.append("done")
 
-    commit = repair_module.commit
-    monkeypatch.setattr(repair_module, "commit", raced)
+    commit = entry_commits.commit
+    monkeypatch.setattr(entry_commits, "commit", raced)
     done = sidecar.repair(open_again(catalog, "db.raced"))
     assert outcomes == ["conflict", "done"]
     assert [found.statistics_path for found in done.repairs] == [f"file:{copy}"]

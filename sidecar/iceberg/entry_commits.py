@@ -1,0 +1,128 @@
+"""Commits that only change statistics entries, and the check that none of them took an entry from somebody else.
+
+No catalog lets a commit depend on statistics entries. An SQL catalog at least fails if the table has a newer version
+than the one that was read; a REST catalog takes the change as it is. So each commit is followed by a look at the
+table's metadata log. An entry that somebody set between the version that was read and our commit is set again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetStatisticsUpdate, TableUpdate
+
+from sidecar.errors import CommitConflictError
+from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
+from sidecar.iceberg.partial_loading import commit
+from sidecar.iceberg.write_statistics import storage_error
+from sidecar.run_steps import reached
+
+ATTEMPTS = 6
+"""The most attempts of a change while other commits interfere."""
+
+FIRST_PAUSE = 0.1
+"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
+
+REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+"""Errors of a catalog after which the commit has certainly not happened."""
+
+Changes: TypeAlias = Mapping[int, StatisticsFile | None]
+"""Statistics entries to set, by snapshot id; ``None`` removes the entry."""
+
+
+def pause(attempt: int) -> None:
+    """Wait a random time before an attempt, the first one (0) excepted."""
+    if attempt:
+        time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+
+
+def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes]) -> Table:
+    """Change statistics entries until nothing is left to change, and return the table's version that shows it.
+
+    ``decide`` gets the table as it is, and entries that our last commit took from somebody else and that can be set
+    again. It returns the changes to make now. One commit makes them all.
+
+    Raises :class:`CommitConflictError` if other commits interfere each time, :class:`sidecar.errors.StorageError` if
+    the catalog fails, and what ``decide`` raises.
+    """
+    now = reload_table(table)
+    displaced: Statistics = {}
+    for attempt in range(ATTEMPTS):
+        pause(attempt)
+        changes = decide(now, displaced)
+        if not changes:
+            return now
+        reached("change entries: commit")
+        done = try_to_change(now, changes)
+        reached("change entries: check")
+        later = reload_table(table)
+        if done:
+            displaced = displaced_between(now, later, changes)
+        now = later
+    lost = [entry.statistics_path for entry in displaced.values()]
+    raise CommitConflictError(
+        f"other commits interfered with all {ATTEMPTS} attempts",
+        file=lost[0] if lost else None,
+        hint="This file's entry was replaced; register it again." if lost else "Try again.",
+    )
+
+
+def restorable(table: Table, displaced: Statistics) -> Statistics:
+    """Return the entries of ``displaced`` whose snapshot and file are still there."""
+    return {
+        snapshot_id: entry
+        for snapshot_id, entry in displaced.items()
+        if table.metadata.snapshot_by_id(snapshot_id) is not None and not is_gone(table, entry.statistics_path)
+    }
+
+
+def is_gone(table: Table, path: str) -> bool:
+    """Return whether a file certainly does not exist. Raises :class:`sidecar.errors.StorageError` if storage fails."""
+    try:
+        return not table.io.new_input(path).exists()
+    except Exception as error:
+        raise storage_error("cannot look for the file", error, table, path) from error
+
+
+def try_to_change(table: Table, changes: Changes) -> bool:
+    """Commit changes to the version of the table that was read; return ``False`` if another commit came first.
+
+    Raises :class:`sidecar.errors.StorageError` if the catalog refuses the commit, and if its outcome is unknown and
+    the table does not show it.
+    """
+    updates = tuple(_update(snapshot_id, entry) for snapshot_id, entry in changes.items())
+    try:
+        commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
+    except CommitFailedException:
+        return False
+    except REFUSED as error:
+        raise storage_error("the catalog refused the commit", error, table, None) from error
+    except ValueError:
+        # pyiceberg cannot parse the response if somebody registered unknown blobs meanwhile. The commit may have
+        # succeeded; the caller reloads the table and checks.
+        return True
+    except Exception as error:
+        entries = statistics_of(reload_table(table))
+        if all(entries.get(snapshot_id) == entry for snapshot_id, entry in changes.items()):
+            return True
+        raise storage_error("the commit failed but may still take effect", error, table, None) from error
+    return True
+
+
+def _update(snapshot_id: int, entry: StatisticsFile | None) -> TableUpdate:
+    if entry is None:
+        return RemoveStatisticsUpdate.model_validate({"snapshot-id": snapshot_id})
+    return SetStatisticsUpdate.model_validate({"statistics": entry})
