@@ -91,6 +91,9 @@ from sidecar.indexing.report import ColumnReport as ColumnReport
 from sidecar.indexing.report import DistinctValues as DistinctValues
 from sidecar.kernels.warming import WarmUpReport as WarmUpReport
 from sidecar.kernels.warming import warm_up as warm_up
+from sidecar.maintenance.refresh_report import RefreshAction as RefreshAction
+from sidecar.maintenance.refresh_report import RefreshReport as RefreshReport
+from sidecar.maintenance.refreshing import refresh as refresh
 from sidecar.many_files.each import Paths as Paths
 from sidecar.many_files.find import FoundFiles as FoundFiles
 from sidecar.many_files.find import SkippedFile as SkippedFile

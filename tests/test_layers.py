@@ -29,12 +29,13 @@ LAYERS = [
     {"many_files"},
     {"iceberg"},
     {"planning", "indexing"},
+    {"maintenance"},
     {"reading", "embedding"},
     {"spark"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "reading", "embedding", "spark"}
+BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "maintenance", "reading", "embedding", "spark"}
 ROOMS_OF = {
     "numba": {"kernels"},
     "pyspark": {"spark"},

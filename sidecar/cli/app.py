@@ -35,6 +35,7 @@ from sidecar.cli import (
     verify,
     warm_up,
 )
+from sidecar.cli.care import refresh
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
@@ -45,7 +46,7 @@ from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Build and care": (build.build, status.status, verify.verify, repair.repair, warm_up.warm_up),
+    "Build and care": (build.build, refresh.refresh, status.status, verify.verify, repair.repair, warm_up.warm_up),
     "Ask": (plan.plan, scan.scan, probe.probe, inspect.inspect),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),

@@ -44,6 +44,10 @@ _ID = re.compile(r"\d{1,9}", re.ASCII)
 ATTEMPTS = 6
 
 
+class NothingDeclaredError(UsageError):
+    """No column was named, the table declares none, and there is no sidecar to take them from."""
+
+
 @dataclass(frozen=True)
 class ColumnWish:
     """A column of the table, and the indexes that it is to have."""
@@ -129,7 +133,7 @@ def wishes_of(
 
     What the caller gives wins over what the table declares. Without ``columns`` these are the declared ones, else
     those that were ``built`` by now; columns that ``schema`` no longer has are left out. Raises :class:`UsageError` for
-    unknown columns, for a damaged property, and if there is no column at all.
+    unknown columns and for a damaged property, and :class:`NothingDeclaredError` if there is no column at all.
     """
     declared, notes = declaration_of(table.properties), list[str]()
     kept: Mapping[int, BuiltIndexes] = {}
@@ -140,7 +144,7 @@ def wishes_of(
     else:
         found, kept = [column for i in sorted(built) if (column := _live_column(i, schema)) is not None], built
     if not found:
-        raise UsageError(
+        raise NothingDeclaredError(
             f"no column of the table '{'.'.join(table.name())}' is to be indexed",
             found=notes[0] if notes else None,
             hint="Name columns, and declare them for later: sidecar build TABLE --columns A,B --save",

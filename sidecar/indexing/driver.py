@@ -35,7 +35,7 @@ from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
-from sidecar.indexing.writing import Registrar
+from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
 
@@ -175,7 +175,8 @@ def build(
     )
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     if is_empty(table, snapshot_id):
-        wishes: Sequence[ColumnWish] = request.check(table)
+        request.check_options()
+        wishes: Sequence[ColumnWish] = request.wishes(table, None, {})[0]
         result = (nothing_planned if dry_run else empty_report)("auto" if fpp is None else fpp, request.seconds())
     else:
         with prepare(table, snapshot_id, request) as prepared:
@@ -243,6 +244,7 @@ class _Build:
         if indexable or not earlier.is_registered(prepared.table, listing.snapshot_id):
             registrar = Registrar(prepared, self.engine, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed))
+            report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)
         report.seconds = prepared.request.seconds()
         return report

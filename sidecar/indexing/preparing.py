@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -81,10 +81,17 @@ class BuildRequest:
         configured_engine: BuildEngine = configured("engine") if self.spark is None else "auto"
         return configured_engine
 
-    def check(self, table: Table) -> list[ColumnWish]:
-        """Return the wishes for a table without a snapshot. Raises :class:`UsageError` as a build of it would."""
-        self.check_options()
-        return wishes_of(table, table.schema(), self.columns, self.kinds, self.fpp, {})[0]
+    def wishes(
+        self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
+    ) -> tuple[list[ColumnWish], list[str]]:
+        """Return the indexes that a snapshot is to have, and notes for people.
+
+        ``built`` is what its last sidecar has. Without a snapshot, the table's schema counts. Raises as
+        :func:`sidecar.indexing.declaration.wishes_of`.
+        """
+        schema = table.schema() if snapshot is None else _schema(table, snapshot)
+        found, notes = wishes_of(table, schema, self.columns, self.kinds, self.fpp, built)
+        return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
 
     def check_options(self) -> None:
         """Raise :class:`UsageError` for an option that makes no sense."""
@@ -166,13 +173,12 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 
 
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
-    schema = _schema(table, snapshot)
     built = {} if found is None else built_indexes(found.sidecar)
-    wishes, notes = wishes_of(table, schema, request.columns, request.kinds, request.fpp, built)
+    wishes, notes = request.wishes(table, snapshot, built)
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if request.columns is None and found is not None:
         wishes = _openable(wishes, found, protection, notes)
-    wanted = typed_columns(table, snapshot, [wish.column for wish in wishes])
+    wanted = tuple(wish.column for wish in wishes)
     protection.check([column.path for column in wanted])
     listing = list_snapshot(table, snapshot.snapshot_id)
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
@@ -188,7 +194,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
-    plan = BuildPlan(wanted, schema, table.name_mapping(), options, request.encryption_keys)
+    plan = BuildPlan(wanted, _schema(table, snapshot), table.name_mapping(), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files)
     return PreparedBuild(table, request, listing, wishes, plan, built, earlier, protection, notes)
 
@@ -229,10 +235,9 @@ def _schema(table: Table, snapshot: Snapshot) -> Schema:
     return table.schemas()[snapshot.schema_id]
 
 
-def typed_columns(table: Table, snapshot: Snapshot, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
-    """Return ``columns`` with their types in the snapshot's own schema, which sketches are hashed in."""
-    own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
-    if own is None:
-        return tuple(columns)
-    types = {c.field_id: str(own.find_type(c.field_id)) for c in columns if c.field_id in own.field_ids}
-    return tuple(replace(column, type=types.get(column.field_id, column.type)) for column in columns)
+def _typed(table: Table, snapshot: Snapshot | None, column: TableColumn) -> TableColumn:
+    """Return ``column`` with its type in the snapshot's own schema, which sketches are hashed in."""
+    own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
+    if own is None or column.field_id not in own.field_ids:
+        return column
+    return replace(column, type=str(own.find_type(column.field_id)))

@@ -107,6 +107,8 @@ class BuildReport(Summarized):
     """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
     """The segments of an earlier sidecar that were carried over."""
+    bytes_carried: int = 0
+    """The bytes of these segments that were copied; 0 if nothing was written."""
     files_left: int = 0
     """Files that could be indexed but are left for a later run, because their number was limited."""
     behind: dict[str, int] = field(default_factory=dict)
@@ -178,6 +180,7 @@ class BuildReport(Summarized):
                 "failed": len(self.files_failed),
             },
             "carried": {"files": self.files_carried, "segments": self.segments_carried},
+            "bytes_carried": self.bytes_carried,
             "files_left": self.files_left,
             "behind": self.behind,
             "failed_files": self.files_failed,

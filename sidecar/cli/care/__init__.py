@@ -1,0 +1,1 @@
+"""Commands that a scheduled job runs to care for the sidecars of tables."""

@@ -1,0 +1,5 @@
+"""What a scheduled job does to the sidecars of a table: it keeps them current, small and registered.
+
+Start with :mod:`sidecar.maintenance.refreshing`. What a table declares to be indexed is in
+:mod:`sidecar.indexing.declaration`, because a build reads it too.
+"""
