@@ -105,8 +105,8 @@ def select(
     """
     files: list[ListedFile] = []
     manifests = []
-    exposing = (
-        frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear)) if encrypted else frozenset()
+    exposing = frozenset(
+        ordinal for ordinal in wanted if encrypted is not None and encrypted.exposes(listing.files[ordinal], in_clear)
     )
     for manifest in listing.manifests:
         own = range(manifest.first_file, manifest.first_file + manifest.live_files)

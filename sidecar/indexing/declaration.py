@@ -74,7 +74,7 @@ class DeclaredColumn:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class TableDeclaration:
     """The wish of a table. ``None`` and an empty ``columns`` stand for what it does not declare.
 
     ``own_kinds`` and ``own_fpp`` are those of single columns, by field id.
@@ -107,12 +107,12 @@ class Declaration:
         return found | {f"sidecar.column.{i}.fpp": str(fpp) for i, fpp in (self.own_fpp or {}).items()}
 
 
-def declaration_of(properties: Mapping[str, str]) -> Declaration:
+def declaration_of(properties: Mapping[str, str]) -> TableDeclaration:
     """Return the wish in a table's properties. Raises :class:`UsageError` that names a property that makes no sense."""
     own = {(int(match[1]), match[2]): name for name in properties if (match := OF_COLUMN.fullmatch(name))}
     kinds = {i: _kinds(name, properties[name]) for (i, what), name in own.items() if what == "kinds"}
     rates = {i: _rate(name, properties[name]) for (i, what), name in own.items() if what == "fpp"}
-    return Declaration(
+    return TableDeclaration(
         columns=_columns(properties[COLUMNS]) if COLUMNS in properties else (),
         kinds=_kinds(KINDS_PROPERTY, properties[KINDS_PROPERTY]) if KINDS_PROPERTY in properties else None,
         fpp=_rate(FPP, properties[FPP]) if FPP in properties else None,
@@ -178,11 +178,11 @@ def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
     }
 
 
-def declared_as(wishes: Sequence[ColumnWish]) -> Declaration:
+def declared_as(wishes: Sequence[ColumnWish]) -> TableDeclaration:
     """Return the declaration of these wishes: what most columns share, and what single columns have of their own."""
     first = wishes[0]
     kinds, fpp = first.kinds, first.fpp
-    return Declaration(
+    return TableDeclaration(
         columns=tuple(DeclaredColumn(wish.column.path, wish.column.field_id) for wish in wishes),
         kinds=kinds,
         fpp=fpp,
@@ -191,7 +191,7 @@ def declared_as(wishes: Sequence[ColumnWish]) -> Declaration:
     )
 
 
-def save_declaration(table: Table, declaration: Declaration) -> None:
+def save_declaration(table: Table, declaration: TableDeclaration) -> None:
     """Make this the declaration of ``table``: a commit of properties only, after which ``table`` is refreshed.
 
     Other properties stay, and nothing is committed if the table declares the same already. Raises

@@ -27,7 +27,7 @@ from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.registering import Registration
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.build_state import outcome_of
-from sidecar.indexing.declaration import ColumnWish, Rate, declared_as, save_declaration
+from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_engine, engine_for
@@ -48,7 +48,7 @@ def build(
     columns: Sequence[str] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
-    fpp: Rate | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
@@ -73,7 +73,7 @@ def build(
     columns: Sequence[str] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
-    fpp: Rate | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
@@ -98,7 +98,7 @@ def build(
     columns: Sequence[str] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
-    fpp: Rate | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,

@@ -11,7 +11,7 @@ from pyiceberg.types import LongType
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.indexing.declaration import Declaration, DeclaredColumn, declaration_of
+from sidecar.indexing.declaration import DeclaredColumn, TableDeclaration, declaration_of
 from tests.tables import create_with_rows
 
 serial = itertools.count()
@@ -68,7 +68,7 @@ def test_kinds_and_rates_of_single_columns(table: Any) -> None:
     assert segment.bundles[3].toc.fpp == 0.001 < segment.bundles[1].toc.fpp
     assert sidecar.build(table, engine="local").units == 0
     built(table, save=True)
-    assert declaration_of(table.properties) == Declaration(
+    assert declaration_of(table.properties) == TableDeclaration(
         columns=(DeclaredColumn("a", 1), DeclaredColumn("b", 2), DeclaredColumn("c", 3)),
         kinds=("bloom", "theta"),
         fpp="auto",
@@ -153,5 +153,5 @@ def test_a_damaged_property_is_named(table: Any, name: str, text: str) -> None:
 
 
 def test_names_with_signs_survive() -> None:
-    wish = Declaration(columns=(DeclaredColumn("a,b", 1), DeclaredColumn("50%:x", 2), DeclaredColumn("ü.ß", 3)))
+    wish = TableDeclaration(columns=(DeclaredColumn("a,b", 1), DeclaredColumn("50%:x", 2), DeclaredColumn("ü.ß", 3)))
     assert declaration_of(wish.to_properties()) == wish

@@ -56,7 +56,7 @@ def refresh(
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring the sidecars of tables up to date: index what is new, carry the rest, drop what is gone.
+    """Bring sidecars up to date: index what is new, carry the rest.
 
     What is indexed is what each table declares ("sidecar build TABLE --columns A,B --save"), else what its last sidecar
     has. A failure of one table does not stop the others; the exit code is then 1. With --json each table is one line.
