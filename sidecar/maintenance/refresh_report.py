@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -50,6 +51,8 @@ class RefreshReport(Summarized):
     """The reason by path for each file that could not be indexed, or not in all its column chunks."""
     files_unsupported: dict[str, str] = field(default_factory=dict)
     """The reason by path for each file in a format that is not indexed."""
+    filters: dict[str, int] = field(default_factory=dict)
+    """New filters of all columns by origin: ``harvested``, ``dictionary``, ``scanned``."""
     uncovered: float = 0.0
     """The share of rows, before the refresh, in files that could be indexed and were not."""
     behind: dict[str, int] = field(default_factory=dict)
@@ -102,6 +105,7 @@ class RefreshReport(Summarized):
         self.files_left, self.files_failed = built.files_left, built.files_failed
         self.behind, self.engine = built.behind, built.engine
         self.bytes_read, self.bytes_carried = built.bytes_read, built.bytes_carried
+        self.filters = dict(sum((Counter(column.filters) for column in built.columns), Counter()))
         self.warnings = built.warnings
 
     def log_line(self) -> str:

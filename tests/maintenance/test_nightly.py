@@ -27,7 +27,8 @@ LINE = ["refresh", "shop.*", "--engine", "local", "--json"]
 KEYS = {
     "command", "at", "exit", "seconds", "table", "dry_run", "ref", "action", "reason", "snapshot_id", "columns",
     "statistics_path", "file_size", "files_total", "files_indexed", "files_carried", "files_left", "files_failed",
-    "files_unsupported", "uncovered", "behind", "unregistered", "engine", "bytes_read", "bytes_carried", "warnings",
+    "files_unsupported", "filters", "uncovered", "behind", "unregistered", "engine", "bytes_read",
+    "bytes_carried", "warnings",
 }  # fmt: skip
 
 
