@@ -51,5 +51,10 @@ def make_folder() -> None:
             )
 
 
-PREPARED = {"nightly-job": make_shop, "maintenance-script": make_shop, "convert-a-lake": make_folder}
+PREPARED = {
+    "nightly-job": make_shop,
+    "refresh": make_shop,
+    "maintenance-script": make_shop,
+    "convert-a-lake": make_folder,
+}
 """What makes the files of a page, by its name."""
