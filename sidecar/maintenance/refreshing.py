@@ -228,8 +228,11 @@ def _rewrite_up_to(table: Table) -> int:
 
 
 def _behind(table: Table, snapshot_id: int, found: FoundSidecar) -> timedelta:
-    """Return the time since the first commit that the sidecar does not know."""
-    ids = list(lineage(table, snapshot_id))[: generations(table, snapshot_id, found.snapshot_id)]
-    first = table.metadata.snapshot_by_id(ids[-1]) if ids else None
+    """Return the time since the first commit with files that the sidecar may lack.
+
+    That is the commit after the sidecar's snapshot, or this snapshot itself if some of its files were left.
+    """
+    newer = list(lineage(table, snapshot_id))[: generations(table, snapshot_id, found.snapshot_id)]
+    first = table.metadata.snapshot_by_id(newer[-1] if newer else snapshot_id)
     then = time.time() if first is None else first.timestamp_ms / 1000
     return timedelta(seconds=round(max(time.time() - then, 0.0)))

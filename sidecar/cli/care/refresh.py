@@ -106,6 +106,10 @@ def cells(data: Any) -> dict[str, Any]:
 
 
 def _result(data: Any) -> str:
+    if data["dry_run"] and data["action"] == "written":
+        return f"to be indexed: {humanize.count(data['files_indexed'])}"
+    if data["dry_run"] and data["action"] == "registered":
+        return "to be registered again"
     for path, reason in list(data["files_failed"].items())[:1]:
         return f"not indexed: {path}: {reason}"
     done = {
