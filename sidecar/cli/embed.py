@@ -172,6 +172,8 @@ def embed(
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or give --page-index.")
     target_rate, counts = fixed_rate(fpp), dict(_count(text) for text in ndv or ())
     _check_target(source, destination if into is None else into)
+    if no_refresh and is_path(source):
+        raise UsageError("--no-refresh is for tables", found=source)
     from sidecar import embed_file, embed_files, embed_table
 
     with out.progress() as progress:
