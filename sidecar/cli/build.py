@@ -208,7 +208,7 @@ def draw_planned(to: Console, data: Any) -> None:
     drawn = table_of("column", "type", "to be built", "")
     for column in data["columns"]:
         sealed = "encrypted" if column["sealed"] else ""
-        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(data["kinds"]), sealed)
+        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(column["kinds"]), sealed)
     to.print(drawn)
     for file in data["files"][:SHOWN]:
         size = humanize.size(file["size"])

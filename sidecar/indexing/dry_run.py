@@ -42,6 +42,8 @@ class ColumnToIndex(Result):
     """Its Iceberg type."""
     sealed: bool
     """Whether its indexes would be encrypted in the sidecar."""
+    kinds: list[str]
+    """The kinds of its indexes that would be built."""
 
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class PlannedBuild(Result):
     columns: list[ColumnToIndex]
     """The columns that would be indexed."""
     kinds: list[str]
-    """The kinds of indexes that would be built."""
+    """The kinds of indexes that would be built, of all columns."""
     fpp: float
     """The target false-positive rate of new filters."""
     tasks: int
@@ -154,7 +156,10 @@ def planned_build(prepared: PreparedBuild, engine: tuple[str, str]) -> PlannedBu
         files_carried=len(earlier.served),
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(indexable),
-        columns=[ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed) for c in plan.columns],
+        columns=[
+            ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed, kinds_of(options.of(c.field_id)))
+            for c in plan.columns
+        ],
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
         tasks=len(make_tasks(indexable)),

@@ -62,6 +62,8 @@ def test_kinds_and_rates_of_single_columns(table: Any) -> None:
     }
     with table.transaction() as transaction:
         transaction.set_properties(properties)
+    planned = sidecar.build(table, dry_run=True, engine="local")
+    assert [column.kinds for column in planned.columns] == [["bloom", "theta"], ["theta"], ["bloom", "page-index"]]
     assert built(table) == {"a": {"bloom", "theta"}, "b": {"theta"}, "c": {"bloom", "page-index"}}
     (segment,) = sidecar.open_sidecar(table).segments
     assert (segment.bundles.keys(), segment.page_index_blobs.keys()) == ({1, 3}, {3})
