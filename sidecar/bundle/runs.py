@@ -1,7 +1,7 @@
 """What a sidecar file says about the runs that wrote it: its last runs, and what it was complete for.
 
 Both are properties of the Puffin file, so one read of the tail has them. They only save work and inform people. No
-plan uses them, so a wrong or missing property costs time and never rows.
+plan uses them, so a wrong or missing property costs time and never rows. The property ``sidecar.toc`` has their digest.
 
     sidecar.history     the last runs, oldest first
     sidecar.state       the snapshot of the last run, and for each column what was built and how many files lack it
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from sidecar.bundle.toc import check_properties
+from sidecar.errors import SidecarError
 from sidecar.results import Result
 
 HISTORY_PROPERTY = "sidecar.history"
@@ -98,6 +100,15 @@ def state_of(properties: Mapping[str, str]) -> SidecarState | None:
         return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def intact_state_of(properties: Mapping[str, str]) -> SidecarState | None:
+    """Return the state in a file's properties if these are as they were written, else ``None``."""
+    try:
+        check_properties(properties)
+    except SidecarError:
+        return None
+    return state_of(properties)
 
 
 def state_property(state: SidecarState) -> str:

@@ -33,7 +33,7 @@ from sidecar.bundle.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
-from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, parse_place, read_toc
+from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, check_properties, parse_place, read_toc
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
@@ -214,6 +214,10 @@ class SidecarFile:
         if text is None:
             self.doubts.add(f"the footer does not have the property {TOC_PROPERTY}")
             return blobs
+        try:
+            check_properties(self.puffin.metadata.properties)
+        except SidecarError as error:
+            self.doubts.add(error)
         try:
             return [parse_place(text), *blobs]
         except SidecarError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyiceberg.table import Table
 
-from sidecar.bundle.runs import BuiltColumn, SidecarState, state_of
+from sidecar.bundle.runs import BuiltColumn, SidecarState, intact_state_of
 from sidecar.indexing.declaration import ColumnWish
 from sidecar.indexing.preparing import PreparedBuild
 
@@ -43,7 +43,7 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
     earlier, plan, schema = prepared.earlier, prepared.plan, prepared.table.schema()
     wishes = {wish.column.field_id: wish for wish in prepared.wishes}
     types = {column.field_id: column.type for column in plan.columns}
-    old = None if earlier.found is None else state_of(earlier.found.sidecar.puffin.metadata.properties)
+    old = None if earlier.found is None else intact_state_of(earlier.found.sidecar.puffin.metadata.properties)
     columns: dict[int, BuiltColumn] = {}
     behind: dict[str, int] = {}
     files = [file.ordinal for file in prepared.listing.files if file.not_indexable is None]

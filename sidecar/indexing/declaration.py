@@ -24,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.bundle.runs import SidecarState, state_of
+from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
@@ -160,7 +160,7 @@ def wishes_of(
 
 def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
     """Return what a sidecar has of each column, by field id: as its state says, else by its coverage."""
-    state = state_of(sidecar.puffin.metadata.properties)
+    state = intact_state_of(sidecar.puffin.metadata.properties)
     if state is not None:
         return indexes_in(state)
     found: dict[int, set[str]] = {}

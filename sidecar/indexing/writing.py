@@ -121,8 +121,8 @@ class Registrar:
                 )
                 own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
                 entries += write_segment(writer, header, units, fields, own, **place)
+            self._describe_run(writer, replaced, indexed)
             write_toc(writer, entries, **place)
-            self._describe_run(writer, replaced, selection, indexed)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
         return register(
@@ -136,9 +136,7 @@ class Registrar:
             carried=sketches_to_carry(self.earlier),
         )
 
-    def _describe_run(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], selection: Selection, indexed: Indexed
-    ) -> None:
+    def _describe_run(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed) -> None:
         """Set the file's properties that tell of this run and the last ones, and what the file is complete for."""
         old = self.earlier.found
         files = [*([] if old is None else [old.sidecar.puffin]), *replaced]

@@ -21,7 +21,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.bundle.runs import state_of
+from sidecar.bundle.runs import intact_state_of
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -163,7 +163,7 @@ class _Refresh:
             return False
         finally:
             source.close()
-        state = state_of(puffin.metadata.properties)
+        state = intact_state_of(puffin.metadata.properties)
         if state is None:
             return False
         try:
