@@ -108,9 +108,10 @@ def sketches_to_carry(earlier: Earlier) -> list[SketchToCopy]:
     """Return the sketches of the earlier sidecar that hold for the segments that are carried over.
 
     A sketch of a column that a build does not sketch stays right for the files that it counted. It is left out if a
-    segment with such files is not carried over, because nothing would tell then which files it counted.
+    segment with such files is not carried over, because nothing would tell then which files it counted. Nothing is
+    taken out of a damaged file.
     """
-    if earlier.found is None:
+    if earlier.found is None or earlier.found.sidecar.warnings:
         return []
     kept = {segment.id for segment in earlier.segments}
     gone = {
