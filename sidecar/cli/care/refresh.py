@@ -65,7 +65,7 @@ def refresh(
     Examples:
       sidecar refresh db.lineitem
       sidecar refresh 'db.*' --json
-      sidecar refresh db.lineitem --ref audit --max-new-files 100
+      sidecar refresh db.lineitem --max-new-files 100
     """
     out = output()
     uncovered, behind = share(min_uncovered, "--min-uncovered"), duration(max_behind, "--max-behind")
