@@ -181,8 +181,7 @@ def _having(
     """
     having: dict[int, set[Want]] = {}
     asked = set(_wanted(plan))
-    options = {column.field_id: plan.options.of(column.field_id) for column in plan.columns}
-    rates = {field_id: one.fpp for field_id, one in options.items() if not one.any_rate}
+    rates = plan.fixed_rates()
     for segment in segments:
         wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}

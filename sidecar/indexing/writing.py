@@ -122,7 +122,9 @@ class Registrar:
 
         lg_k = self.plan.options.lg_k
         progress = self.prepared.request.progress
-        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, progress, lg_k)
+        carrier = SegmentCarrier(
+            self.table, self.listing, self.plan.encryption_keys, progress, lg_k, self.plan.fixed_rates()
+        )
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""

@@ -90,6 +90,15 @@ class SourceSegment:
         """The metadata of the key of each field's blobs by field id, ``None`` for plaintext."""
         return {i: None if b.toc.lock is None else b.toc.lock.key_metadata for (_, i), b in self.blobs.items()}
 
+    @cached_property
+    def rates(self) -> dict[int, float | None]:
+        """The rate that filters were built for, by field id; ``None`` if it is not known or not the same for all."""
+        found: dict[int, float | None] = {}
+        for (_, field_id), blob in self.blobs.items():
+            if isinstance(blob, FilterBundle):
+                found[field_id] = blob.toc.fpp if found.get(field_id, blob.toc.fpp) == blob.toc.fpp else None
+        return found
+
     @property
     def properties(self) -> dict[FieldBlob, Mapping[str, str]]:
         """The properties of each blob of a field in the Puffin footer."""
