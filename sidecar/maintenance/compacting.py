@@ -27,7 +27,7 @@ from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
-from sidecar.indexing.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
+from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter

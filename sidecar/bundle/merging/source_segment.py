@@ -24,11 +24,11 @@ from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.filters.rules import RULES
-from sidecar.bundle.index_blob import IndexBlob
-from sidecar.bundle.index_toc import MEMBERS_PER_PIECE, GroupKind
+from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, GroupKind
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES
 from sidecar.bundle.model import Coverage, FieldBounds, UnitEntry
-from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob
-from sidecar.bundle.row_indexes import ROW_INDEXES
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
