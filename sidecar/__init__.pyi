@@ -14,6 +14,7 @@ from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
 from sidecar.bundle.inspect import SegmentInfo as SegmentInfo
 from sidecar.bundle.page_indexes import PageIndexKind as PageIndexKind
 from sidecar.bundle.row_indexes import RowIndexKind as RowIndexKind
+from sidecar.bundle.runs import RunRecord as RunRecord
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
 from sidecar.convert.extract import ExtractReport as ExtractReport
 from sidecar.convert.extract import extract_files as extract_files
@@ -151,9 +152,6 @@ from sidecar.planning.planner import plan as plan
 from sidecar.planning.probe import TableProbe as TableProbe
 from sidecar.planning.probe import probe_table as probe_table
 from sidecar.planning.row_groups import KeptRowGroups as KeptRowGroups
-from sidecar.planning.status import RefInfo as RefInfo
-from sidecar.planning.status import TableStatus as TableStatus
-from sidecar.planning.status import status_table as status_table
 from sidecar.planning.verify import verify_table as verify_table
 from sidecar.puffin.inspect import PuffinBlobInfo as PuffinBlobInfo
 from sidecar.puffin.inspect import PuffinFooterInfo as PuffinFooterInfo
@@ -183,6 +181,18 @@ from sidecar.reports.finding_results import RowsInSnapshot as RowsInSnapshot
 from sidecar.reports.finding_results import SidecarAsked as SidecarAsked
 from sidecar.reports.finding_results import SnapshotAsked as SnapshotAsked
 from sidecar.reports.finding_results import ValueTrace as ValueTrace
+from sidecar.reports.status import status_table as status_table
+from sidecar.reports.status_results import CoveredRows as CoveredRows
+from sidecar.reports.status_results import LookupCost as LookupCost
+from sidecar.reports.status_results import LosableSidecar as LosableSidecar
+from sidecar.reports.status_results import MissedThreshold as MissedThreshold
+from sidecar.reports.status_results import NextStep as NextStep
+from sidecar.reports.status_results import RefInfo as RefInfo
+from sidecar.reports.status_results import RegisteredSidecars as RegisteredSidecars
+from sidecar.reports.status_results import TableStatus as TableStatus
+from sidecar.reports.status_results import Threshold as Threshold
+from sidecar.reports.status_results import UnreferencedFiles as UnreferencedFiles
+from sidecar.reports.status_results import WaitingFiles as WaitingFiles
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
 from sidecar.source import AnyPath as AnyPath

@@ -6,13 +6,16 @@ It has the same envelope as other blobs: header, the copies one after the other,
     toc: [offset in this blob, length], digest: XXH64 of that TOC, 16 hexadecimal digits}
 
 The file's property ``sidecar.toc`` has its place: ``{"offset", "length", "digest"}``, with the digest of
-the directory. The blob is next to the footer, so one read of the file's tail gets every table of contents. If the
-copy is damaged, or contradicts the footer or the property, a reader uses each blob's own TOC instead.
+the directory. If the file has other properties whose names begin with ``sidecar.``, ``properties`` is a digest of
+these: the Puffin footer has no checksum of its own. The blob is next to the footer, so one read of the file's tail gets
+every table of contents. If the copy is damaged, or contradicts the footer or the property, a reader uses each blob's
+own TOC instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,15 +41,23 @@ from sidecar.puffin.writer import PuffinWriter
 TOC_PROPERTY = "sidecar.toc"
 """Property of the Puffin file that marks it as a sidecar and has the place of its directory."""
 
+OWN = "sidecar."
+"""How the names of sidecar's properties of a file begin."""
+_PLACE = {"offset", "length", "digest", "properties"}
+
 ReadAt = Callable[[int, int], bytes]
 
 
 class DirectoryPlace(NamedTuple):
-    """The place of the directory's blob in a file. ``digest`` is that of its TOC, ``None`` if not recorded."""
+    """The place of the directory's blob in a file. ``digest`` is that of its TOC, ``None`` if not recorded.
+
+    ``properties`` is the digest of sidecar's other properties of the file, ``None`` if it has none.
+    """
 
     offset: int
     length: int
     digest: str | None = None
+    properties: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,10 @@ class TocEntry:
 def write_toc(
     puffin: PuffinWriter, entries: Sequence[TocEntry], *, snapshot_id: int, sequence_number: int
 ) -> BlobMetadata:
-    """Add the blob and set the file's property. No sidecar blob may follow. Returns the blob's metadata."""
+    """Add the blob and set the file's property. Returns the blob's metadata.
+
+    No sidecar blob may follow, and no property of the file whose name begins with ``sidecar.``.
+    """
     at, blobs = HEADER_BYTES, []
     for entry in entries:
         blobs.append(
@@ -89,6 +103,8 @@ def write_toc(
     pieces = [header.encode(), *(entry.toc for entry in entries), directory]
     blob = puffin.add_blob(TOC, [], snapshot_id, sequence_number, pieces)
     place = {"offset": blob.offset, "length": blob.length, "digest": f"{header.toc_digest:016x}"}
+    digest = _digest_of_properties(puffin.properties)
+    place |= {} if digest is None else {"properties": digest}
     puffin.properties[TOC_PROPERTY] = encode_toc(place).decode()
     return blob
 
@@ -96,8 +112,26 @@ def write_toc(
 def parse_place(text: str) -> DirectoryPlace:
     """Parse the place in the file's property. Raises :class:`DamagedFileError`."""
     content = decode_toc(text.encode("utf-8"))
+    if unknown := content.keys() - _PLACE:
+        raise DamagedFileError(f"the property {TOC_PROPERTY} has unknown members", found=repr(sorted(unknown))[:60])
     length, digest = integer(content, "length", HEADER_BYTES), member(content, "digest", str)
-    return DirectoryPlace(integer(content, "offset"), length, digest)
+    properties = member(content, "properties", str) if "properties" in content else None
+    return DirectoryPlace(integer(content, "offset"), length, digest, properties)
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise :class:`DamagedFileError` unless sidecar's properties of a file are those that it was written with."""
+    text = properties.get(TOC_PROPERTY)
+    if text is None:
+        raise DamagedFileError(f"the footer does not have the property {TOC_PROPERTY}")
+    expected, found = parse_place(text).properties, _digest_of_properties(properties)
+    if expected != found:
+        raise DamagedFileError("properties of the file are damaged", expected=expected, found=found)
+
+
+def _digest_of_properties(properties: Mapping[str, str]) -> str | None:
+    own = sorted((name, text) for name, text in properties.items() if name.startswith(OWN) and name != TOC_PROPERTY)
+    return f"{toc_digest(json.dumps(own).encode()):016x}" if own else None
 
 
 def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
@@ -105,7 +139,7 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
-    offset, length, expected = place
+    offset, length, expected, _ = place
     data = read_at(offset, length)
     header: Header = decode_header(data[:HEADER_BYTES], DIRECTORY_MAGIC, length)
     directory = data[header.toc_offset :]

@@ -1,0 +1,144 @@
+"""What a sidecar file says about the runs that wrote it: its last runs, and what it was complete for.
+
+Both are properties of the Puffin file, so one read of the tail has them. They only save work and inform people. No
+plan uses them, so a wrong or missing property costs time and never rows. The property ``sidecar.toc`` has their digest.
+
+    sidecar.history     the last runs, oldest first
+    sidecar.state       the snapshot of the last run, and for each column what was built and how many files lack it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from sidecar.bundle.toc import check_properties
+from sidecar.errors import SidecarError
+from sidecar.results import Result
+
+HISTORY_PROPERTY = "sidecar.history"
+STATE_PROPERTY = "sidecar.state"
+MOST_RUNS = 20
+"""The most runs that a file remembers."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class RunRecord(Result):
+    """One run that wrote a sidecar file."""
+
+    at: str
+    """When it began, ISO 8601 in UTC."""
+    seconds: float
+    """How long it took until its file was written."""
+    what: str
+    """The operation: ``build``, ``refresh`` or another command that wrote the file."""
+    snapshot_id: int
+    """The snapshot that the file was registered for."""
+    files: int
+    """The data files of the snapshot."""
+    indexed: int
+    """The data files that the run indexed."""
+    carried: int
+    """The data files that an earlier sidecar answered for."""
+    left: int
+    """The data files that the run could or should not index."""
+    bytes_read: int
+    """The bytes read from data files."""
+    bytes_carried: int
+    """The bytes of earlier segments that were copied."""
+
+
+@dataclass(frozen=True)
+class BuiltColumn:
+    """What a sidecar file has of one column.
+
+    ``type`` is the Iceberg type that sketches were hashed in, ``fpp`` the rate that was asked for (``auto`` or a
+    number), ``left`` the number of the snapshot's files that could be indexed and lack one of ``kinds``.
+    """
+
+    type: str
+    kinds: tuple[str, ...]
+    fpp: float | str
+    left: int
+
+
+@dataclass(frozen=True)
+class SidecarState:
+    """What a sidecar file was complete for when it was written: a snapshot, a name mapping, columns by field id.
+
+    ``mapping`` is a digest of the table's name mapping, because columns of files without field ids depend on it.
+    """
+
+    snapshot_id: int
+    mapping: str
+    columns: Mapping[int, BuiltColumn] = field(default_factory=dict)
+
+
+def history_of(properties: Mapping[str, str]) -> list[RunRecord]:
+    """Return the runs in a file's properties, oldest first. What cannot be read is left out."""
+    runs = _parsed(properties.get(HISTORY_PROPERTY), list) or []
+    names = {one.name: one.type for one in fields(RunRecord)}
+    return [RunRecord(**{name: run[name] for name in names}) for run in runs if _is_run(run)]
+
+
+def history_property(earlier: Iterable[Mapping[str, str]], run: RunRecord) -> str:
+    """Return the property's text: the runs in the properties of ``earlier`` files, each once, and then ``run``."""
+    known = {(one.at, one.what, one.snapshot_id): one for properties in earlier for one in history_of(properties)}
+    runs = sorted(known.values(), key=lambda one: one.at)[-(MOST_RUNS - 1) :]
+    return json.dumps([asdict(one) for one in (*runs, run)], separators=(",", ":"))
+
+
+def state_of(properties: Mapping[str, str]) -> SidecarState | None:
+    """Return the state in a file's properties; ``None`` if there is none, or if it cannot be read."""
+    found = _parsed(properties.get(STATE_PROPERTY), dict)
+    try:
+        if found is None:
+            return None
+        columns = {int(i): _column(column) for i, column in found["columns"].items()}
+        return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def intact_state_of(properties: Mapping[str, str]) -> SidecarState | None:
+    """Return the state in a file's properties if these are as they were written, else ``None``."""
+    try:
+        check_properties(properties)
+    except SidecarError:
+        return None
+    return state_of(properties)
+
+
+def state_property(state: SidecarState) -> str:
+    """Return the property's text."""
+    columns = {str(i): asdict(column) for i, column in sorted(state.columns.items())}
+    content = {"snapshot": state.snapshot_id, "mapping": state.mapping, "columns": columns}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _column(found: Mapping[str, Any]) -> BuiltColumn:
+    fpp = found["fpp"]
+    rate = fpp if isinstance(fpp, str) else float(fpp)
+    return BuiltColumn(str(found["type"]), tuple(map(str, found["kinds"])), rate, int(found["left"]))
+
+
+def _is_run(run: Any) -> bool:
+    texts, numbers = {"at", "what"}, {"seconds"}
+    if not isinstance(run, dict):
+        return False
+    wanted = {
+        one.name: str if one.name in texts else (int, float) if one.name in numbers else int
+        for one in fields(RunRecord)
+    }
+    return all(isinstance(run.get(name), kind) for name, kind in wanted.items())
+
+
+def _parsed(text: str | None, kind: type[Any]) -> Any:
+    """Return the JSON value of ``text`` if it is of this kind, else ``None``."""
+    try:
+        found = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, kind) else None
