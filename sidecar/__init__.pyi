@@ -181,6 +181,9 @@ from sidecar.reports.finding_results import RowsInSnapshot as RowsInSnapshot
 from sidecar.reports.finding_results import SidecarAsked as SidecarAsked
 from sidecar.reports.finding_results import SnapshotAsked as SnapshotAsked
 from sidecar.reports.finding_results import ValueTrace as ValueTrace
+from sidecar.reports.page.writing import PageReport as PageReport
+from sidecar.reports.page.writing import ReportedTable as ReportedTable
+from sidecar.reports.page.writing import report as report
 from sidecar.reports.status import status_table as status_table
 from sidecar.reports.status_results import CoveredRows as CoveredRows
 from sidecar.reports.status_results import LookupCost as LookupCost

@@ -166,3 +166,18 @@ def test_status_fails_if_a_table_misses_a_threshold(run: Run) -> None:
     assert "missed: 0 % of the rows covered, and the limit is 95 %" in drawn.stdout
     assert run("status", "db.a", "--min-coverage", "95 percent").exit_code == 2
     assert run("status", "db.b").exit_code == 0
+
+
+def test_report_writes_one_page_of_many_tables(run: Run, tmp_path: Path) -> None:
+    run("build", "db.a", "--columns", "k", "--engine", "local")
+    path = tmp_path / "lake.html"
+    result = run("report", "db.*", "db.nosuch", "--no-advice", "-o", str(path), "--json")
+    data = json.loads(result.stdout)
+    errors = {one["table"]: one["error"] is not None for one in data["tables"]}
+    assert errors == {"db.a": False, "db.b": False, "db.empty": False, "db.strange": False, "db.nosuch": True}
+    assert (result.exit_code, data["exit"], data["bytes"]) == (1, 1, path.stat().st_size)
+    assert "warning: db.nosuch: " in result.stderr
+    again = run("report", "db.a", "--no-advice", "-o", str(path))
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert run("report", "db.nosuch", "-o", str(tmp_path / "none.html")).exit_code == 2
+    assert not (tmp_path / "none.html").exists()
