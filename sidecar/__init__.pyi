@@ -12,6 +12,8 @@ from sidecar.bundle.inspect import IndexBlobInfo as IndexBlobInfo
 from sidecar.bundle.inspect import IndexGroupInfo as IndexGroupInfo
 from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
 from sidecar.bundle.inspect import SegmentInfo as SegmentInfo
+from sidecar.bundle.inspect import SketchBlobInfo as SketchBlobInfo
+from sidecar.bundle.inspect import SketchGroupInfo as SketchGroupInfo
 from sidecar.bundle.page_indexes import PageIndexKind as PageIndexKind
 from sidecar.bundle.row_indexes import RowIndexKind as RowIndexKind
 from sidecar.bundle.runs import RunRecord as RunRecord
@@ -92,6 +94,9 @@ from sidecar.indexing.report import ColumnReport as ColumnReport
 from sidecar.indexing.report import DistinctValues as DistinctValues
 from sidecar.kernels.warming import WarmUpReport as WarmUpReport
 from sidecar.kernels.warming import warm_up as warm_up
+from sidecar.maintenance.compacting import CompactedSegment as CompactedSegment
+from sidecar.maintenance.compacting import CompactReport as CompactReport
+from sidecar.maintenance.compacting import compact as compact
 from sidecar.maintenance.expiring import ExpiredEntry as ExpiredEntry
 from sidecar.maintenance.expiring import ExpireReport as ExpireReport
 from sidecar.maintenance.expiring import KeptBecause as KeptBecause

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -40,6 +41,8 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.sketches.group_table import SketchGroup
+from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.units.fingerprints import fingerprint
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.puffin.reader import PuffinReader
@@ -495,6 +498,66 @@ def row_index_bundle(field_id: int, units: dict[int, tuple[RowIndexKind, bytes]]
     return FieldRowIndexes(field_id, groups, entries)
 
 
+def sketches() -> tuple[bytes, dict[str, Any]]:
+    """12 files of 14 units. Field 1: a group in a run, one with gaps and files that were removed since, one without
+    values, one with theta; field 2: one group of all files. Sketches are packed here by the words of DataSketches.
+    """
+    segment = bytes.fromhex("c0c1c2c3c4c5c6c7c8c9cacbcccdcecf")
+    counts = [3 if ordinal == 4 else 1 for ordinal in range(12)]
+    table = table_of(counts, [Coverage.of(1, "theta", [CoverageState(UnitState.INDEXED, "id")] * 14)])
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    given = {
+        1: [
+            ([0, 1, 2, 3], 4, 400, "long", packed([5, 77, 1 << 62])),
+            ([4, 6, 9], 5, 1700, "long", packed([99])),
+            ([5], 1, 100, "long", packed([])),
+            ([7, 8, 10, 11], 4, 400, "long", packed(range(1000, 9000, 1000), 9999)),
+        ],
+        2: [(list(range(12)), 12, 1400, "decimal(9, 2)", packed([1, 2]))],
+    }
+    blobs = [
+        FieldSketches(
+            field_id,
+            [SketchGroup(np.array(f), counted, rows, rows * 10, kind, data) for f, counted, rows, kind, data in groups],
+        )
+        for field_id, groups in given.items()
+    ]
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": 14,
+        "lookups": [],
+        "filters": [],
+        "sketches": [
+            {
+                "field": field_id,
+                "files": files,
+                "counted": counted,
+                "rows": rows,
+                "size": rows * 10,
+                "type": kind,
+                "sketch": data.hex(),
+            }
+            for field_id, groups in given.items()
+            for files, counted, rows, kind, data in groups
+        ],
+        **expected_table(table),
+    }
+    return write(header, table, {}, sketches=blobs), expected
+
+
+def packed(hashes: Iterable[int], theta: int = (1 << 63) - 1) -> bytes:
+    """A compact, ordered theta sketch of these rising hashes below theta."""
+    found = list(hashes)
+    body = struct.pack(f"<{len(found)}Q", *found)
+    if theta < (1 << 63) - 1:
+        return struct.pack("<6BHIfQ", 3, 3, 3, 0, 0, 26, 0x93CC, len(found), 1.0, theta) + body
+    if len(found) > 1:
+        return struct.pack("<6BHIf", 2, 3, 3, 0, 0, 26, 0x93CC, len(found), 1.0) + body
+    return struct.pack("<6BH", 1, 3, 3, 0, 0, 58 if found else 30, 0x93CC if found else 0) + body
+
+
 def encrypted() -> tuple[bytes, dict[str, Any]]:
     """2,060 units, everything encrypted: field 1 in regions, with page and row indexes; 2 in rows; 3 in pages with odd
     tails; 4 ORC filters in rows. Fields 1 and 3 have a master key of 128 bits, 2 and 4 one of 256 bits.
@@ -568,6 +631,7 @@ def write(
     page_indexes: Sequence[FieldPageIndexes] = (),
     row_indexes: Sequence[FieldRowIndexes] = (),
     keys: Mapping[int, FieldKey] | None = None,
+    sketches: Sequence[FieldSketches] = (),
 ) -> bytes:
     sink = io.BytesIO()
     puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
@@ -575,14 +639,15 @@ def write(
     bundles = [
         bundle_of(field_id, filters, header.segment_id, own.get(field_id)) for field_id, filters in fields.items()
     ]
-    write_toc(puffin, write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], **PLACE), **PLACE)
+    entries = write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], sketches, **PLACE)
+    write_toc(puffin, entries, **PLACE)
     puffin.finish()
     return sink.getvalue()
 
 
 def main(names: Sequence[str]) -> int:
     HERE.mkdir(exist_ok=True)
-    vectors = {"small": small, "rows": rows, "pages": pages, "orc": orc, "encrypted": encrypted}
+    vectors = {"small": small, "rows": rows, "pages": pages, "orc": orc, "sketches": sketches, "encrypted": encrypted}
     for name in names or vectors:
         data, expected = vectors[name]()
         reader = PuffinReader(BytesSource(data))

@@ -27,14 +27,16 @@ ICEBERG_PACKAGES = (
 )
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=256m",
+    "-XX:-UseCodeCacheFlushing",
     "-XX:+UseSerialGC",
     "-Xmn300m",
     "-XX:MetaspaceSize=300m",
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:-BytecodeVerificationRemote",
 )
-"""The quick compiler, a collector without threads that runs seldom, and no verification of the jars' classes: half the
-CPU time for work as short as tests'."""
+"""The quick compiler, room for all that it compiles, so that nobody looks for code to throw away, a collector without
+threads that runs seldom, and no verification of the jars' classes: half the CPU time for work as short as tests'."""
 DOWNLOADED = Path.home() / ".ivy2.5.2"
 """Where Spark keeps the packages that it has downloaded."""
 OFTEN_LOADED = ("scala-library", "spark-catalyst", "spark-sql", "spark-core", "spark-common-utils")

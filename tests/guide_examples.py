@@ -137,7 +137,7 @@ class Session:
         path = f"{programs()}{os.pathsep}{os.environ['PATH']}"
         found = subprocess.run(
             ["bash", "-c", line],
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",

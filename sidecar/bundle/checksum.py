@@ -61,6 +61,8 @@ class PieceKind(IntEnum):
     ORC_PAGE = 10
     ROW_INDEX = 11
     ROW_INDEX_TABLE = 12
+    GROUP_SKETCH = 13
+    GROUP_TABLE = 14
     FILES = 16
     BOUNDS = 17
     PARTITIONS = 18

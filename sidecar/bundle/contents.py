@@ -14,6 +14,8 @@ from sidecar.bundle.index_blob import IndexBlob
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
+from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import THETA
@@ -43,7 +45,7 @@ class StoredIndexInfo(Result):
     """The indexes of one kind that a sidecar has of one field."""
 
     units: int | None
-    """The number of row groups with an index; ``None`` for a sketch, which is of a whole table."""
+    """The number of row groups with an index; ``None`` for sketches, which are of a whole table or groups of files."""
     bytes: int
     """The stored bytes of the indexes."""
     encrypted: bool
@@ -70,6 +72,8 @@ class StoredFiltersInfo(StoredIndexInfo):
 class SidecarColumnInfo(Result):
     """The indexes and the sketch of one field in a Puffin file."""
 
+    omitted_if_none = ("upper_bound",)
+
     id: int
     """The field id."""
     name: str | None
@@ -80,6 +84,9 @@ class SidecarColumnInfo(Result):
     """The number of distinct values that the field's sketch states."""
     kinds: dict[str, StoredIndexInfo]
     """The indexes by kind, such as ``bloom``. Kinds of filters have a :class:`StoredFiltersInfo`."""
+    upper_bound: list[str] | None = None
+    """Why the number is only an upper bound: ``removed-files``, ``row-deletes``; ``None`` if it is not known to be
+    one."""
 
 
 def describe_columns(
@@ -99,6 +106,7 @@ def describe_columns(
             type=names.type(field_id),
             distinct_values=_distinct(sketches.get(field_id)),
             kinds=_kinds(sidecar.segments, field_id, sketches.get(field_id), fill),
+            upper_bound=upper_bound_reasons(sketches[field_id].properties) if field_id in sketches else None,
         )
         for field_id in sorted({*names.stored, *names.given, *sketches})
     ]
@@ -140,6 +148,9 @@ def _kinds(
         kinds["page-index"] = _describe_indexes(pages)
     if rows:
         kinds["row-index"] = _describe_indexes(rows)
+    groups = [segment.sketch_blobs[field_id] for segment in segments if field_id in segment.sketch_blobs]
+    if groups:
+        kinds["theta-groups"] = _describe_sketches(groups)
     if sketch is not None:
         kinds["theta"] = StoredIndexInfo(None, sketch.length, encrypted=False)
     return kinds
@@ -177,6 +188,11 @@ def _describe_indexes(blobs: Sequence[IndexBlob[Any, Any]]) -> StoredIndexInfo:
         bytes=sum(group.length for group in groups),
         encrypted=any(blob.toc.lock is not None for blob in blobs),
     )
+
+
+def _describe_sketches(blobs: Sequence[SketchGroupsBlob]) -> StoredIndexInfo:
+    length = sum(place.length for blob in blobs for place in blob.toc.places)
+    return StoredIndexInfo(None, length, encrypted=False)
 
 
 def _distinct(sketch: BlobMetadata | None) -> int | None:

@@ -2,7 +2,7 @@
 
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
-                  "SCRI" row indexes, "SCTC" table of all TOCs
+                  "SCRI" row indexes, "SCTG" sketches of groups, "SCTC" table of all TOCs
     4       2     u16 version: 1; units blobs 2; encrypted blobs (``encryption``) 3
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
@@ -41,6 +41,7 @@ SBBF_MAGIC = b"SCBF"
 ORC_BLOOM_MAGIC = b"SCOB"
 PAGE_INDEX_MAGIC = b"SCPI"
 ROW_INDEX_MAGIC = b"SCRI"
+THETA_GROUPS_MAGIC = b"SCTG"
 DIRECTORY_MAGIC = b"SCTC"
 
 SEGMENT_BYTES = 16

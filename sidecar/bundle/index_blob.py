@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -107,11 +107,21 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         Makes one read for the tables and one for the entries (several beyond 16 MiB), with neighbours joined. Damage is
         reported as a doubt, not raised.
         """
-        reading = self.reading(units)
+        return self._run(self.reading(units), self._read)
+
+    def read_surely(self, units: Iterable[int]) -> dict[int, S]:
+        """Return what :meth:`read` returns, but raise the error of a read that fails.
+
+        So an index that is left out is a damaged one, and not one that storage could not deliver.
+        """
+        return self._run(self.reading(units), self.read_ranges)
+
+    @staticmethod
+    def _run(reading: Reading[dict[int, S]], read: Callable[[Ranges], Sequence[bytes | None]]) -> dict[int, S]:
         try:
             ranges = next(reading)
             while True:
-                ranges = reading.send(self._read(ranges))
+                ranges = reading.send(read(ranges))
         except StopIteration as done:
             indexes: dict[int, S] = done.value
             return indexes

@@ -12,7 +12,9 @@ from sidecar.bundle.index_toc import IndexToc
 from sidecar.bundle.page_indexes import PageIndexKind
 from sidecar.bundle.row_indexes import RowIndexKind
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError
 from sidecar.puffin.inspect import PuffinInfo, inspect_puffin
 from sidecar.results import Result
 from sidecar.source import Source
@@ -122,6 +124,38 @@ class IndexBlobInfo(Result):
 
 
 @dataclass(frozen=True, repr=False, slots=True)
+class SketchGroupInfo(Result):
+    """A group of files whose distinct values one sketch counts."""
+
+    group: int
+    """The number of the group in its blob."""
+    files: int
+    """The files of the segment whose values are counted."""
+    counted: int
+    """All files whose values are counted, including files that no segment lists any more."""
+    rows: int
+    """The rows of all these files."""
+    size: int
+    """The bytes of all these files."""
+    type: str
+    """The Iceberg type in which values were hashed."""
+    length: int
+    """The length of the sketch in bytes."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class SketchBlobInfo(Result):
+    """The sketches of groups of files of one field of a segment."""
+
+    field: int
+    """The field id."""
+    groups: list[SketchGroupInfo]
+    """The groups of files."""
+    doubts: list[str]
+    """Why the blob is not used."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
 class SegmentInfo(Result):
     """What one build added to a sidecar."""
 
@@ -149,6 +183,8 @@ class SegmentInfo(Result):
     """The page indexes of Parquet files by field."""
     row_indexes: list[IndexBlobInfo]
     """The row indexes of ORC files by field."""
+    sketches: list[SketchBlobInfo]
+    """The sketches of groups of files by field."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +213,7 @@ def inspect_sidecar(
     footer_length: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> PuffinFileInfo:
-    """Describe a Puffin file. Reads only the footer, tables of contents, coverage and the list of files.
+    """Describe a Puffin file. Reads the footer, tables of contents, coverage and the lists of files and groups.
 
     ``given`` names columns by field id, as ``{3: "user_id"}`` or ``{3: "user_id:long"}``. With ``fill`` all filters are
     read, and sealed ones need ``encryption_keys`` for that. Raises the errors of
@@ -217,6 +253,7 @@ def describe_segment(segment: Segment) -> SegmentInfo:
         ],
         page_indexes=[describe_indexes(b.toc) for _, b in sorted(segment.page_index_blobs.items())],
         row_indexes=[describe_indexes(b.toc) for _, b in sorted(segment.row_index_blobs.items())],
+        sketches=[_describe_sketches(b) for _, b in sorted(segment.sketch_blobs.items())],
     )
 
 
@@ -243,6 +280,18 @@ def describe_indexes(toc: IndexToc[PageIndexKind] | IndexToc[RowIndexKind]) -> I
         ],
         doubts=list(toc.doubts),
     )
+
+
+def _describe_sketches(blob: SketchGroupsBlob) -> SketchBlobInfo:
+    try:
+        groups = blob.groups()
+    except SidecarError as error:
+        return SketchBlobInfo(blob.toc.field_id, [], [str(error)])
+    described = [
+        SketchGroupInfo(number, len(g.files), g.counted, g.rows, g.size, g.type, g.length)
+        for number, g in enumerate(groups)
+    ]
+    return SketchBlobInfo(blob.toc.field_id, described, [])
 
 
 def _describe_group(group: StoredGroup) -> FilterGroupInfo:

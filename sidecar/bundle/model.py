@@ -34,6 +34,10 @@ class UnitState(str, Enum):
     REFUSED = "the column is encrypted, and nothing of it goes into a plaintext sidecar unasked"
     """The column could be read, but the caller did not allow plaintext."""
     ABSENT = "column absent from the file"
+    NOT_BUILT = "no index was built"
+    """The file was listed for other columns or kinds."""
+    DAMAGED = "the index was damaged"
+    """The entry was left out when segments were merged, because it was damaged."""
 
     __str__ = str.__str__
 

@@ -133,6 +133,29 @@ class SectionReader:
         self._ordered = sections
         self._place = place
         self._lengths: dict[tuple[str, int], list[int]] | None = None
+        self._held: tuple[int, bytes] | None = None
+
+    def hold_together(self, names: Sequence[str], most_bytes: int) -> None:
+        """Read several sections at once, with what is between them, and keep the bytes. Later calls do nothing.
+
+        Does nothing either if that is more than ``most_bytes``. The pieces are verified when they are used.
+        """
+        if self._held is not None:
+            return
+        self._held = 0, b""
+        sections = [section for name in names if (section := self.find(name)) is not None]
+        start = min((section.offset for section in sections), default=0)
+        end = max((section.offset + section.length for section in sections), default=0)
+        if len(sections) > 1 and end - start <= most_bytes:
+            (data,) = self._read_ranges([(start, end - start)])
+            self._held = start, data
+
+    def _stored(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of ranges of the blob; those that are held are not read."""
+        first, held = self._held or (0, b"")
+        if all(first <= offset and offset + length <= first + len(held) for offset, length in ranges):
+            return [held[offset - first : offset - first + length] for offset, length in ranges]
+        return self._read_ranges(ranges)
 
     def find(self, name: str, field_id: int = 0) -> Section | None:
         """Return a section, ``None`` if the blob does not have it."""
@@ -161,7 +184,7 @@ class SectionReader:
         if kind is None:
             raise UnsupportedFeatureError("the section is of an unknown kind", found=section.name)
         place = BlobContext(self._place.segment, section.field_id)
-        stored = self._read_ranges([ranges[piece] for piece in wanted])
+        stored = self._stored([ranges[piece] for piece in wanted])
         for piece, data in zip(wanted, stored, strict=True):
             if not is_sealed(place.context(kind, piece), data):
                 raise DamagedFileError(f"piece {piece} of {section.name} has a wrong checksum", offset=ranges[piece][0])

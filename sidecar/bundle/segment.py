@@ -23,6 +23,7 @@ from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHea
 from sidecar.bundle.page_indexes import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.sections import FILES_PER_BATCH
+from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units.coverage import CoverageRuns
 from sidecar.bundle.units.fingerprints import FingerprintIndex
@@ -93,6 +94,8 @@ class Segment:
         """ORC filters by field id."""
         self.page_index_blobs: dict[int, PageIndexBlob] = {}
         self.row_index_blobs: dict[int, RowIndexBlob] = {}
+        self.sketch_blobs: dict[int, SketchGroupsBlob] = {}
+        """Sketches of groups of files by field id. Builds read them, plans never do."""
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self.units_digest = digest_of(entry.toc)
@@ -135,7 +138,7 @@ class Segment:
 
     @property
     def blobs(self) -> list[FilterBundle | PageIndexBlob | RowIndexBlob]:
-        """The blobs of all fields."""
+        """The blobs of all fields that plans read."""
         filters = (*self.bundles.values(), *self.orc_bundles.values())
         return [*filters, *self.page_index_blobs.values(), *self.row_index_blobs.values()]
 

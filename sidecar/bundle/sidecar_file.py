@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
+    THETA_GROUPS_MAGIC,
     UNITS_MAGIC,
     decode_header,
     decode_toc,
@@ -26,6 +27,7 @@ from sidecar.bundle.envelope import (
     toc_digest,
 )
 from sidecar.bundle.field_blob import FieldBlob
+from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import FilterToc, decode_filter_toc
 from sidecar.bundle.filters.rules import RULES, OrcRule, SplitBlockRule
@@ -34,24 +36,29 @@ from sidecar.bundle.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
+from sidecar.bundle.sketches.group_table import decode_sketch_toc
+from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, parse_place, read_toc
+from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import TOC, UNITS
+from sidecar.puffin.types import THETA_GROUPS, TOC, UNITS
 from sidecar.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 
 B = TypeVar("B", bound=FieldBlob[Any])
+T = TypeVar("T")
 
 MAGICS = {
     UNITS: UNITS_MAGIC,
     **{rule.blob_type: rule.magic for rule in RULES},
     PAGE_INDEXES.blob_type: PAGE_INDEXES.magic,
     ROW_INDEXES.blob_type: ROW_INDEXES.magic,
+    THETA_GROUPS: THETA_GROUPS_MAGIC,
 }
 """The magic of each blob type of a segment."""
 
@@ -290,6 +297,8 @@ class SidecarFile:
         elif blob.type == PAGE_INDEXES.blob_type:
             pages = decode_index_toc(PAGE_INDEXES, entry.toc)
             self._add_opened(pages, PageIndexBlob, lambda segment: segment.page_index_blobs, blob, entry, by_id)
+        elif blob.type == THETA_GROUPS:
+            self._add_sketches(blob, entry, by_id)
         else:
             rows = decode_index_toc(ROW_INDEXES, entry.toc)
             self._add_opened(rows, RowIndexBlob, lambda segment: segment.row_index_blobs, blob, entry, by_id)
@@ -310,16 +319,23 @@ class SidecarFile:
         _put(place(segment), toc.field_id, opened, blob)
         segment.entries.append(entry)
 
+    def _add_sketches(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
+        toc = decode_sketch_toc(entry.toc)
+        segment = _segment_of(toc, blob, entry, by_id)
+        if segment.num_files * FINGERPRINT_BYTES > segment.entry.length:
+            raise DamagedFileError("a segment has more files than its units blob can list", found=segment.num_files)
+        sketches = SketchGroupsBlob(toc, segment.num_files, partial(self.puffin.read_ranges, blob))
+        _put(segment.sketch_blobs, toc.field_id, sketches, blob)
+        segment.entries.append(entry)
 
-def _put(blobs: dict[int, B], field_id: int, opened: B, blob: BlobMetadata) -> None:
+
+def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
     if field_id in blobs:
         raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
     blobs[field_id] = opened
 
 
-def _segment_of(
-    toc: FilterToc | IndexToc[Any], blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]
-) -> Segment:
+def _segment_of(toc: FieldToc, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> Segment:
     """Return the segment that a blob belongs to. Raises :class:`DamagedFileError` if footer, TOC and units disagree."""
     _check_place(blob, toc.toc_offset, entry.toc)
     if blob.fields != (toc.field_id,) or toc.segment_id != entry.segment_id:

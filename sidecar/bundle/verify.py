@@ -62,6 +62,8 @@ def verify_sidecar(
             problems += [problem_in(source.name, text, name(field_id)) for text in pages.verify()]
         for field_id, rows in segment.row_index_blobs.items():
             problems += [problem_in(source.name, text, name(field_id)) for text in rows.verify()]
+        for field_id, sketches in segment.sketch_blobs.items():
+            problems += [problem_in(source.name, text, name(field_id)) for text in sketches.verify()]
     problems += [problem_in(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
     problems += [problem_in(source.name, text) for text in _directory_problems(sidecar)]
     problems += [problem_in(source.name, text) for text in _snapshot_problems(sidecar)]

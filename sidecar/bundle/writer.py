@@ -26,6 +26,7 @@ from sidecar.bundle.index_blob import FieldIndexes, index_pieces
 from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
 from sidecar.bundle.model import SegmentHeader, UnitsTable
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.sketches.sketch_blob import FieldSketches, write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.units.writer import UnitsBlob, encode_units_blob
 from sidecar.errors import UsageError
@@ -70,14 +71,16 @@ def write_segment(
     units: UnitsTable,
     fields: Iterable[FieldBundle],
     indexes: Iterable[FieldIndexes] = (),
+    sketches: Iterable[FieldSketches] = (),
     *,
     snapshot_id: int,
     sequence_number: int,
 ) -> list[TocEntry]:
-    """Write page and row indexes, the bundles of each field and the units blob. Returns entries for :func:`write_toc`.
+    """Write page and row indexes, the bundles and sketches of each field, and the units blob.
 
     ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; ``header`` has
-    the segment's own. Raises :class:`UsageError` if pages or units contradict the groups.
+    the segment's own. Returns entries for :func:`write_toc`. Raises :class:`UsageError` if pages or units contradict
+    the groups.
     """
     blob = encode_units_blob(header, units)
     entries = []
@@ -115,6 +118,9 @@ def write_segment(
             add(rule.blob_type, bundle, toc, _blob(rule.magic, pieces, toc, offset, bundle.key))
         if (piece := next(pages, None)) is not None:
             raise _wrong_pages(bundle, None, 0, piece)
+    place_of = {"snapshot_id": snapshot_id, "sequence_number": sequence_number}
+    for one in sketches:
+        entries.append(write_sketches(puffin, header, one, len(units.files), blob.num_units, blob.toc, **place_of))
     written = puffin.add_blob(UNITS, [], snapshot_id, sequence_number, blob.pieces())
     return [*entries, _entry(written, header.segment_id, blob.toc)]
 

@@ -35,7 +35,7 @@ from sidecar.cli import (
     verify,
     warm_up,
 )
-from sidecar.cli.care import expire, gc
+from sidecar.cli.care import compact, expire, gc
 from sidecar.cli.facts import advise, find, report
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         status.status,
         verify.verify,
         repair.repair,
+        compact.compact,
         expire.expire,
         gc.gc,
         warm_up.warm_up,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def count(number: int | None) -> str:
     """``1,234,567``; a dash if the number is not known."""
     return "–" if number is None else f"{number:,}"
+
+
+def distinct(number: int, upper_bound: Sequence[str] | None) -> str:
+    """A number of distinct values: ``1,234``, or ``≤ 1,234`` if there are reasons why it is an upper bound."""
+    return f"{'≤ ' if upper_bound else ''}{count(number)}"
 
 
 def size(number: float | None) -> str:

@@ -198,7 +198,7 @@ class Collection:
         indexes = (
             field_index for number, key in numbers for field_index in self._indexes(number, key, own.get(number))
         )
-        entries = write_segment(puffin, header, units, bundles, indexes, **place)
+        entries = write_segment(puffin, header, units, bundles, indexes, (), **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
 

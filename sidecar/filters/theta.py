@@ -93,14 +93,15 @@ class ThetaSketch:
         union = datasketches.theta_union(ThetaSketch(lg_k).lg_k)
         for sketch in sketches:
             union.update(sketch._compact())
-        return ThetaSketch._from_compact(union.get_result(), lg_k)
+        found = union.get_result()
+        return ThetaSketch._of(np.fromiter(found, np.uint64, found.num_retained), found.theta64, lg_k)
 
     @staticmethod
-    def _from_compact(found: Any, lg_k: int) -> ThetaSketch:
-        """Return the sketch of a compact DataSketches object, trimmed to ``2**lg_k`` hashes."""
+    def _of(hashes: NDArray[np.uint64], theta: int, lg_k: int) -> ThetaSketch:
+        """Return the sketch of the ``hashes`` below ``theta``, trimmed to ``2**lg_k`` hashes."""
         sketch = ThetaSketch(lg_k)
-        sketch.theta = found.theta64
-        sketch._absorb([np.fromiter(found, np.uint64, found.num_retained)])
+        sketch.theta = theta
+        sketch._absorb([hashes])
         return sketch
 
     def _compact(self) -> Any:
@@ -174,16 +175,17 @@ class ThetaSketch:
                 expected=f"{len(found.serialize())} bytes",
                 found=len(data),
             )
-        # DataSketches checks lengths only, and its iterator skips hashes of 0: a shorter list shows them
-        hashes = np.fromiter(found, np.uint64)
-        in_range = len(hashes) == found.num_retained and (hashes < np.uint64(found.theta64)).all()
+        # DataSketches checks lengths only, and its iterator is slow. The hashes are the end of the bytes.
+        count = found.num_retained
+        hashes = np.frombuffer(data, "<u8", count, len(data) - 8 * count).astype(np.uint64)
+        in_range = ((hashes > 0) & (hashes < np.uint64(found.theta64))).all()
         if not 0 < found.theta64 <= MAX_THETA or not in_range:
             raise DamagedFileError(
                 "the theta sketch has hashes out of range",
                 file=name,
                 expected=f"hashes between 0 and theta, {found.theta64:#x}",
             )
-        return ThetaSketch._from_compact(found, lg_k)
+        return ThetaSketch._of(hashes, found.theta64, lg_k)
 
 
 def _is_of_another_form(data: bytes) -> bool:

@@ -72,7 +72,7 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     """Return entries that others set between two versions of a table and that our commit then replaced.
 
     ``ours`` has the entries that we set by snapshot id; ``None`` is an entry that we removed. Versions that cannot be
-    read are skipped. ``earlier`` must not have our changes.
+    read are skipped.
     """
     versions = [version for version in _versions(earlier, later) if version is not None][::-1]
     found: Statistics = {}

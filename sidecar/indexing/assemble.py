@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,7 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
+from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
@@ -51,8 +52,20 @@ class Indexed:
     """Files that could not be indexed at all: the reason by file ordinal."""
     unread: set[int]
     """Ordinals of the failed files that storage could not read."""
+    in_part: set[int] = field(default_factory=set)
+    """Ordinals of the failed files of which some row groups were counted in sketches."""
+    group_sketches: dict[tuple[int, int], ThetaSketch] = field(default_factory=dict)
+    """The sketches by number of the group of files, and field id."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+    """The sketches of the whole table by field id."""
+    upper_bounds: dict[int, set[AlsoCounted]] = field(default_factory=dict)
+    """Why the count of a field may be too high, by field id."""
     encrypted: Encrypted = field(default_factory=lambda: Encrypted())
+
+    def count(self, field_id: int, sketch: ThetaSketch) -> None:
+        """Add the values of a sketch to the sketch of the table."""
+        before = self.sketches.get(field_id)
+        self.sketches[field_id] = sketch if before is None else ThetaSketch.union([before, sketch], sketch.lg_k)
 
 
 @dataclass(frozen=True)
@@ -97,14 +110,19 @@ def select(
     A manifest with bounds of an encrypted column is not listed, because its entries are not recorded. Planning reads
     that manifest itself, if it has the permission.
     """
-    files: list[ListedFile] = []
-    manifests = []
     exposing = (
         frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear)) if encrypted else frozenset()
     )
+    return select_files(listing, wanted, exposing)
+
+
+def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -> Selection:
+    """Return the selection of the ``wanted`` file ordinals; manifests with a file in ``exposing`` are not listed."""
+    files: list[ListedFile] = []
+    manifests = []
     for manifest in listing.manifests:
         own = range(manifest.first_file, manifest.first_file + manifest.live_files)
-        if wanted.issuperset(own) and exposing.isdisjoint(own):
+        if wanted >= set(own) and exposing.isdisjoint(own):
             manifests.append((manifest, len(files)))
             files += listing.files[own.start : own.stop]
     whole = {file.ordinal for file in files}
@@ -119,7 +137,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
     columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
     pages: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
-    parts: dict[int, list[ThetaSketch]] = defaultdict(list)
+    parts: dict[tuple[int, int], list[ThetaSketch]] = defaultdict(list)
     for record in records:
         if record.kind == "file":
             failed.setdefault(record.file, record.reason)
@@ -132,7 +150,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         elif record.kind == "pages":
             pages[record.file, record.row_group][record.field_id] = record
         elif record.kind == "sketch":
-            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
+            parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
@@ -144,8 +162,12 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         for row_group, entry in sorted(found.items()):
             place = (file.ordinal, row_group)
             units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
-    sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
-    return Indexed(units, failed, unread, sketches)
+    united = {key: ThetaSketch.union(sketches, lg_k) for key, sketches in parts.items()}
+    in_part = {file for file, _ in columns if file in failed}
+    indexed = Indexed(units, failed, unread, in_part, united)
+    for (_, field_id), sketch in united.items():
+        indexed.count(field_id, sketch)
+    return indexed
 
 
 def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options) -> UnitsTable:
@@ -153,12 +175,10 @@ def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableC
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
     for unit in indexed.units:
         by_file[unit.file].append(unit.entry)
-    schemas = {manifest.avro_schema: None for manifest, _ in selection.manifests}
-    ordinals = {schema: i for i, schema in enumerate(schemas)}
-    places = {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}
+    manifests, schemas, places = listed_manifests(selection)
     return UnitsTable(
         files=[
-            _file_entry(
+            file_entry(
                 file,
                 tuple(by_file[file.ordinal]),
                 places.get(file.manifest, UNLISTED),
@@ -167,28 +187,39 @@ def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableC
             )
             for file in selection.files
         ],
-        manifests=[
-            ListedManifest(
-                path=manifest.path,
-                length=manifest.length,
-                spec_id=manifest.spec_id,
-                sequence_number=manifest.sequence_number,
-                min_sequence_number=manifest.min_sequence_number,
-                added_snapshot_id=manifest.added_snapshot_id,
-                live_files=manifest.live_files,
-                live_rows=manifest.live_rows,
-                first_file=first_file,
-                schema=ordinals[manifest.avro_schema],
-            )
-            for manifest, first_file in selection.manifests
-        ],
-        schemas=list(schemas),
+        manifests=manifests,
+        schemas=schemas,
         coverage=[
             Coverage.of(column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units))
             for column in columns
             for kind in kinds_of(options)
         ],
     )
+
+
+def listed_manifests(selection: Selection) -> tuple[list[ListedManifest], list[str], dict[int, int]]:
+    """Return the manifests that a selection lists, the Avro schemas of their entries, and ordinals.
+
+    The ordinal of a listed manifest is found by its ordinal in the listing.
+    """
+    schemas = {manifest.avro_schema: None for manifest, _ in selection.manifests}
+    ordinals = {schema: i for i, schema in enumerate(schemas)}
+    manifests = [
+        ListedManifest(
+            path=manifest.path,
+            length=manifest.length,
+            spec_id=manifest.spec_id,
+            sequence_number=manifest.sequence_number,
+            min_sequence_number=manifest.min_sequence_number,
+            added_snapshot_id=manifest.added_snapshot_id,
+            live_files=manifest.live_files,
+            live_rows=manifest.live_rows,
+            first_file=first_file,
+            schema=ordinals[manifest.avro_schema],
+        )
+        for manifest, first_file in selection.manifests
+    ]
+    return manifests, list(schemas), {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}
 
 
 def kinds_of(options: Options) -> list[str]:
@@ -215,9 +246,14 @@ def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collect
     return encrypted.fields - options.in_clear
 
 
-def _file_entry(
+def file_entry(
     file: ListedFile, units: tuple[UnitEntry, ...], manifest: int, hidden: Collection[int], exposing: bool
 ) -> FileEntry:
+    """Return a file as a units table has it.
+
+    ``manifest`` is the ordinal of a listed manifest. Bounds of the fields in ``hidden`` are left out, and the manifest
+    entry if it is ``exposing``.
+    """
     bounds = {
         field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
         for field_id, b in file.bounds.items()

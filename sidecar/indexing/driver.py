@@ -17,13 +17,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.model import UnitState
+from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
 from sidecar.convert.protection import Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, refuse_text
-from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
@@ -32,6 +32,7 @@ from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.earlier import Earlier, look_back
+from sidecar.indexing.earlier_sketches import count_again
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_engine, engine_for
 from sidecar.indexing.options import (
@@ -44,6 +45,7 @@ from sidecar.indexing.options import (
 )
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
+from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import Registrar
 from sidecar.kernels.announcing import announces_compiling
@@ -69,6 +71,7 @@ def build(
     progress: Progress | None = None,
     lg_k: int = 12,
     full: bool = False,
+    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -93,6 +96,7 @@ def build(
     progress: Progress | None = None,
     lg_k: int = 12,
     full: bool = False,
+    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -117,6 +121,7 @@ def build(
     progress: Progress | None = None,
     lg_k: int = 12,
     full: bool = False,
+    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -146,6 +151,9 @@ def build(
     ``lg_k``: log2 of a sketch's entries, 7 to 20.
     ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
     indexed are not indexed again; its segments are carried over, including those of other columns.
+    ``exact``: read all live files of each group of files again that has lost a file, to count distinct values without
+    those of removed files. By default this is done when more than 5 % of a group's rows were removed, and smaller
+    counts are marked as upper bounds. Rows that delete files remove are counted in any case.
     ``force``: register even if an existing statistics file cannot be read and is lost.
     ``encryption_keys``: they open encrypted data files; columns without their key are not indexed. A column that is
     encrypted in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted
@@ -193,15 +201,15 @@ def build(
         in_clear=frozenset(c.field_id for c in wanted) - sealed if allow_plaintext else frozenset(),
     )
     plan = BuildPlan(wanted, schema, table.name_mapping(), options, encryption_keys)
-    earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
+    earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full, exact)
     try:
         files = [file for file in listing.files if file.ordinal not in earlier.served]
         if dry_run:
-            chosen = choose_engine(files, engine, spark)
+            chosen = choose_engine([*files, *earlier.counts.files], engine, spark)
             planned = planned_build(table, listing, plan, earlier, chosen, force, start)
             log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
             return planned
-        runner, why = engine_for(table, files, engine, spark, threads)
+        runner, why = engine_for(table, [*files, *earlier.counts.files], engine, spark, threads)
         try:
             registrar = Registrar(table, listing, plan, earlier, runner, show, force, protection)
             report = _Build(listing, files, plan, earlier, runner, why, show, registrar).run(start)
@@ -229,24 +237,33 @@ class _Build:
 
     def run(self, start: float) -> BuildReport:
         indexable = [file for file in self.files if file.not_indexable is None]
-        options = self.plan.options
-        records = self.engine.index(make_tasks(indexable), self.plan, self.progress)
+        options, counts = self.plan.options, self.earlier.counts
+        problems = count_again(counts, self.engine, self.plan, self.progress)
+        groups = group_files(indexable)
+        records = self.engine.index(make_tasks(groups), self.plan, self.progress)
         encrypted = encrypted_of(records, options)
         selection = select(self.listing, {file.ordinal for file in self.files}, encrypted, options.in_clear)
         indexed = collect(selection.files, records, options.lg_k)
         indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)
         self._check_protected(indexed)
-        for field_id, sketch in self.earlier.sketches.items():
-            parts = [sketch, *([indexed.sketches[field_id]] if field_id in indexed.sketches else [])]
-            indexed.sketches[field_id] = ThetaSketch.union(parts, self.plan.options.lg_k)
+        for field_id, sketch in counts.sketches.items():
+            indexed.count(field_id, sketch)
+        for field_id in indexed.sketches:
+            indexed.upper_bounds[field_id] = self._also_counted(field_id)
         report = make_report(self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why))
         report.carry(self.earlier)
-        if indexable or not self.earlier.is_registered(self.listing.snapshot_id):
-            self._add_registration(report, self.registrar.register(selection, indexed))
+        report.warnings += problems
+        if indexable or counts.rewritten or not self.earlier.is_registered(self.listing.snapshot_id):
+            self._add_registration(report, self.registrar.register(selection, indexed, groups))
             show_commit(self.registrar.table)
         report.seconds = time.monotonic() - start
         return report
+
+    def _also_counted(self, field_id: int) -> set[AlsoCounted]:
+        """Return what the sketch of a field counts although no live row may have it."""
+        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
+        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
 
     def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""
@@ -279,7 +296,9 @@ class _Build:
         report.blobs = [blob_report(blob) for blob in registration.blobs]
         report.warnings += registration.notes
         if self.listing.delete_files and self.plan.options.theta:
-            report.warnings.append("the snapshot has delete files: rows that they remove are counted in the sketches")
+            report.warnings.append(
+                "the snapshot has delete files: distinct counts are upper bounds, because they include deleted rows"
+            )
 
 
 def _schema(table: Table, snapshot: Snapshot) -> Schema:

@@ -17,6 +17,7 @@ from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.earlier import Earlier
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.packing import make_tasks
+from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import bytes_carried
 from sidecar.results import Result
@@ -69,6 +70,8 @@ class PlannedBuild(Result):
     """The data files that would be indexed."""
     files_carried: int
     """The data files that an earlier sidecar answers for."""
+    files_recounted: list[FileToIndex]
+    """Those of them whose columns would be read again to count distinct values."""
     files_unsupported: dict[str, str]
     """The reason by path for each file in a format that is not indexed."""
     row_groups: int | None
@@ -83,8 +86,8 @@ class PlannedBuild(Result):
     tasks: int
     """The tasks that the files would be packed into."""
     files_size: int
-    """The size of the files to be indexed in bytes, an upper bound of what would be read of them: a build reads their
-    footers and the columns. A part that it reads twice counts once."""
+    """The size of the files to be indexed or counted again in bytes, an upper bound of what would be read of them: a
+    build reads their footers and the columns. A part that it reads twice counts once."""
     segments_carried: int
     """The segments of an earlier sidecar that would be copied."""
     bytes_carried: int
@@ -120,6 +123,7 @@ def nothing_planned(fpp: float | str, seconds: float) -> PlannedBuild:
         files_total=0,
         files=[],
         files_carried=0,
+        files_recounted=[],
         files_unsupported={},
         row_groups=0,
         columns=[],
@@ -150,7 +154,8 @@ def planned_build(
     """
     files = [file for file in listing.files if file.ordinal not in earlier.served]
     indexable = [file for file in files if file.not_indexable is None]
-    commits = bool(indexable) or not earlier.is_registered(listing.snapshot_id)
+    recounted = earlier.counts.files
+    commits = bool(indexable or recounted) or not earlier.is_registered(listing.snapshot_id)
     notes = check_mergeable(table, listing.snapshot_id, force) if commits else ()
     again = [f"all files are indexed again: {earlier.why_not}"] if earlier.why_not else []
     options = plan.options
@@ -163,13 +168,14 @@ def planned_build(
         files_total=len(listing.files),
         files=[FileToIndex(file.path, file.file_size) for file in indexable],
         files_carried=len(earlier.served),
+        files_recounted=[FileToIndex(file.path, file.file_size) for file in recounted],
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(indexable),
         columns=[ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed) for c in plan.columns],
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
-        tasks=len(make_tasks(indexable)),
-        files_size=sum(file.file_size for file in indexable),
+        tasks=len(make_tasks(group_files(indexable))),
+        files_size=sum(file.file_size for file in [*indexable, *recounted]),
         segments_carried=len(earlier.segments),
         bytes_carried=bytes_carried(table, plan, earlier) if commits else 0,
         warnings=[*again, *notes],

@@ -5,13 +5,12 @@ if, for each requested column and kind, some segment lists it with that kind, an
 as it was then. Segments are carried over as bytes: those that serve files, and those with other columns, which a build
 of some columns must not lose. A segment without a live file is dropped, and so is one with only what is built anew.
 
-Sketches cannot forget values. An earlier sketch is continued only if every file that it counted is still live and its
-column still has the same type. Otherwise all files are indexed again.
+Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.earlier_sketches`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,18 +18,17 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.model import Coverage, UnitState
+from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
-from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
-from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.indexing.assemble import THETA, kinds_of
+from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.carrying import live_files
+from sidecar.indexing.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
-from sidecar.puffin.types import THETA as THETA_BLOB
 
 Want = tuple[int, str]
 """A field id and a kind."""
@@ -45,8 +43,8 @@ class Earlier:
     """Segments to carry over."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
-    sketches: dict[int, ThetaSketch] = field(default_factory=dict)
-    """Earlier sketches of the requested fields, by field id."""
+    counts: EarlierCounts = field(default_factory=EarlierCounts)
+    """Distinct counts of the requested fields in the served files."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -64,18 +62,20 @@ class Earlier:
             self.found.sidecar.close()
 
 
-def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> Earlier:
+def look_back(
+    table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool = False
+) -> Earlier:
     """Return the usable part of the sidecar of the snapshot or its nearest ancestor.
 
-    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. If the sidecar is damaged anywhere,
-    nothing of it is reused.
+    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. ``exact`` allows no values of removed
+    files in distinct counts. If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
     """
     found = find_sidecar(table, listing.snapshot_id)
     if found is None:
         return Earlier()
     earlier = Earlier(found)
     try:
-        _fill(earlier, table, listing, plan, fpp, full)
+        _fill(earlier, table, listing, plan, fpp, full, exact)
     except SidecarError as error:
         return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
@@ -89,22 +89,27 @@ def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Bu
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
-def _fill(earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> None:
+def _fill(
+    earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool
+) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
-    live = {segment.id: _live_files(segment, listing.files) for segment in segments}
+    live = {segment.id: live_files(segment, listing.files) for segment in segments}
     if not full:
         earlier.served = _served(segments, listing.files, live, plan, fpp, earlier.stale)
-        earlier.sketches, earlier.why_not = _sketches(earlier, table, segments, live, plan)
-        if earlier.why_not:
-            earlier.served = set()
     wanted = set(_wanted(plan))
     for segment in segments:
         others = {want for want, _ in _kinds(segment)} - wanted
         if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
             earlier.segments.append(segment)
+    if earlier.served:
+
+        def holds(coverage: Coverage) -> bool:
+            return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
+
+        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:
@@ -113,12 +118,6 @@ def _wanted(plan: BuildPlan) -> list[Want]:
 
 def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
     return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
-
-
-def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
-    """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
-    found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
-    return {ordinal: known for ordinal, known in found if known is not None}
 
 
 def _served(
@@ -131,25 +130,24 @@ def _served(
 ) -> set[int]:
     """Return the files with units for which some segment has every wanted kind of every column."""
     having: dict[int, set[Want]] = {}
-    holds = _resolution_holds(plan)
     for segment in segments:
-        wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
+        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, fpp)}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
-        locked = _locked(segment) if plan.encryption_keys is not None else {}
+        tried_again = _tried_again(segment, plan)
         for ordinal, known in live[segment.id].items():
             units = range(first[known], first[known + 1])
             if not units:
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
             odd = {want for want, flags in others.items() if is_orc and flags[units.start : units.stop].any()}
-            odd |= {want for want, flags in locked.items() if flags[units.start : units.stop].any()}
+            odd |= {want for want, flags in tried_again.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
 
 
 def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
-    """Return (segment id, field id) of blobs that a reader with the column's key refuses.
+    """Return (segment id, field id) of blobs that a reader with the column's key refuses, and of sketches.
 
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
@@ -157,6 +155,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
     found = set()
     for segment in segments:
+        found |= {(segment.header.segment_id, field_id) for field_id in named.keys() & segment.sketch_blobs.keys()}
         for blob in segment.blobs:
             field_id, lock = blob.toc.field_id, blob.toc.lock
             if field_id not in named:
@@ -168,14 +167,30 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     return found
 
 
-def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
-    """Return for each want the units (bool[n]) that were not indexed because the column's key was missing."""
+def _tried_again(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+    """Return for each want the units (bool[n]) that the segment does not serve, although it lists them.
+
+    No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
+    longer found as it was.
+    """
+    reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.encryption_keys is None else [UnitState.ENCRYPTED])}
     found = {}
     for want, coverage in _kinds(segment):
-        codes = [code for code, state in enumerate(coverage.states) if state.state == UnitState.ENCRYPTED]
+        codes = [
+            code
+            for code, state in enumerate(coverage.states)
+            if state.state in reasons or not _holds(state, coverage.field_id, plan)
+        ]
         if codes:
             found[want] = np.isin(coverage.codes, codes)
     return found
+
+
+def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
+    """Return whether the column of an indexed unit is still found as it was. Other states hold."""
+    if state.state != UnitState.INDEXED or not state.resolution:
+        return True
+    return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
 def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
@@ -190,17 +205,6 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[n
     return found
 
 
-def _resolution_holds(plan: BuildPlan) -> Callable[[Coverage], bool]:
-    def holds(coverage: Coverage) -> bool:
-        return all(
-            resolution_holds(state.resolution, coverage.field_id, plan.name_mapping, plan.schema)
-            for state in coverage.states
-            if state.state == UnitState.INDEXED and state.resolution
-        )
-
-    return holds
-
-
 def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the requested rate."""
     field_id, kind = want
@@ -210,50 +214,3 @@ def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
     if kind != BLOOM or coverage is None or not coverage.indexed.any():
         return True
     return bool(bundles) and all(fpp in (None, bundle.toc.fpp) for bundle in bundles)
-
-
-def _sketches(
-    earlier: Earlier,
-    table: Table,
-    segments: Sequence[Segment],
-    live: dict[str, dict[int, int]],
-    plan: BuildPlan,
-) -> tuple[dict[int, ThetaSketch], str]:
-    """Return the earlier sketches of the wanted fields, or why they cannot be continued."""
-    assert earlier.found is not None
-    if not plan.options.theta or not earlier.served:
-        return {}, ""
-    puffin = earlier.found.sidecar.puffin
-    blobs = {
-        blob.fields[0]: blob
-        for blob in puffin.metadata.blobs
-        if blob.type == THETA_BLOB and len(blob.fields) == 1 and MARK in blob.properties
-    }
-    sketches: dict[int, ThetaSketch] = {}
-    for column in plan.columns:
-        if column.field_id in plan.options.sealed:
-            continue  # encrypted columns have no sketch
-        counted = [s for s in segments if s.coverage(column.field_id, THETA) is not None]
-        if any(len(live[segment.id]) < segment.num_files for segment in counted):
-            return {}, "files were removed since, and a sketch cannot forget them"
-        if any(_type_then(table, segment, column.field_id) != column.type for segment in counted):
-            return {}, f"the type of {column.path} has changed since it was sketched"
-        states = [state for s in counted for state in _states(s, column.field_id)]
-        if column.field_id in blobs:
-            data = puffin.read_blob(blobs[column.field_id])
-            sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
-        elif UnitState.INDEXED in states:
-            return {}, f"the earlier sketch of {column.path} is missing"
-    return sketches, ""
-
-
-def _states(segment: Segment, field_id: int) -> list[str]:
-    coverage = segment.coverage(field_id, THETA)
-    return [] if coverage is None else [state for state, count in coverage.counts().items() if count]
-
-
-def _type_then(table: Table, segment: Segment, field_id: int) -> str | None:
-    """Return a field's type in the schema of the snapshot that a segment indexed; ``None`` if it is not known."""
-    snapshot = table.metadata.snapshot_by_id(segment.snapshot_id)
-    schema = table.schemas().get(snapshot.schema_id) if snapshot and snapshot.schema_id is not None else None
-    return str(schema.find_type(field_id)) if schema and field_id in schema.field_ids else None

@@ -21,7 +21,10 @@ class Engine(Protocol):
     name: str
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
-        """Run stage 1 and return all records in the order of their tasks; ``data`` of filters is ``None``."""
+        """Run stage 1 and return all records in the order of their tasks; ``data`` of filters is ``None``.
+
+        It can be called several times. Filters and page indexes are kept of the last call.
+        """
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
         """Run stage 2 and yield ``(group number, finished regions)``: groups in order, regions in order in each."""

@@ -23,6 +23,9 @@ from sidecar.indexing.data_file import described
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.slices import GroupTask, part_step
 
+PlannedIndexes = tuple[int, list[PageIndexGroup], list[RowIndexGroup]]
+"""A field id, and the groups of its page indexes and row indexes."""
+
 
 def group_tasks(
     indexed: Indexed,
@@ -47,9 +50,7 @@ def group_tasks(
     return tasks
 
 
-def index_groups(
-    indexed: Indexed, columns: Sequence[TableColumn]
-) -> list[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]]:
+def index_groups(indexed: Indexed, columns: Sequence[TableColumn]) -> list[PlannedIndexes]:
     """Return (field id, groups of page indexes, groups of row indexes) for each field that has such indexes."""
     planned = []
     for column in columns:
@@ -70,7 +71,7 @@ def index_groups(
 
 
 def field_indexes(
-    groups: Sequence[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]],
+    groups: Sequence[PlannedIndexes],
     indexed: Indexed,
     engine: Engine,
     keys: Mapping[int, FieldKey],

@@ -41,7 +41,7 @@ class LocalEngine:
         self._opener = opener
         self._spool = Spool()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
-        self._shared = Shared(MetadataCache())
+        self._metadata = MetadataCache()
         self._at: dict[Key, int] = {}
         self._pages = Spool()
         self._pages_at: dict[Key, tuple[int, int]] = {}
@@ -50,7 +50,8 @@ class LocalEngine:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         records: list[Record] = []
         progress("indexing", 0, len(tasks))
-        parts = _ahead(self._pool, lambda task: self._run(task, plan), tasks, 2 * self.threads)
+        shared = Shared(self._metadata)
+        parts = _ahead(self._pool, lambda task: self._run(task, plan, shared), tasks, 2 * self.threads)
         for done, part in enumerate(parts, 1):
             records.extend(part)
             progress("indexing", done, len(tasks))
@@ -80,8 +81,8 @@ class LocalEngine:
         self._spool.close()
         self._pages.close()
 
-    def _run(self, task: UnitsTask, plan: BuildPlan) -> list[Record]:
-        return [self._keep(record) for record in index_units(task, plan, self._opener, self._shared)]
+    def _run(self, task: UnitsTask, plan: BuildPlan, shared: Shared) -> list[Record]:
+        return [self._keep(record) for record in index_units(task, plan, self._opener, shared)]
 
     def _keep(self, record: Record) -> Record:
         if record.kind not in ("column", "pages") or record.data is None:

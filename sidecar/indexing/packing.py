@@ -14,14 +14,19 @@ BINS = 64
 """The number of tasks to aim for: enough to keep a pool busy; more only if tasks would exceed :data:`MAX_BIN`."""
 
 
-def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
-    """Return tasks over all ``files``. They do not depend on the engine, because sketches are united in this order."""
-    total = sum(file.file_size for file in files)
+def make_tasks(groups: Sequence[Sequence[ListedFile]]) -> list[UnitsTask]:
+    """Return tasks over the files of all ``groups``, in order. Sketches count the values of each group.
+
+    The files of a group are neighbours, so few tasks have several groups: each task sends a sketch of each of its
+    groups to the driver.
+    """
+    numbered = [(number, file) for number, files in enumerate(groups) for file in files]
+    total = sum(file.file_size for _, file in numbered)
     size = min(max(total // BINS, MIN_BIN), MAX_BIN)
     tasks: list[UnitsTask] = []
     pieces: list[FilePiece] = []
     held = 0
-    for piece in (piece for file in files for piece in _pieces(file, size)):
+    for piece in (piece for number, file in numbered for piece in _pieces(file, size, number)):
         length = piece.stop - piece.start
         if pieces and held + length > size:
             tasks.append(UnitsTask(len(tasks), tuple(pieces)))
@@ -33,10 +38,11 @@ def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
     return tasks
 
 
-def _pieces(file: ListedFile, size: int) -> Iterator[FilePiece]:
+def _pieces(file: ListedFile, size: int, group: int) -> Iterator[FilePiece]:
     """Yield equal byte ranges of a file; a small file is one piece. A piece may own no row group."""
     length = max(file.file_size, 1)
     count = max(1, round(length / size))
     bounds = [length * i // count for i in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield FilePiece(file.ordinal, file.path, file.file_size, start, stop, file.data_file.file_format, file.identity)
+        kind, identity = file.data_file.file_format, file.identity
+        yield FilePiece(file.ordinal, file.path, file.file_size, start, stop, kind, identity, group)

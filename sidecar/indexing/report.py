@@ -9,7 +9,6 @@ from typing import Any
 
 from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA, Indexed, kinds_of
@@ -27,12 +26,18 @@ from sidecar.run_log import counted
 class DistinctValues(Result):
     """The number of distinct values of a column, by its sketch."""
 
+    omitted_if_none = ("upper_bound",)
+
     estimate: float
     """The estimate; it is exact for few values."""
     lower: float
     """Two standard deviations below it."""
     upper: float
     """Two standard deviations above it."""
+    upper_bound: list[str] | None = None
+    """Why the estimate is only an upper bound: ``removed-files`` (values of files that were removed from the table,
+    at most 5 % of the rows of a group of files), ``row-deletes`` (values of rows that delete files remove); ``None`` if
+    it is not one."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -107,6 +112,8 @@ class BuildReport(Summarized):
     """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
     """The segments of an earlier sidecar that were carried over."""
+    files_recounted: int = 0
+    """Files that an earlier sidecar serves, but whose columns were read again to count distinct values."""
     warnings: list[str] = field(default_factory=list)
     """What the caller should know."""
     seconds: float = 0.0
@@ -137,6 +144,7 @@ class BuildReport(Summarized):
         """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported."""
         self.files_carried = len(earlier.served)
         self.segments_carried = len(earlier.segments)
+        self.files_recounted = len(earlier.counts.files)
         if earlier.why_not:
             self.warnings.append(f"all files were indexed again: {earlier.why_not}")
         # If no file is served, all filters of these columns are built anew and the earlier ones are dropped.
@@ -164,6 +172,7 @@ class BuildReport(Summarized):
                 "failed": len(self.files_failed),
             },
             "carried": {"files": self.files_carried, "segments": self.segments_carried},
+            "files_recounted": self.files_recounted,
             "failed_files": self.files_failed,
             "unsupported_files": self.files_unsupported,
             "units": self.units,
@@ -269,7 +278,7 @@ def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnRe
         filters=dict(Counter(record.how for record in filters)),
         filter_bytes=sum(record.filter_bytes for record in filters),
         expected_false_units=expected_false_units(indexed, column.field_id),
-        ndv=_ndv(indexed.sketches.get(column.field_id)),
+        ndv=_ndv(indexed, column.field_id),
         page_indexes=dict(Counter(record.how for record in pages if record.length)),
         uncovered=uncovered,
     )
@@ -279,10 +288,12 @@ def _reason(record: Record, kind: str) -> str:
     return record.theta_reason if kind == THETA else record.reason
 
 
-def _ndv(sketch: ThetaSketch | None) -> DistinctValues | None:
+def _ndv(indexed: Indexed, field_id: int) -> DistinctValues | None:
+    sketch = indexed.sketches.get(field_id)
     if sketch is None:
         return None
-    return DistinctValues(sketch.estimate, sketch.lower_bound(2), sketch.upper_bound(2))
+    reasons = [str(reason) for reason in sorted(indexed.upper_bounds.get(field_id, ()))]
+    return DistinctValues(sketch.estimate, sketch.lower_bound(2), sketch.upper_bound(2), reasons or None)
 
 
 def _column_dict(column: ColumnReport) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Collects theta sketches of column chunks and tasks, with thresholds that tasks share.
 
-A sketch with lg_k keeps the 2^lg_k smallest hashes of all values. Once some values are known, a hash that is not below
-their theta can never be in the final sketch, so it need not be collected at all. Nearly all hashes are dropped this
-way, and the result is the same.
+A sketch with lg_k keeps the 2^lg_k smallest hashes of all values of a group of files. Once some values are known, a
+hash that is not below their theta can never be in the group's sketch, so it need not be collected at all. Nearly all
+hashes are dropped this way, and the result is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy.typing as npt
 from sidecar.filters.theta import MAX_THETA, ThetaSketch
 
 Thresholds = dict[int, int]
-"""The lowest known theta by field id; tasks of one process share it. A stale value is larger, so it is safe."""
+"""The lowest known theta of a group of files by field id; the tasks of one process that count the same files share it.
+A stale value is larger, so it is safe."""
 
 
 class ChunkSketch:
@@ -48,7 +49,7 @@ class ChunkSketch:
 
 @dataclass
 class TaskSketches:
-    """The united sketches of a task, by field id."""
+    """The united sketches of the files of one group in a task, by field id."""
 
     lg_k: int
     thresholds: Thresholds = field(default_factory=dict)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from sys import intern
 from typing import NamedTuple
 
@@ -81,7 +82,8 @@ class Record(NamedTuple):
     - ``column``: one column of that unit, with its filter if there is one.
     - ``pages``: the page index of that column if there is one: ``data`` is ColumnIndex, then OffsetIndex; for an ORC
       file it is the RowIndexEntry.
-    - ``sketch``: the theta sketch of column ``field_id`` over the whole task; ``data`` is the compact sketch.
+    - ``sketch``: the theta sketch of column ``field_id`` over the task's files of ``sketch_group``; ``data`` is the
+      compact sketch.
     - ``file``: the file cannot be indexed at all, because of ``reason``.
     - ``encrypted``: column ``field_id`` is encrypted in the file; -1 means that any column may be.
     """
@@ -121,6 +123,8 @@ class Record(NamedTuple):
     """Bytes of the ColumnIndex, which is the first part of ``data``."""
     described: str = ""
     """The facts that a reader needs to use the index, as :func:`sidecar.indexing.data_file.describe` writes them."""
+    sketch_group: int = 0
+    """The number of the group of files that a sketch counts."""
 
     @property
     def rule(self) -> IndexRule:
@@ -145,6 +149,8 @@ class FilePiece:
     format: FileFormat = FileFormat.PARQUET
     identity: Mapping[int, bool] = field(default_factory=dict)
     """:attr:`sidecar.iceberg.listing.ListedFile.identity` of the file."""
+    group: int = 0
+    """The number of the group of files whose values one sketch counts."""
 
 
 @dataclass(frozen=True)
@@ -173,19 +179,24 @@ class Shared:
     """State that the tasks of one process share: a reader of files' metadata, which may cache, and known thetas."""
 
     metadata: Callable[[Source, FileFormat], Metadata] = read_metadata
-    thresholds: Thresholds = field(default_factory=dict)
+    thresholds: dict[int, Thresholds] = field(default_factory=dict)
+    """Known thetas by group."""
 
 
 def index_units(task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None) -> Iterator[Record]:
-    """Index the task's row groups and yield the records: those of a unit follow each other, sketches come last."""
+    """Index the task's row groups and yield the records.
+
+    The records of a unit follow each other. The sketches of a group of files come after its files.
+    """
     shared = shared or Shared()
-    sketches = TaskSketches(plan.options.lg_k, shared.thresholds)
-    last = -1
-    for piece in task.pieces:
-        yield from _index_piece(piece, plan, opener, shared, sketches)
-        last = piece.file
-    for field_id, sketch in sorted(sketches.united.items()):
-        yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes())
+    for group, pieces in groupby(task.pieces, key=lambda piece: piece.group):
+        sketches = TaskSketches(plan.options.lg_k, shared.thresholds.setdefault(group, {}))
+        last = -1
+        for piece in pieces:
+            yield from _index_piece(piece, plan, opener, shared, sketches)
+            last = piece.file
+        for field_id, sketch in sorted(sketches.united.items()):
+            yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes(), sketch_group=group)
 
 
 def _index_piece(

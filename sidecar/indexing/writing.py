@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TypedDict
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.sketch_blob import FieldSketches
+from sidecar.bundle.sketches.upper_bound import upper_bound_properties
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import FieldBundle, copy_segments, kept_entries, write_segment
+from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
 from sidecar.convert.outcome import Progress
 from sidecar.convert.protection import Protection, properties_of
 from sidecar.errors import StorageError
-from sidecar.iceberg.listing import Listing
+from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, units_table
+from sidecar.indexing.carrying import NewSegment, Registered, SegmentCarrier, use_keys
 from sidecar.indexing.earlier import Earlier, other_segments
+from sidecar.indexing.earlier_sketches import rewritten_sketches
 from sidecar.indexing.engine import Engine
-from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
+from sidecar.indexing.groups import (
+    PlannedIndexes,
+    expected_false_units,
+    field_indexes,
+    group_tasks,
+    index_groups,
+    tails,
+)
+from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
+from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
-
-
-class Registered(TypedDict):
-    """The snapshot that the file is registered for; each of our blobs names it."""
-
-    snapshot_id: int
-    sequence_number: int
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,13 @@ class Registrar:
     force: bool
     protection: Protection
 
-    def register(self, selection: Selection, indexed: Indexed) -> Registration:
-        """Write the new segment and the carried ones, and register the file. Raises the errors of registering."""
+    def register(
+        self, selection: Selection, indexed: Indexed, groups: Sequence[Sequence[ListedFile]] = ()
+    ) -> Registration:
+        """Write the new segment and the carried ones, and register the file. Raises the errors of registering.
+
+        ``groups`` are the groups of files that the new sketches count.
+        """
         header = SegmentHeader(
             table_uuid=self.listing.table_uuid,
             snapshot_id=self.listing.snapshot_id,
@@ -67,17 +77,26 @@ class Registrar:
         in_clear = indexed.encrypted.fields & self.plan.options.in_clear
         indexes = index_groups(indexed, self.plan.columns)
         thetas = [
-            KeptSketch(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
+            KeptSketch(
+                i,
+                sketch.to_bytes(),
+                sketch.ndv,
+                {**properties_of(i in in_clear), **upper_bound_properties(indexed.upper_bounds.get(i, ()))},
+            )
             for i, sketch in sorted(indexed.sketches.items())
         ]
+        sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
+
+        lg_k = self.plan.options.lg_k
+        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, self.progress, lg_k)
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
             keys = self._keys(header)
-            groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
-            entries = self._carry(writer, replaced, place)
-            if selection.files or not entries:
-                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
+            tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
+
+            def write_new(to: PuffinWriter) -> list[TocEntry]:
+                slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], self.progress)
                 fields = (
                     FieldBundle(
                         field_id,
@@ -88,14 +107,19 @@ class Registrar:
                         keys.get(field_id),
                         properties_of(field_id in in_clear),
                     )
-                    for field_id, tasks in groups.items()
+                    for field_id, tasks in tasks_of.items()
                 )
                 own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
-                entries += write_segment(writer, header, units, fields, own, **place)
-            write_toc(writer, entries, **place)
+                return write_segment(to, header, units, fields, own, sketches, **place)
+
+            carried = self._carried(replaced)
+            new = None
+            if selection.files or not carried:
+                new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
+            write_toc(writer, carrier.write(writer, carried, new, place), **place)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
-        return register(
+        registration = register(
             self.table,
             self.listing.snapshot_id,
             thetas,
@@ -104,6 +128,7 @@ class Registrar:
             has_pages=has_pages,
             unsketched=self.plan.options.sealed,
         )
+        return replace(registration, notes=(*registration.notes, *carrier.notes))
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""
@@ -111,23 +136,56 @@ class Registrar:
         found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
-    def _carry(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered) -> list[TocEntry]:
-        """Copy the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
-        entries: list[TocEntry] = []
-        known: set[str] = set()
+    def _key_metadata(
+        self, groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]
+    ) -> dict[int, bytes | None]:
+        """Return the metadata of the key of each new blob, by field id."""
+        paths = {column.field_id: column.path for column in self.plan.columns}
+        fields = {*groups, *(field_id for field_id, _, _ in indexes)}
+        keys = self.protection.keys
+        return {i: None if keys is None else keys.bundle_keys.get(paths[i]) for i in fields}
+
+    def _carried(self, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
+        """Return the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         wanted = partial(_is_wanted, self.table, self.plan, self.earlier)
+        carried: list[SourceSegment] = []
+        known: set[str] = set()
         if self.earlier.found is not None:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
-            entries += copy_segments(old, writer, segments=self.earlier.segments, keep=wanted, **place)
+            again = _counted_again(self.earlier, old)
+            carried += (SourceSegment(old, s, wanted, again.get(s.id, ())) for s in self.earlier.segments)
         for reader in replaced:
             now = SidecarFile.open(
                 reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
             )
+            use_keys(self.table, self.plan.encryption_keys, now)
             new = other_segments(now.segments, known, self.plan)
             known |= {segment.id for segment in new}
-            entries += copy_segments(now, writer, segments=new, keep=wanted, **place)
-        return entries
+            carried += (SourceSegment(now, segment, wanted) for segment in new)
+        return carried
+
+
+def _planned_size(groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]) -> int:
+    """Return the bytes of the filters and indexes of a new segment."""
+    filters = sum(task.group.layout.length for tasks in groups.values() for task in tasks)
+    lengths = [group.lengths for _, pages, rows in indexes for own in (pages, rows) for group in own]
+    return filters + sum(int(length.sum()) for length in lengths)
+
+
+def _counted_again(earlier: Earlier, old: SidecarFile) -> dict[str, list[FieldSketches]]:
+    """Return the sketches of carried segments of which some groups were counted again, by the id of the segment."""
+    at = {blob.offset: blob.properties for blob in old.puffin.metadata.blobs}
+    properties = {
+        (entry.segment_id, entry.fields[0]): at[entry.offset]
+        for segment in old.segments
+        for entry in segment.entries
+        if entry.blob_type == THETA_GROUPS
+    }
+    found: dict[str, list[FieldSketches]] = {}
+    for segment, given in rewritten_sketches(earlier.counts, properties):
+        found.setdefault(segment.id, []).append(given)
+    return found
 
 
 def bytes_carried(table: Table, plan: BuildPlan, earlier: Earlier) -> int:
@@ -139,8 +197,8 @@ def bytes_carried(table: Table, plan: BuildPlan, earlier: Earlier) -> int:
 def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry) -> bool:
     """Return whether an earlier blob of a field is kept.
 
-    It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
-    files.
+    It is dropped if the column is gone, if its blobs are now encrypted differently, if it is built anew for all files,
+    or if it has sketches and some of them were counted again.
     """
     anew = set() if earlier.served else {column.field_id for column in plan.columns}
     live = table.schema().field_ids
@@ -148,7 +206,10 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     rebuilt = {
         **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
         **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
+        THETA_GROUPS: options.theta,
     }
+    if entry.blob_type == THETA_GROUPS and earlier.counts.is_replaced(entry.segment_id, entry.fields):
+        return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
     if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
@@ -51,7 +52,7 @@ class TableFileCounts(Result):
 class KindCoverage(Result):
     """How much of a column has one kind of index."""
 
-    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv")
+    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv", "upper_bound")
 
     files: int | None = None
     """The files in which some row group has the index; ``None`` if only the sketch of the whole table is known."""
@@ -63,6 +64,9 @@ class KindCoverage(Result):
     """The size of filters in bytes; ``None`` for other kinds."""
     ndv: int | None = None
     """The number of distinct values in the table; ``None`` if there is no sketch."""
+    upper_bound: list[str] | None = None
+    """Why this number is only an upper bound: ``removed-files``, ``row-deletes``; ``None`` if it is not known to be
+    one."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -228,7 +232,8 @@ def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> 
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():
             kinds = coverage.setdefault(name, {})
-            kinds[THETA] = replace(kinds.get(THETA, KindCoverage()), ndv=int(ndv))
+            reasons = upper_bound_reasons(blob.properties)
+            kinds[THETA] = replace(kinds.get(THETA, KindCoverage()), ndv=int(ndv), upper_bound=reasons)
     return coverage
 
 

@@ -14,10 +14,12 @@ PAGE_INDEX = "sidecar-page-index-v1"
 """Parquet page indexes of one field and segment."""
 ROW_INDEX = "sidecar-row-index-v1"
 """ORC row indexes of one field and segment."""
+THETA_GROUPS = "sidecar-theta-groups-v1"
+"""Theta sketches of groups of files, of one field and segment."""
 TOC = "sidecar-toc-v1"
 """The tables of contents of all sidecar blobs; the last blob of a sidecar file."""
 
-_OURS = frozenset({UNITS, SBBF, ORC_BLOOM, PAGE_INDEX, ROW_INDEX, TOC})
+_OURS = frozenset({UNITS, SBBF, ORC_BLOOM, PAGE_INDEX, ROW_INDEX, THETA_GROUPS, TOC})
 
 
 def is_ours(blob_type: str) -> bool:

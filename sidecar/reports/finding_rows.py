@@ -23,6 +23,8 @@ from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding_values import ValueQuestion
 
 _SECOND = 1_000_000
+MOST_ASKED = 200
+"""With more values than this, whole columns are read: indexes rule out little then, and long predicates cost more."""
 
 
 class RowCounter:
@@ -32,7 +34,7 @@ class RowCounter:
         self.question = question
         self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
         self._matching = self._whole
-        if not read_all:
+        if not read_all and len(question.literals) <= MOST_ASKED:
             self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
         self._counted: dict[tuple[str, frozenset[str]], Counter[str]] = {}
 

@@ -52,6 +52,7 @@ RESULTS = pa.schema(
         length=pa.int32(),
         column_length=pa.int32(),
         described=pa.string(),
+        sketch_group=pa.int32(),
     )
 )
 """Schema of stage 1: one row for each :class:`sidecar.indexing.tasks.Record`. Bytes are ``binary``, the only type for

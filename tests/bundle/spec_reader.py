@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh64_intdigest
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
-NAMES = ("small", "rows", "pages", "orc", "encrypted")
+NAMES = ("small", "rows", "pages", "orc", "sketches", "encrypted")
 M64 = (1 << 64) - 1
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
@@ -283,6 +283,25 @@ def row_index(blob: Blob, unit: int) -> dict | None:
     return {**said, "entry": found[1][0].hex()}
 
 
+def group_sketches(blob: Blob) -> list[dict]:
+    """All groups of files and their sketches (section 7)."""
+    found = []
+    assert blob.key is None
+    for number, place in enumerate(blob.toc["groups"]):
+        assert place["version"] == 1
+        end = place["offset"] + place["length"]
+        table = json.loads(blob.open(blob.data[end - place["table"] : end], 14, 0, number))["sketches"]
+        assert len(table) == place["sketches"]
+        at = place["offset"]
+        for position, group in enumerate(table):
+            sketch = blob.open(blob.data[at : at + group["length"] + 8], 13, position, number)
+            at += group["length"] + 8
+            facts = {key: group[key] for key in ("counted", "rows", "size", "type")}
+            found.append({"files": members(group["files"]), **facts, "sketch": sketch.hex()})
+        assert at == end - place["table"]
+    return found
+
+
 @dataclass
 class Vector:
     data: bytes
@@ -291,4 +310,5 @@ class Vector:
     bundles: dict[int, list[Blob]]
     page_indexes: dict[int, Blob]
     row_indexes: dict[int, Blob]
+    sketches: dict[int, Blob]
     units: Blob

@@ -20,6 +20,7 @@ from tests.bundle.spec_reader import (
     Vector,
     ask_group,
     footer,
+    group_sketches,
     members,
     orc_hash,
     page_index,
@@ -42,7 +43,11 @@ def vector(request) -> Vector:
             bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind]))
     indexes = {
         name: {fields[0]: Blob.of(blob, magic) for (kind, fields), blob in cut.items() if kind == name}
-        for name, magic in (("sidecar-page-index-v1", b"SCPI"), ("sidecar-row-index-v1", b"SCRI"))
+        for name, magic in (
+            ("sidecar-page-index-v1", b"SCPI"),
+            ("sidecar-row-index-v1", b"SCRI"),
+            ("sidecar-theta-groups-v1", b"SCTG"),
+        )
     }
     units = Blob.of(cut["sidecar-units-v1", ()], b"SCUN")
     filters = [blob for several in bundles.values() for blob in several]
@@ -70,6 +75,11 @@ def test_row_indexes(vector):
         found = row_index(vector.row_indexes[described["field"]], described["unit"])
         wanted = {key: value for key, value in described.items() if key not in ("field", "unit")}
         assert (found or {"entry": None}) == wanted
+
+
+def test_sketches_of_groups(vector):
+    found = [{"field": field, **group} for field, blob in vector.sketches.items() for group in group_sketches(blob)]
+    assert found == vector.expected.get("sketches", [])
 
 
 def test_lookups(vector):
@@ -101,7 +111,12 @@ def test_bundles_name_their_units(vector):
     toc = vector.units.toc
     digest = f"{xxh64_intdigest(vector.units.data[toc['toc_offset'] :]):016x}"
     bundles = [(field, bundle) for field, several in vector.bundles.items() for bundle in several]
-    for field, bundle in [*bundles, *vector.page_indexes.items(), *vector.row_indexes.items()]:
+    for field, bundle in [
+        *bundles,
+        *vector.page_indexes.items(),
+        *vector.row_indexes.items(),
+        *vector.sketches.items(),
+    ]:
         assert bundle.toc["units"] == {"count": toc["units"], "digest": digest}
         assert (bundle.toc["field"], bundle.toc["segment"]) == (field, toc["segment"])
         assert bundle.toc["table"] == toc["table"] == vector.expected["table_uuid"]
@@ -185,6 +200,9 @@ def test_sidecar_gives_the_same_answers(vector):
         found = segment.row_indexes(described["field"], [described["unit"]]).get(described["unit"])
         assert (found and found.entry.hex()) == described["entry"]
         assert found is None or found.kind._asdict().items() <= described.items()
+    loaded = [{"field": i, **vars(group)} for i, blob in segment.sketch_blobs.items() for group in blob.load()]
+    as_text = [{**one, "files": one["files"].tolist(), "sketch": one["sketch"].hex()} for one in loaded]
+    assert as_text == expected.get("sketches", [])
     bitsets = {
         (field_id, unit): bitset
         for field_id, groups in segment.fields.items()

@@ -24,6 +24,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.units.arrow_tables import decode_file_table, encode_files
 from sidecar.bundle.units.coverage import decode_coverage, encode_coverage
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
@@ -302,3 +303,9 @@ def test_large_tables_go_through_a_temporary_file(monkeypatch):
     for piece in blob.pieces():
         sink.write(piece)
     assert sink.tell() == blob.length
+
+
+def test_only_large_pieces_are_compressed() -> None:
+    one, batch = [replace(units_table(1).files[0], path="x" * 1000)], units_table(64).files
+    assert b"x" * 1000 in encode_files(one)
+    assert len(encode_files(batch)) < decode_file_table(encode_files(batch)).nbytes

@@ -43,6 +43,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "status",
         "verify",
         "repair",
+        "compact",
         "expire",
         "gc",
         "warm-up",

@@ -389,3 +389,26 @@ def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answ
     refused = run("verify", "db.sealed", "--aad-prefixes", str(prefixes))
     assert refused.exit_code == 2
     assert "--encryption-keys" in refused.stderr
+
+
+def test_distinct_counts_that_are_upper_bounds_are_shown_as_such(lake: Any, run: Any) -> None:
+    table = lake.create_table("db.counted", SCHEMA)
+    for part in range(3):
+        table.append(rows(part))
+    table.append(rows(0).slice(0, 5).set_column(1, "small", pa.array(range(1000, 1005), pa.int32())))
+    assert "≤" not in run("build", "db.counted", "--columns", "small").output
+    table.refresh()
+    table.delete("small >= 1000")
+    assert "≤ 155" in run("build", "db.counted", "--columns", "small").output
+    path = table.catalog.load_table("db.counted").metadata.statistics[-1].statistics_path.removeprefix("file:")
+    for shown in (
+        run("status", "db.counted"),
+        run("inspect", "db.counted"),
+        CliRunner().invoke(app, ["inspect", path]),
+    ):
+        assert "≤ 155" in shown.output
+    planned = run("build", "db.counted", "--columns", "small", "--exact", "--dry-run").output
+    assert "3 kept; 3 to be read again for distinct values" in planned
+    exact = run("build", "db.counted", "--columns", "small", "--exact").output
+    assert "3 of 3 indexed; 3 read again for distinct values" in exact
+    assert "≤" not in exact + run("status", "db.counted").output

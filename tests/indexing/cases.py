@@ -149,6 +149,22 @@ def sketches_of(table: Any) -> dict[int, bytes]:
         sidecar.close()
 
 
+def group_sketches_of(table: Any) -> dict[int, list[tuple[frozenset[str], int, bytes]]]:
+    """The groups of a table's sidecar by field id: paths of the files, rows, sketch."""
+    sidecar = sidecar_of(table)
+    found: dict[int, list[tuple[frozenset[str], int, bytes]]] = {}
+    try:
+        for segment in sidecar.segments:
+            paths = [file.path for file in segment.files(range(segment.num_files)) if file]
+            for field_id, blob in segment.sketch_blobs.items():
+                found.setdefault(field_id, []).extend(
+                    (frozenset(paths[file] for file in group.files), group.rows, group.sketch) for group in blob.load()
+                )
+    finally:
+        sidecar.close()
+    return found
+
+
 def bound_value(value: Any, iceberg_type: str) -> Any:
     """A Python value as Arrow gives it, as pyiceberg binds it: dates, times and timestamps as integers."""
     if value is None:

@@ -134,15 +134,17 @@ def test_what_an_earlier_sidecar_does_not_answer(table: Any, options: dict[str, 
     assert report.segments_carried == planned.segments_carried
 
 
-def test_why_all_files_are_indexed_again(table: Any) -> None:
+def test_files_that_are_counted_again_are_named(table: Any) -> None:
     sidecar.build(table, ["k"], engine="local")
     table.refresh()
     table.delete("k < 500")
     planned = dry(table, "k", engine="local")
     report = sidecar.build(table, ["k"], engine="local")
-    assert planned.files_carried == report.files_carried == 0
-    assert len(planned.files) == report.files_indexed == 2
-    assert "files were removed since" in planned.warnings[0]
+    assert planned.files_carried == report.files_carried == 2
+    assert len(planned.files_recounted) == report.files_recounted == 2
+    assert {file.path for file in planned.files_recounted} == {t.file.file_path for t in table.scan().plan_files()}
+    assert (planned.files, planned.commits, planned.warnings) == ([], True, [])
+    assert planned.files_size == sum(file.size for file in planned.files_recounted)
 
 
 def test_a_table_without_a_snapshot(lake: Any) -> None:

@@ -76,7 +76,7 @@ def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_fo
     assert column.ndv is None
     assert column.uncovered == {"bloom": {}, "theta": {NO_SKETCH: 4}, "page-index": {}}
     table = local.load_table("db.t")
-    assert [fields for kind, fields, _ in blobs_of(report.statistics_path) if "theta" in kind] == [(1,)]
+    assert [fields for kind, fields, _ in blobs_of(report.statistics_path) if "theta" in kind] == [(1,), (1,)]
     assert [list(b.fields) for b in table.metadata.statistics[0].blob_metadata] == [[1]]
     with_keys = plan(table, ASKED, encryption_keys=keys)
     assert (with_keys.files_kept, with_keys.warnings, with_keys.funnel.dropped_by_filter) == (1, (), 3)
@@ -144,7 +144,12 @@ def test_plaintext_is_refused_unless_said_in_so_many_words(local):
     marks = {(kind, fields): said.get(PLAINTEXT_PROPERTY) for kind, fields, said in blobs_of(report.statistics_path)}
     assert {key: mark for key, mark in marks.items() if key[1]} == {
         (kind, (field,)): "true" if field == 2 else None
-        for kind in ("apache-datasketches-theta-v1", "sidecar-sbbf-v1", "sidecar-page-index-v1")
+        for kind in (
+            "apache-datasketches-theta-v1",
+            "sidecar-theta-groups-v1",
+            "sidecar-sbbf-v1",
+            "sidecar-page-index-v1",
+        )
         for field in (1, 2)
     }
     assert plan(local.load_table("db.t"), ASKED).files_kept == 1

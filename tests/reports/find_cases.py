@@ -210,6 +210,7 @@ def found_by(report: FindReport, field_id: int, text: str) -> dict[str, dict[int
     }
 
 
-def read_once(report: FindReport) -> bool:
-    """Whether no file was read twice for a column."""
-    return max(Counter((one.file, one.field_id) for one in report.files_read).values(), default=0) <= 1
+def asked_once(report: FindReport) -> bool:
+    """Whether no file was read or ruled out twice for a column, nor both."""
+    asked = Counter((one.file, one.field_id) for one in (*report.files_read, *report.files_ruled_out))
+    return max(asked.values(), default=0) <= 1

@@ -12,12 +12,12 @@ from sidecar.reports.finding import find
 from tests.iceberg.cases import local, replaced
 from tests.reports.find_cases import (
     as_text,
+    asked_once,
     found_by,
     leaves,
     name_of,
     random_table,
     random_value,
-    read_once,
     slow_search,
 )
 
@@ -34,7 +34,7 @@ def assert_right(table: Any, rng: random.Random, asked: int = 8, **options: Any)
         texts = [as_text(leaf, value) for value in values]
         report = find(table, {name_of(table, field_id): texts}, all_snapshots=True, **options)
         assert report.not_asked == []
-        assert read_once(report)
+        assert asked_once(report)
         ruled_out += sum(report.ruled_out_by.values())
         for value, text in zip(values, texts, strict=True):
             expected = slow_search(table, field_id, value, snapshots)

@@ -84,6 +84,10 @@ def test_two_spellings_of_a_value_are_two_conditions(table: Table) -> None:
     assert [one.rows for one in found.conditions] == [1] * 6
 
 
+def test_a_zero_in_a_list_finds_the_other_zero(table: Table) -> None:
+    assert [one.rows for one in find(table, {"f": ["0.0", "1.5"]}).conditions] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("column", "value"), [("n", "3000000000"), ("n", "1.5"), ("dec", "1.505"), ("dec", "123456789"), ("f", "1e39")]
 )

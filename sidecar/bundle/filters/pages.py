@@ -32,13 +32,23 @@ class GroupPages(NamedTuple):
 def walk_pages(group: StoredGroup, read_ranges: ReadRanges, piece_bytes: int = PIECE_BYTES) -> Iterator[GroupPages]:
     """Yield all pages of a group, in order."""
     layout = group.layout
-    step = layout.page_regions
-    count = max(step, piece_bytes // (layout.members * BLOCK_BYTES) // step * step)
+    count = pages_step(group, piece_bytes)
     for first in range(0, layout.blocks, count):
-        blocks = min(count, layout.blocks - first)
-        offset = group.offset + layout.page_offset(first // step)
-        (data,) = read_ranges([(offset, layout.body_bytes(first, blocks))])
-        yield GroupPages(first, blocks, data)
+        yield read_pages(group, read_ranges, first, min(count, layout.blocks - first))
+
+
+def pages_step(group: StoredGroup, piece_bytes: int = PIECE_BYTES) -> int:
+    """Return the blocks of a group in whole pages of about ``piece_bytes``, at least one page."""
+    step = group.layout.page_regions
+    return max(step, piece_bytes // (group.layout.members * BLOCK_BYTES) // step * step)
+
+
+def read_pages(group: StoredGroup, read_ranges: ReadRanges, first_block: int, blocks: int) -> GroupPages:
+    """Read the pages of a range of blocks. It begins at a page, and ends at one or at the group's last block."""
+    layout = group.layout
+    offset = group.offset + layout.page_offset(first_block // layout.page_regions)
+    (data,) = read_ranges([(offset, layout.body_bytes(first_block, blocks))])
+    return GroupPages(first_block, blocks, data)
 
 
 class OpenedPages(NamedTuple):

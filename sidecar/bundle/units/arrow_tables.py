@@ -1,7 +1,7 @@
 """Convert the model of a units blob to Arrow IPC streams and back.
 
-Each piece is one Arrow IPC stream with zstd-compressed buffers. Pass only verified bytes to the decoders, because
-Arrow decodes most bit flips to wrong values without an error.
+Each piece is one Arrow IPC stream, with zstd-compressed buffers unless it is small. Pass only verified bytes to the
+decoders, because Arrow decodes most bit flips to wrong values without an error.
 """
 
 from __future__ import annotations
@@ -67,16 +67,20 @@ MANIFEST_SCHEMA = pa.schema(
     [_required("manifest_path", pa.string()), *(_required(name, pa.int64()) for name in _MANIFEST_NUMBERS)]
 )
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+SMALL = 4096
+"""Bytes of a batch that is not compressed. Each buffer costs zstd 10 microseconds to begin with, and grows by some."""
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+_PLAIN = pa.ipc.IpcWriteOptions()
 _READING = pa.ipc.IpcReadOptions(use_threads=False)  # pieces are small: handing them to threads costs more
 
 
 def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
     """Return an Arrow IPC stream with one batch."""
     arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    with pa.ipc.new_stream(sink, schema, options=_PLAIN if batch.nbytes <= SMALL else _COMPRESSED) as writer:
+        writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 

@@ -21,6 +21,7 @@ from sidecar.bundle.sections import (
     FILES_PER_COLUMN,
     FILES_PER_FINGERPRINTS,
     FINGERPRINTS,
+    LENGTHS,
     MANIFESTS,
     PARTITIONS,
     SCHEMAS,
@@ -37,6 +38,8 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_UNITS = 1 << 28
 """The most files or units of a segment that is read, because sets of units are kept in memory."""
+END_BYTES = 32 << 10
+"""The most bytes from numbers of units to lengths of pieces that are read together."""
 _MIN_INT64 = -MAX_INT64 - 1
 
 
@@ -110,6 +113,7 @@ class UnitsReader:
             return np.arange(files + 1, dtype=np.int64)
         if width not in (1, 2, 4):
             raise DamagedFileError("the unit counts have an impossible width", found=width)
+        self._hold_end()
         counts = np.frombuffer(self._read_by_file(UNIT_COUNTS, width, FILES_PER_COLUMN), f"<u{width}")
         first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         if first[-1] != units:
@@ -184,6 +188,7 @@ class UnitsReader:
 
     def manifests(self) -> list[ListedManifest]:
         """Return the listed manifests."""
+        self._hold_end()
         return arrow_tables.decode_manifests(self._sections.read(self._single(MANIFESTS))[0])
 
     def coverage(self) -> list[Coverage]:
@@ -212,6 +217,10 @@ class UnitsReader:
             _check_fingerprints(self.file_batches([batch])[batch], fingerprints[batch * FILES_PER_BATCH :])
         for section in self.toc.sections:
             self._sections.ranges(section)
+
+    def _hold_end(self) -> None:
+        """Read at once what each lookup needs, which is near the blob's end. One read serves all of it."""
+        self._sections.hold_together([UNIT_COUNTS, MANIFESTS, LENGTHS], END_BYTES)
 
     def _single(self, name: str) -> Section:
         section = self._sections.find(name)

@@ -58,10 +58,12 @@ def expire(
 
 def cells(report: Any) -> Cells:
     """The columns of one table's line."""
+    removed = "to be removed" if report["dry_run"] else "removed"
     return {
-        "expired": humanize.count(len(report["expired"])),
-        "kept": humanize.count(len(report["kept"])),
-        "unreferenced": humanize.size(report["unreferenced_bytes"]),
+        "expired": len(report["expired"]),
+        "kept": len(report["kept"]),
+        "unreferenced": report["unreferenced_bytes"],
+        "result": removed if report["expired"] else "nothing to expire",
     }
 
 

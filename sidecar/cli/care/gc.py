@@ -82,7 +82,9 @@ def ask(files: int, size: int, folder: str) -> None:
 
 def cells(report: Any) -> Cells:
     """The columns of one table's line."""
-    return {"files": humanize.count(len(report["files"])), "size": humanize.size(report["bytes"])}
+    done = "to be deleted" if report["dry_run"] else "deleted"
+    result = report["failed"][0] if report["failed"] else done if report["files"] else "nothing to delete"
+    return {"files": len(report["files"]), "size": report["bytes"], "result": result}
 
 
 def draw(to: Console, report: Any) -> None:

@@ -103,7 +103,7 @@ def _columns(to: Console, data: Any) -> None:
                 humanize.size(index["bytes"]),
                 _fill(index),
                 _declared_and_estimated(index),
-                "" if ndv is None else humanize.count(ndv),
+                "" if ndv is None else humanize.distinct(ndv, column.get("upper_bound")),
                 escaped(_note(index)),
             )
     to.print(drawn)

@@ -129,6 +129,8 @@ def _cell(name: str, value: Any) -> str:
 _UNITS: dict[str, Callable[[Any], str]] = {
     "sidecar": humanize.size,
     "to read": humanize.size,
+    "unreferenced": humanize.size,
+    "size": humanize.size,
     "time": humanize.duration,
 }
 """How numbers of bytes and seconds are drawn."""

@@ -24,6 +24,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.bundle.fill import count_bits
+from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
 from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
@@ -195,9 +196,8 @@ def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterato
         except SidecarError as error:
             warnings.append(f"the sketch of {column} cannot be read: {error}")
             continue
-        has_removed = "sidecar.upper-bound" in (blob.properties or {})
         low, high = int(sketch.lower_bound()), round(sketch.upper_bound())
-        yield DistinctCount(column, sketch.ndv, low, high, has_removed)
+        yield DistinctCount(column, sketch.ndv, low, high, upper_bound_reasons(blob.properties))
 
 
 def _snapshots(table: Table) -> Iterator[SnapshotInfo]:

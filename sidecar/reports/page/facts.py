@@ -66,8 +66,9 @@ class DistinctCount(Result):
     """Its lower bound, of two standard deviations."""
     high: int
     """Its upper bound."""
-    is_upper_bound: bool
-    """Whether the sketch still has values of rows that were removed."""
+    upper_bound: list[str] | None
+    """Why the sketch may also have values of rows that are gone: ``removed-files``, ``row-deletes``; ``None`` if it is
+    not known to have any. Then only ``high`` is a bound."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

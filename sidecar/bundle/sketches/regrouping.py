@@ -1,0 +1,74 @@
+"""Groups of sketches after their segments were merged: other ordinals of files, and fewer, larger groups.
+
+The union of two sketches counts the values of both, so two groups become one without reading a data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.sketches.group_table import SketchGroup
+from sidecar.filters.theta import ThetaSketch
+
+MOST_FILES = 256
+"""The most files of a group: so many are read again after removals, at worst."""
+MOST_BYTES = 8 << 30
+"""The most bytes of a group's files; a larger file is a group of its own."""
+NO_FILE = -1
+"""The new ordinal of a file that a merged segment does not list."""
+
+
+def remapped(groups: Iterable[SketchGroup], new_ordinals: npt.NDArray[np.int64]) -> list[SketchGroup]:
+    """Return the groups with the files' ordinals in another segment; a group without any of these files is left out.
+
+    ``new_ordinals``: int64[files of the old segment], :data:`NO_FILE` for files that the new segment does not list.
+    Sketches, rows and sizes still count those files, so that a build knows how much of a group was removed.
+    """
+    moved = []
+    for group in groups:
+        files = new_ordinals[group.files]
+        files = np.unique(files[files != NO_FILE])
+        if len(files):
+            moved.append(replace(group, files=files))
+    return moved
+
+
+def joined(groups: Sequence[SketchGroup], lg_k: int) -> list[SketchGroup]:
+    """Unite neighbouring groups of one type while they stay within :data:`MOST_FILES` and :data:`MOST_BYTES`.
+
+    ``lg_k`` is the size of the united sketches; one below the present one loses precision. Damaged sketches raise
+    the errors of :meth:`ThetaSketch.from_bytes`.
+    """
+    united = []
+    for kind, same in groupby(sorted(groups, key=lambda group: (group.type, int(group.files[0]))), lambda g: g.type):
+        waiting: list[SketchGroup] = []
+        for group in same:
+            if waiting and not _fit([*waiting, group]):
+                united.append(_union(waiting, kind, lg_k))
+                waiting = []
+            waiting.append(group)
+        united.append(_union(waiting, kind, lg_k))
+    return united
+
+
+def _fit(groups: Sequence[SketchGroup]) -> bool:
+    return sum(g.counted for g in groups) <= MOST_FILES and sum(g.size for g in groups) <= MOST_BYTES
+
+
+def _union(groups: Sequence[SketchGroup], kind: str, lg_k: int) -> SketchGroup:
+    if len(groups) == 1:
+        return groups[0]
+    sketches = [ThetaSketch.from_bytes(group.sketch, lg_k) for group in groups]
+    return SketchGroup(
+        files=np.unique(np.concatenate([group.files for group in groups])),
+        counted=sum(group.counted for group in groups),
+        rows=sum(group.rows for group in groups),
+        size=sum(group.size for group in groups),
+        type=kind,
+        sketch=ThetaSketch.union(sketches, lg_k).to_bytes(),
+    )

@@ -1,0 +1,76 @@
+"""``sidecar compact``: merge the segments of a table's sidecar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humanize
+from sidecar.cli.options import KeyPlace, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.output import announce_dry_run, facts, output
+from sidecar.cli.shell.forms import ResultRows, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def compact(
+    name: Table,
+    snapshot: Snapshot = None,
+    ref: Ref = None,
+    keys: KeyPlace = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be compacted, and write nothing.")
+    ] = False,
+) -> None:
+    """Merge the segments of a table's sidecar into one.
+
+    Indexes of data files and columns that are gone are left out. No data file is read. Builds keep a sidecar at two
+    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes.
+
+    \b
+    Examples:
+      sidecar compact db.lineitem --dry-run
+      sidecar compact db.lineitem
+    """
+    out = output()
+    from sidecar import compact as compact_table
+
+    with out.progress() as progress:
+        report = compact_table(
+            opened_table(name),
+            snapshot_id=snapshot,
+            ref=ref,
+            encryption_keys=encryption_keys(keys),
+            progress=progress,
+            dry_run=dry_run,
+        )
+    out.warn(report.warnings)
+    out.result(report.to_dict(), draw, rows)
+
+
+def draw(to: Console, report: Any) -> None:
+    """Draw what was merged, or would be."""
+    segments = report["segments"]
+    if not report["commits"]:
+        to.print(f"nothing to compact: {len(segments)} segment{'' if len(segments) == 1 else 's'}")
+        return
+    announce_dry_run(to, report)
+    gone = sum(segment["files_gone"] for segment in segments)
+    size = humanize.size(report["bytes_before"])
+    lines = [
+        ("segments", f"{len(segments)} -> {report['segments_after']}"),
+        ("files left out", humanize.count(gone)),
+        ("size", size if report["dry_run"] else f"{size} -> {humanize.size(report['bytes_after'])}"),
+        ("sidecar", report["statistics_path"]),
+        ("time", humanize.duration(report["seconds"])),
+    ]
+    kept = [segment for segment in segments if segment["kept_because"]]
+    lines += [("stays as it is", f"{segment['id']}: {segment['kept_because']}") for segment in kept]
+    to.print(facts(lines))
+
+
+def rows(report: Any) -> ResultRows:
+    """A row for each segment as it was."""
+    return rows_of("id files files_gone bytes kept_because", report["segments"])

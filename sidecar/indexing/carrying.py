@@ -1,0 +1,232 @@
+"""Carries the segments of earlier sidecars to a new file: copied as bytes, or merged, as the arrangement says.
+
+Segments with different keys are arranged apart (:func:`sidecar.bundle.merging.merge.may_merge`). A segment that cannot
+be merged, because a key is missing or it is not understood, is copied as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.merging.arrangement import StoredSize, arrange
+from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
+from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment, check_segment
+from sidecar.bundle.model import UNLISTED
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.sketch_blob import write_sketches
+from sidecar.bundle.toc import TocEntry, write_toc
+from sidecar.bundle.writer import copy_segments
+from sidecar.convert.outcome import Progress
+from sidecar.convert.spool import Spool
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.filters.theta import DEFAULT_LG_K
+from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.source import BytesSource
+
+
+class Registered(TypedDict):
+    """The snapshot that the file is registered for; each of our blobs names it."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True)
+class NewSegment:
+    """A segment that a build adds.
+
+    ``write`` writes it, ``size`` is about its bytes, and ``key_metadata`` has the metadata of the key of each field's
+    blobs, ``None`` for plaintext.
+    """
+
+    write: Callable[[PuffinWriter], list[TocEntry]]
+    size: int
+    key_metadata: Mapping[int, bytes | None]
+
+
+def live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
+    """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
+    found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
+    return {ordinal: known for ordinal, known in found if known is not None}
+
+
+def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) -> None:
+    """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
+    sidecar.use_keys(keys, {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys))
+
+
+@dataclass
+class SegmentCarrier:
+    """Writes the segments of a new sidecar of ``table``.
+
+    ``listing`` has the live files of its snapshot. ``keys`` open encrypted blobs.
+    """
+
+    table: Table
+    listing: Listing
+    keys: EncryptionKeys | None
+    progress: Progress
+    lg_k: int = DEFAULT_LG_K
+    """log2 of the hashes of united sketches."""
+    notes: list[str] = field(default_factory=list)
+    """Why segments were not merged, and which damage was left out, each once."""
+    _live: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def write(
+        self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
+    ) -> list[TocEntry]:
+        """Write the carried segments, oldest first, and the new one last. Returns entries for :func:`write_toc`.
+
+        Memory: the units tables of what is merged. A new segment that is merged at once is first written to a
+        temporary file; it is smaller than an eighth of the base.
+        """
+        entries: list[TocEntry] = []
+        *others, last = sets_by_keys(carried, new) or [[]]
+        for members in others:
+            entries += self._write_kin(writer, members, None, place)
+        return entries + self._write_kin(writer, last, new, place)
+
+    def merge_all(self, writer: PuffinWriter, carried: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
+        """Write one segment for each set of carried segments that may be merged, without files that are gone."""
+        entries: list[TocEntry] = []
+        for members in sets_by_keys(carried):
+            entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
+        return entries
+
+    def _write_kin(
+        self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
+    ) -> list[TocEntry]:
+        carried = sorted(carried, key=lambda source: source.age)
+        sizes = [StoredSize(s.size, s.segment.num_files, len(self._live_in(s.segment))) for s in carried]
+        arrangement = arrange(sizes, None if new is None else new.size)
+        entries: list[TocEntry] = []
+        for run in arrangement.runs:
+            members = [carried[number] for number in run.members]
+            if new is not None and arrangement.with_new and run is arrangement.runs[-1]:
+                with self._spooled(new, place) as added:
+                    return entries + self._merge(writer, [*members, added], place)
+            entries += self._merge(writer, members, place) if run.rewritten else _copy(writer, members, place)
+        return entries if new is None else entries + new.write(writer)
+
+    def _merge(self, writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
+        """Write one segment for all sources. Those that cannot be merged are copied before it."""
+        checked, entries = [], []
+        for done, source in enumerate(sources):
+            self.progress("merging segments", done, len(sources))
+            try:
+                checked.append(check_segment(source))
+            except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
+                self._note(f"a segment was copied as it is, because it cannot be merged: {error.what}")
+                entries += _copy(writer, [source], place)
+        damaged = sum(int(units.sum()) for source in checked for units in source.damaged.values())
+        if damaged:
+            self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
+        if checked:
+            files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
+            merged = files.files, files.manifests, files.schemas
+            entries += merge_segments(
+                writer,
+                checked,
+                *merged,
+                keys=self.keys,
+                live_fields=self.table.schema().field_ids,
+                lg_k=self.lg_k,
+                **place,
+            )
+        self.progress("merging segments", len(sources), len(sources))
+        return entries
+
+    def _live_in(self, segment: Segment) -> dict[int, int]:
+        if segment.id not in self._live:
+            self._live[segment.id] = live_files(segment, self.listing.files)
+        return self._live[segment.id]
+
+    def _note(self, text: str) -> None:
+        self.notes += [text] if text not in self.notes else []
+
+    @contextmanager
+    def _spooled(self, new: NewSegment, place: Registered) -> Iterator[SourceSegment]:
+        """Write a new segment to a temporary sidecar and open it."""
+        spool = Spool()
+        try:
+            writer = PuffinWriter(_SpoolSink(spool))
+            write_toc(writer, new.write(writer), **place)
+            writer.finish()
+            opened = SidecarFile.open(BytesSource(spool.array().data, "the new segment"), strict=True)
+            use_keys(self.table, self.keys, opened)
+            yield SourceSegment(opened, opened.segments[0])
+        finally:
+            spool.close()
+
+
+class _SpoolSink:
+    """A spool as a binary output stream."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def write(self, data: memoryview) -> None:
+        self._spool.append(bytes(data))
+
+
+class _MergedListing:
+    """The files of a merged segment as today's manifests list them, files of whole manifests first.
+
+    A file whose manifest entry is not recorded in one of the segments, because it has bounds of an encrypted column,
+    stays so, and its manifest is not listed.
+    """
+
+    def __init__(self, listing: Listing, checked: Sequence[CheckedSegment], live: Sequence[dict[int, int]]) -> None:
+        places: dict[int, dict[int, int]] = {}
+        for number, own in enumerate(live):
+            for ordinal, known in own.items():
+                places.setdefault(ordinal, {})[number] = known
+        exposing = frozenset(
+            ordinal
+            for ordinal, own in places.items()
+            if not all(checked[n].recorded[known] for n, known in own.items())
+        )
+        selection = select_files(listing, places.keys(), exposing)
+        self.manifests, self.schemas, numbers = listed_manifests(selection)
+        self.files: list[MergedFile] = []
+        for file in selection.files:
+            number, exposes = numbers.get(file.manifest, UNLISTED), file.ordinal in exposing
+            entry = file_entry(file, (), number, hidden=file.bounds.keys(), exposing=exposes)
+            self.files.append(MergedFile(entry, places[file.ordinal]))
+
+
+def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
+    entries = []
+    for source in sources:
+        segment = source.segment
+        for given in source.sketches:
+            counts = segment.num_files, segment.num_units
+            entries.append(write_sketches(writer, segment.header, given, *counts, segment.entry.toc, **place))
+        entries += copy_segments(source.sidecar, writer, segments=[segment], keep=source.keep, **place)
+    return entries
+
+
+def sets_by_keys(carried: Sequence[SourceSegment], new: NewSegment | None = None) -> list[list[SourceSegment]]:
+    """Return the segments that may be merged with each other, in sets; the set that may take ``new`` is the last."""
+    kin: list[tuple[dict[int, bytes | None], list[SourceSegment]]] = []
+    if new is not None:
+        kin.append((dict(new.key_metadata), []))
+    for source in carried:
+        for known, members in kin:
+            if may_merge(known, source.key_metadata):
+                known.update(source.key_metadata)
+                members.append(source)
+                break
+        else:
+            kin.append((dict(source.key_metadata), [source]))
+    return [members for _, members in (*kin[1:], *kin[:1])]
