@@ -22,7 +22,8 @@ MOST_PROBES = 256
 ENOUGH = 4096
 """Answers of single filters that are enough for an estimate of their rate."""
 
-_HASHES = [random.Random("sidecar").getrandbits(64) for _ in range(MOST_PROBES)]
+_RANDOM = random.Random("sidecar")
+_HASHES = [_RANDOM.getrandbits(64) for _ in range(MOST_PROBES)]
 
 
 def measure_lookups(table: Table, found: FoundSidecar, warnings: list[str]) -> dict[str, LookupCost]:

@@ -88,6 +88,7 @@ def checked(path: Path) -> tuple[StrictPage, Any]:
             x, y, w, h = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
             assert 0 <= x <= x + w <= width + 0.1
             assert 0 <= y <= y + h <= height + 0.1
+    assert not set("<>&") & set(page.data["script"])
     return page, json.loads(page.data["script"], parse_constant=pytest.fail)
 
 

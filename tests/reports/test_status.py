@@ -222,9 +222,9 @@ def lookups(tmp_path_factory: pytest.TempPathFactory) -> Table:
     table = make(tmp_path_factory.mktemp("lookups"), builds=0)
     with table.transaction() as change:
         for n in range(70):
-            keys = np.arange(40) * 70 * 2 + 2 * n
+            keys = np.arange(200) * 70 * 2 + 2 * n
             change.append(pa.table({"k": keys, "s": [f"s{key}" for key in keys]}))
-    sidecar.build(table.refresh(), ["k", "s"], fpp=0.05, engine="local")
+    sidecar.build(table.refresh(), ["k", "s"], fpp=0.2, engine="local")
     return table.refresh()
 
 
@@ -233,8 +233,9 @@ def test_a_lookup_costs_what_a_plan_reads(lookups: Table) -> None:
     for column, predicate in (("k", "k = 71"), ("s", "s = 's71'")):
         planned, cost = sidecar.plan(lookups, predicate), status.lookups[column]
         assert planned.files_covered == 70
-        assert cost.reads <= planned.index_reads <= cost.reads + 2  # and the records of files that are left
-        assert cost.bytes_read <= planned.index_bytes_read
+        # A plan also reads, at once, the records of the files that are left.
+        assert (cost.reads, planned.index_reads) == (2, 3)
+        assert planned.index_bytes_read / 2 < cost.bytes_read < planned.index_bytes_read
         assert (cost.segments, cost.row_groups) == (1, 70)
 
 
@@ -250,7 +251,7 @@ def test_the_rate_by_probes_is_near_that_of_all_bits(lookups: Table) -> None:
         assert exact is not None
         assert cost.rate is not None
         spread = (exact.mean / (cost.probes * cost.row_groups)) ** 0.5
-        assert abs(cost.rate - exact.mean) < 4 * spread + 0.01
+        assert abs(cost.rate - exact.mean) < 4 * spread
     opened.close()
 
 
