@@ -20,6 +20,7 @@ import sidecar
 from sidecar import errors
 from sidecar.bundle.fill import read_fill
 from sidecar.reports.page.collecting import collect_facts
+from tests.iceberg.encrypted_tables import bundle_keys
 from tests.maintenance.cases import make, register_others, rows
 from tests.object_store import open_store
 
@@ -169,6 +170,17 @@ def test_names_that_are_markup_are_text(tmp_path: Path) -> None:
     shown = name.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd")
     assert shown in page.data["td"]
     assert "alert(1)" in page.data["h2"]
+
+
+def test_encrypted_filters_are_covered_and_nothing_else_is_said_of_them(tmp_path: Path) -> None:
+    made = make(tmp_path, builds=0)
+    made.append(rows())
+    sidecar.build(made.refresh(), ["k", "s"], encryption_keys=bundle_keys("s"), engine="local")
+    facts = collect_facts(made.refresh(), with_advice=False)
+    assert facts.status.covered["s"]["bloom"].share == facts.status.covered["k"]["bloom"].share == 1.0
+    assert set(facts.status.lookups) == {"k"}
+    assert {one.column for one in (*facts.lookups, *facts.fill, *facts.distinct)} == {"k"}
+    assert (facts.warnings, facts.status.warnings) == ([], [])
 
 
 def test_a_file_that_exists_is_never_replaced_and_found_out_first(

@@ -143,12 +143,16 @@ def _beside(kind: PrimitiveType, value: Any) -> Any:
 
 
 def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[ColumnFill]:
-    """Read filters, at most :data:`MOST_FILTER_BYTES` of each column, and count their bits by file."""
+    """Read filters, at most :data:`MOST_FILTER_BYTES` of each column, and count their bits by file.
+
+    Columns whose filters are encrypted are left out.
+    """
     segments = found.sidecar.segments
     live = live_files(table, segments, listing)
     for field_id in dict.fromkeys(field_id for segment in segments for field_id in segment.fields):
         column = table.schema().find_column_name(field_id)
-        if column is None:
+        bundles = [bundle for segment in segments for bundle in segment.bundles_of(field_id)]
+        if column is None or any(bundle.toc.lock is not None for bundle in bundles):
             continue
         sums, counts = np.zeros(len(listing.files)), np.zeros(len(listing.files), np.int64)
         total = read = size = 0
