@@ -64,7 +64,7 @@ def read_fill(held: Iterable[tuple[Segment, FilterBundle]]) -> FilterFillInfo:
             continue
         for group in bundle.toc.groups:
             try:
-                counted = _count(segment, bundle, group)
+                counted = count_bits(segment, bundle, group)
             except SidecarError as error:
                 reasons[error.what] = None
                 continue
@@ -87,7 +87,7 @@ def _fill_of(
     )
 
 
-def _count(
+def count_bits(
     segment: Segment, bundle: FilterBundle, group: StoredGroup
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return float64[N], twice: the share of set bits of each filter, and the rate that its bits give.

@@ -36,7 +36,7 @@ from sidecar.cli import (
     warm_up,
 )
 from sidecar.cli.care import compact, expire, gc, refresh
-from sidecar.cli.facts import advise, find
+from sidecar.cli.facts import advise, find, report
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         gc.gc,
         warm_up.warm_up,
     ),
-    "Ask": (plan.plan, scan.scan, probe.probe, find.find, inspect.inspect, advise.advise),
+    "Ask": (plan.plan, scan.scan, probe.probe, find.find, inspect.inspect, advise.advise, report.report),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),
     "Learn and set up": (guide.guide, config.config),

@@ -1,15 +1,19 @@
-"""``sidecar status``: how much of a table its sidecars cover, and what needs repair."""
+"""``sidecar status``: how a table's sidecars are doing, which thresholds are missed, and what to do."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sidecar.cli import repair
-from sidecar.cli.many.tables import coverage_cells, run_tables
+import typer
+
+from sidecar.cli import humanize, repair
+from sidecar.cli.care.spans import share
+from sidecar.cli.many.tables import RESULT, Cells, coverage_cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import Ref, Snapshot, opened_table
-from sidecar.cli.output import escaped, output, table
+from sidecar.cli.options import Ref, Snapshot, opened_table, time_span
+from sidecar.cli.output import escaped, facts, output, table
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,47 +21,123 @@ if TYPE_CHECKING:
 
 def status(
     tables: Tables,
+    max_behind: Annotated[
+        str | None,
+        typer.Option("--max-behind", metavar="AGE", help="Exit with 1 if a file waits longer for its indexes: 1h, 2d."),
+    ] = None,
+    min_coverage: Annotated[
+        str | None,
+        typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
+    ] = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
 ) -> None:
-    """Show a table's coverage, and the sidecar of each branch and tag.
+    """Show how a table's sidecars are doing, and what to do.
 
-    It also lists the registered statistics that "sidecar repair" would repair. Many tables (several, a glob) give a
-    line for each table.
+    It shows coverage, time behind, what a lookup reads, the last runs, the sidecar of each branch and tag, and what
+    should be repaired or deleted. No data file is read. Many tables (several, a glob) give a line for each table. The
+    exit code is 1 if a table misses a threshold.
 
     \b
     Examples:
       sidecar status db.lineitem
-      sidecar status 'db.*'
+      sidecar status 'db.*' --max-behind 1h --min-coverage 95%
       sidecar status db.lineitem --ref main --json
     """
     out = output()
+    longest = None if max_behind is None else time_span(max_behind, "--max-behind")
+    least = None if min_coverage is None else share(min_coverage, "--min-coverage")
     from sidecar import status_table
     from sidecar.cli.draw import inspect
 
+    work = partial(status_table, snapshot_id=snapshot, ref=ref, max_behind=longest, min_coverage=least)
     if are_several_tables(tables):
-        run_tables(out, tables, partial(status_table, snapshot_id=snapshot, ref=ref), coverage_cells)
+        run_tables(out, tables, work, cells, lambda one: bool(one["missed"]))
         return
-    data = status_table(opened_table(tables[0]), snapshot, ref=ref)
+    data = work(opened_table(tables[0]))
     out.warn(data.warnings)
-    out.result(data.to_dict(), draw, inspect.coverage_rows)
+    out.result(data.to_dict(), draw, inspect.coverage_rows, failed=bool(data.missed))
+
+
+def cells(data: Any) -> Cells:
+    """The columns of one table's line: those of ``inspect``, what waits, and what to do."""
+    found = coverage_cells(data)
+    found["waiting"] = data["waiting"]["files"]
+    found["covered"] = _share(data["share_covered"])
+    if data["missed"]:
+        found[RESULT] = "; ".join(one["text"] for one in data["missed"])
+    elif data["to_do"] and not found[RESULT]:
+        found[RESULT] = data["to_do"][0]["why"]
+    return found
 
 
 def draw(to: Console, data: Any) -> None:
-    """Draw the coverage, a line for each branch and tag, then the repairs."""
+    """Draw the coverage, the facts, a line for each branch and tag, the repairs, and what to do."""
     from sidecar.cli.draw import inspect
 
     inspect.table_coverage(to, data)
+    to.print(facts(_facts(data)))
+    _draw_lookups(to, data["lookups"])
+    if data["runs"]:
+        drawn = table("last runs", "", "indexed", "carried", "left", "time", right=(2, 3, 4, 5))
+        for run in data["runs"][-5:]:
+            numbers = (humanize.count(run[name]) for name in ("indexed", "carried", "left"))
+            drawn.add_row(escaped(run["at"]), escaped(run["what"]), *numbers, humanize.duration(run["seconds"]))
+        to.print(drawn)
     if data["refs"]:
-        drawn = table("branch or tag", "", "snapshot", "statistics of", "behind", right=(4,))
+        drawn = table("branch or tag", "", "snapshot", "sidecar of", "behind", right=(4,))
         for ref in data["refs"]:
-            cells = (ref["name"], ref["type"], ref["snapshot_id"], ref["statistics_snapshot_id"])
-            drawn.add_row(*map(_cell, cells), _cell(ref["snapshots_behind"]))
+            shown = (ref["name"], ref["type"], ref["snapshot_id"], ref["statistics_snapshot_id"])
+            drawn.add_row(*map(_cell, shown), _cell(ref["snapshots_behind"]))
         to.print()
         to.print(drawn)
     if data["repairs"]:
         to.print("\nto be repaired by sidecar repair")
         repair.draw_repairs(to, data["repairs"])
+    for missed in data["missed"]:
+        to.print(f"missed: {missed['text']}", markup=False, style="red", soft_wrap=True)
+    for step in data["to_do"]:
+        to.print(f"{step['why']}: {step['command']}", markup=False, soft_wrap=True)
+
+
+def _facts(data: Any) -> list[tuple[str, str]]:
+    waiting, registered, loose = data["waiting"], data["registered"], data["unreferenced"]
+    behind = "nothing waits"
+    if waiting["files"]:
+        files = f"{quantity(waiting['files'], 'file')}, {quantity(waiting['rows'], 'row')}"
+        behind = f"{files}, for {humanize.duration(waiting['seconds'])}"
+    unnamed = f"unknown: {loose['unknown_because']}"
+    if loose["files"] is not None:
+        unnamed = f"{quantity(loose['files'], 'file')} of sidecar, {humanize.size(loose['bytes'])}"
+    data_size = f"{quantity(data['rows'], 'row')}, {humanize.size(data['data_bytes'])}"
+    deletes = f", {quantity(data['delete_files'], 'delete file')}" if data["delete_files"] else ""
+    lines = [
+        ("data", data_size + deletes),
+        ("covered", f"{_share(data['share_covered'])} of the rows, in the least covered index"),
+        ("waiting", behind),
+        ("size against data", humanize.percent(data["size_share"])),
+        ("registered", f"{quantity(registered['files'], 'file')}, {humanize.size(registered['bytes'])}"),
+        ("not referenced", escaped(unnamed)),
+    ]
+    if data["losable"]:
+        names = ", ".join(one["ref"] for one in data["losable"])
+        lines.append(("lost", escaped(f"the sidecar of {names}, if old snapshots expired now")))
+    return lines
+
+
+def _draw_lookups(to: Console, lookups: Any) -> None:
+    if not lookups:
+        return
+    drawn = table("a lookup in", "segments", "reads", "bytes", "rate by bits", right=(1, 2, 3, 4))
+    for column, cost in lookups.items():
+        numbers = (humanize.count(cost["segments"]), humanize.count(cost["reads"]), humanize.size(cost["bytes_read"]))
+        drawn.add_row(escaped(column), *numbers, humanize.percent(cost["rate"]))
+    to.print(drawn)
+
+
+def _share(covered: float | None) -> str:
+    """A share of rows, rounded down: it is 100 % only if nothing is missing."""
+    return "–" if covered is None else f"{int(covered * 1000) / 10:g} %"
 
 
 def _cell(value: Any) -> str:

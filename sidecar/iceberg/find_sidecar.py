@@ -6,6 +6,7 @@ of their snapshot or else of its nearest ancestor. :mod:`sidecar.iceberg.registe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,6 +79,15 @@ def look_for_sidecar(table: Table, snapshot_id: int | None, doubts: list[Statist
         unused = f"the statistics file of snapshot {ancestor} is not used"
         doubts += [StatisticsDoubt(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
     return None
+
+
+def nearest_registered(table: Table, snapshot_id: int, is_sidecar: Callable[[int], bool]) -> Iterator[int]:
+    """Yield the snapshots whose sidecars plans of ``snapshot_id`` use, the nearest first.
+
+    They are the snapshot and its ancestors with a statistics file for which ``is_sidecar`` is true.
+    """
+    entries = statistics_of(table)
+    return (ancestor for ancestor in lineage(table, snapshot_id) if ancestor in entries and is_sidecar(ancestor))
 
 
 def may_have_pages(table: Table, snapshot_id: int) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table
@@ -19,10 +19,10 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.find_sidecar import open_registered
+from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.merge import has_blobs_of_others
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import check_table, lineage
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import check_writable, unregister
 from sidecar.results import Result
 from sidecar.run_log import counted, logged
@@ -159,17 +159,10 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
     def contents(snapshot_id: int) -> _Contents:
         return _contents(table, entries[snapshot_id], decision.warnings)
 
-    def nearest(snapshot_id: int) -> Iterator[int]:
-        """Yield the snapshots of the nearest sidecars, as plans find them."""
-        found = 0
-        for ancestor in lineage(table, snapshot_id):
-            if found < retain_last and ancestor in entries and contents(ancestor).is_sidecar:
-                found += 1
-                yield ancestor
-
     users: dict[int, list[str]] = {}
     for name, ref in sorted(table.metadata.refs.items()):
-        for snapshot_id in nearest(ref.snapshot_id):
+        nearest = nearest_registered(table, ref.snapshot_id, lambda one: contents(one).is_sidecar)
+        for snapshot_id in islice(nearest, retain_last):
             users.setdefault(snapshot_id, []).append(name)
     for snapshot_id, entry in sorted(entries.items()):
         because: KeptBecause | None = None

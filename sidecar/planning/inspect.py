@@ -120,24 +120,34 @@ def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | No
     """
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     if is_empty(table, snapshot_id):
-        return _of_empty(table)
+        return describe_empty(table)
     listing = list_snapshot(table, snapshot_id)
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
-        segments = found.sidecar.segments if found else []
-        live = live_files(table, segments, listing)
-        if found is not None:
-            warnings += found.sidecar.warnings
-        return TableInfo(
-            table=".".join(table.name()),
-            table_uuid=listing.table_uuid,
-            snapshot_id=listing.snapshot_id,
-            sidecar=None if found is None else _describe(table, listing, found),
-            files=TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
-            coverage={} if found is None else _coverage(table, found, live),
-            segments=[_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
-            warnings=list(dict.fromkeys(warnings)),
-        )
+        live = live_files(table, found.sidecar.segments if found else [], listing)
+        return describe_indexes(table, listing, found, live, warnings)
+
+
+def describe_indexes(
+    table: Table,
+    listing: Listing,
+    found: FoundSidecar | None,
+    live: list[dict[int, int]],
+    warnings: Sequence[str],
+) -> TableInfo:
+    """Describe the sidecar that was found for a listed snapshot. ``live`` is what :func:`live_files` returns."""
+    segments = found.sidecar.segments if found else []
+    coverage = {} if found is None else _coverage(table, found, live)
+    return TableInfo(
+        table=".".join(table.name()),
+        table_uuid=listing.table_uuid,
+        snapshot_id=listing.snapshot_id,
+        sidecar=None if found is None else _describe(table, listing, found),
+        files=TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
+        coverage=coverage,
+        segments=[_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
+        warnings=list(dict.fromkeys([*warnings, *(found.sidecar.warnings if found else ())])),
+    )
 
 
 def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
@@ -152,7 +162,8 @@ def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
     )
 
 
-def _of_empty(table: Table) -> TableInfo:
+def describe_empty(table: Table) -> TableInfo:
+    """Describe a table that has no snapshot yet."""
     return TableInfo(
         table=".".join(table.name()),
         table_uuid=str(table.metadata.table_uuid),

@@ -82,8 +82,13 @@ def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
 
 def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
     """Return bool[units]: which units have a filter of the leaf's column."""
+    return units_with_filters(segment, leaf.column.index)
+
+
+def units_with_filters(segment: Segment, field_id: int) -> Units:
+    """Return bool[units]: which units have a filter of a field."""
     units = np.zeros(segment.num_units, np.bool_)
-    for group in segment.fields.get(leaf.column.index, ()):
+    for group in segment.fields.get(field_id, ()):
         units[group.units] = True
     return units
 

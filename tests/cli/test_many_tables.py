@@ -82,6 +82,8 @@ def test_each_result_is_that_of_the_table_alone(run: Run, command: str) -> None:
     for one in many["tables"]:
         alone = json.loads(run(command, one["table"], "--json").stdout)
         run_facts = {"command", "at", "seconds", "exit", "table"}
+        for data in (one, alone):
+            data.get("waiting", {}).pop("seconds", None)  # which goes on while the test runs
         assert {k: v for k, v in one.items() if k != "table"} == {k: v for k, v in alone.items() if k not in run_facts}
 
 
@@ -135,11 +137,11 @@ def test_one_table_is_as_before(run: Run) -> None:
 
 
 def test_warnings_name_their_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.planning import status
+    from sidecar.reports import status
 
     real = status.status_table
     monkeypatch.setattr(
-        "sidecar.planning.status.status_table",
+        "sidecar.reports.status.status_table",
         lambda *args, **options: replace(real(*args, **options), warnings=["something is odd"]),
     )
     result = run("status", "db.a", "db.b")
@@ -147,3 +149,35 @@ def test_warnings_name_their_table(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         "warning: db.a: something is odd",
         "warning: db.b: something is odd",
     ]
+
+
+def test_status_fails_if_a_table_misses_a_threshold(run: Run) -> None:
+    run("build", "db.a", "--columns", "k", "--engine", "local")
+    limits = ("--max-behind", "0s", "--min-coverage", "95%")
+    fine = run("status", "db.a", *limits, "--json")
+    assert (fine.exit_code, json.loads(fine.stdout)["missed"]) == (0, [])
+    many = run("status", "db.a", "db.b", "db.empty", *limits, "--json")
+    data = json.loads(many.stdout)
+    assert (many.exit_code, data["exit"], data["summary"]) == (1, 1, {"tables": 3, "failed": 1})
+    missed = [[missed["threshold"] for missed in one["missed"]] for one in data["tables"]]
+    assert missed == [[], ["max_behind", "min_coverage"], []]
+    drawn = run("status", "db.b", *limits)
+    assert drawn.exit_code == 1
+    assert "missed: 0 % of the rows covered, and the limit is 95 %" in drawn.stdout
+    assert run("status", "db.a", "--min-coverage", "95 percent").exit_code == 2
+    assert run("status", "db.b").exit_code == 0
+
+
+def test_report_writes_one_page_of_many_tables(run: Run, tmp_path: Path) -> None:
+    run("build", "db.a", "--columns", "k", "--engine", "local")
+    path = tmp_path / "lake.html"
+    result = run("report", "db.*", "db.nosuch", "--no-advice", "-o", str(path), "--json")
+    data = json.loads(result.stdout)
+    errors = {one["table"]: one["error"] is not None for one in data["tables"]}
+    assert errors == {"db.a": False, "db.b": False, "db.empty": False, "db.strange": False, "db.nosuch": True}
+    assert (result.exit_code, data["exit"], data["bytes"]) == (1, 1, path.stat().st_size)
+    assert "warning: db.nosuch: " in result.stderr
+    again = run("report", "db.a", "--no-advice", "-o", str(path))
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert run("report", "db.nosuch", "-o", str(tmp_path / "none.html")).exit_code == 2
+    assert not (tmp_path / "none.html").exists()

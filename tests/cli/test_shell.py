@@ -54,6 +54,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "find",
         "inspect",
         "advise",
+        "report",
         "embed",
         "strip",
         "extract",

@@ -1,0 +1,58 @@
+"""``sidecar report``: a page about tables and their sidecars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humanize
+from sidecar.cli.many.targets import Tables
+from sidecar.cli.output import escaped, facts, output
+from sidecar.cli.shell.forms import ResultRows, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def report(
+    tables: Tables,
+    to: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write; it must not exist.")
+    ] = "report.html",
+    advice: Annotated[
+        bool,
+        typer.Option("--advice/--no-advice", help="Read a sample of the data and advise on each column [--advice]."),
+    ] = True,
+) -> None:
+    """Write a page about tables and their sidecars.
+
+    It has coverage, example lookups, sizes, the fill of filters, distinct counts, history and advice: one HTML file
+    without scripts that needs nothing else, with the facts as JSON in it. It shows names and numbers, no values. A
+    table that fails is on the page with its error, and the exit code is 1.
+
+    \b
+    Examples:
+      sidecar report db.lineitem
+      sidecar report 'db.*' --no-advice -o lake.html
+    """
+    out = output()
+    from sidecar import report as write_report
+
+    with out.progress() as progress:
+        data = write_report(tables, to, catalog=out.choices.catalog, advice=advice, progress=progress)
+    for one in data.tables:
+        out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
+    out.result(data.to_dict(), draw, rows, failed=any(one.error for one in data.tables))
+
+
+def draw(to: Console, data: Any) -> None:
+    """Draw where the page is."""
+    failed = sum(one["error"] is not None for one in data["tables"])
+    tables = humanize.count(len(data["tables"])) + (f", {humanize.count(failed)} failed" if failed else "")
+    to.print(facts([("page", f"{escaped(data['path'])} ({humanize.size(data['bytes'])})"), ("tables", tables)]))
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each table."""
+    return rows_of("table error warnings", data["tables"])

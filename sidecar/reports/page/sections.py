@@ -1,0 +1,176 @@
+"""The sections of a page about one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from sidecar.reports.advising_report import Advice
+from sidecar.reports.advising_verdicts import amount
+from sidecar.reports.page.elements import Content, element, table_of
+from sidecar.reports.page.facts import ColumnFill, SnapshotInfo, TableFacts, TableOnPage
+from sidecar.reports.page.pictures import bars, fill_map, funnel, history
+from sidecar.reports.page.wording import count, moment, rate, share, size, span
+from sidecar.reports.status_results import TableStatus
+
+
+def overview(tables: list[TableOnPage]) -> Element:
+    """A line for each table, with a link to its section."""
+    rows: list[list[Content]] = []
+    for at, one in enumerate(tables):
+        name = element("a", one.name, href=f"#table-{at}")
+        if one.facts is None:
+            rows.append([name, "–", "–", "–", element("span", str(one.error), class_="bad")])
+            continue
+        status = one.facts.status
+        steps = "; ".join(step.why for step in status.to_do) or "nothing to do"
+        covered = share(status.share_covered)
+        rows.append([name, count(status.files.live), covered, count(status.waiting.files), steps])
+    return table_of(["table", "files", "covered", "waiting", "what to do"], rows, {1, 2, 3})
+
+
+def section(at: int, one: TableOnPage) -> Element:
+    """All that the page says about a table."""
+    heading = element("h2", one.name, id=f"table-{at}")
+    if one.facts is None:
+        return element("section", heading, element("p", str(one.error), class_="bad"))
+    return element("section", heading, *_parts(one.facts))
+
+
+def _parts(facts: TableFacts) -> Iterator[Element]:
+    status = facts.status
+    if status.snapshot_id is None:
+        yield element("p", "The table has no snapshot yet.")
+        return
+    yield from _to_do(status)
+    yield from _coverage(status)
+    yield from _sizes(status)
+    if facts.lookups:
+        yield element("h3", "Example lookups")
+        yield element("p", "How many data files are left after each step. No value is shown.", class_="dim")
+        for lookup in facts.lookups:
+            reads = f"{lookup.index_reads} reads of the sidecar ({size(lookup.index_bytes)})"
+            caption = f"{lookup.column}, {lookup.of}: {reads}, then {size(lookup.bytes_kept)} of data files"
+            yield _figure(funnel(lookup), caption)
+    yield from _costs(status)
+    yield from _fill(facts.fill)
+    if facts.distinct:
+        yield element("h3", "Distinct values")
+        yield table_of(
+            ["column", "estimate", "from", "to"],
+            [
+                [one.column, count(one.estimate), "unknown" if one.upper_bound else count(one.low), count(one.high)]
+                for one in facts.distinct
+            ],
+            {1, 2, 3},
+        )
+        if any(one.upper_bound for one in facts.distinct):
+            text = "Where the lower end is unknown, the count still has values of rows that were removed."
+            yield element("p", text, class_="dim")
+    yield from _history(facts.snapshots, status)
+    if facts.advice is not None:
+        yield from _advice(facts.advice)
+    yield from _warnings([*status.warnings, *facts.warnings])
+
+
+def _to_do(status: TableStatus) -> Iterator[Element]:
+    if status.to_do:
+        lines = (element("li", f"{step.why}: ", element("code", step.command)) for step in status.to_do)
+        yield element("ul", *lines)
+    else:
+        yield element("p", "Nothing to do.")
+
+
+def _coverage(status: TableStatus) -> Iterator[Element]:
+    yield element("h3", "Coverage")
+    indexes = [(f"{column} {kind}", one) for column, kinds in status.covered.items() for kind, one in kinds.items()]
+    if not indexes:
+        yield element("p", "There is no sidecar.")
+        return
+    lines = [(name, one.share, f"{share(one.share)} of the rows") for name, one in indexes]
+    yield _figure(bars("rows that have an index", lines, 1.0), "Rows in files that have the index, by column and kind")
+    waiting = status.waiting
+    if waiting.since is not None:
+        text = f"{count(waiting.files)} files with {count(waiting.rows)} rows wait since {moment(waiting.since)}"
+        yield element("p", f"{text}: {span(waiting.seconds)}.")
+    if status.losable:
+        names = ", ".join(one.ref for one in status.losable)
+        yield element("p", f"If old snapshots expired now, {names} would lose the sidecar.")
+
+
+def _sizes(status: TableStatus) -> Iterator[Element]:
+    used, loose = status.sidecar, status.unreferenced
+    lines = [("data files", float(status.data_bytes), size(status.data_bytes))]
+    if used is not None:
+        lines.append(("the sidecar", float(used.file_size), size(used.file_size)))
+    for column, kinds in status.coverage.items():
+        for kind, one in kinds.items():
+            if one.bytes is not None:
+                lines.append((f"{column} {kind}", float(one.bytes), size(one.bytes)))
+    lines.append(("all registered", float(status.registered.bytes), size(status.registered.bytes)))
+    if loose.bytes is not None:
+        lines.append(("not referenced", float(loose.bytes), size(loose.bytes)))
+    yield element("h3", "Sizes")
+    yield _figure(bars("sizes", lines), f"The sidecar has {rate(status.size_share)} of the size of the data")
+    if loose.unknown_because is not None:
+        yield element("p", f"Files that nothing references are not known: {loose.unknown_because}.")
+
+
+def _costs(status: TableStatus) -> Iterator[Element]:
+    if not status.lookups:
+        return
+    yield element("h3", "What a lookup reads of the sidecar")
+    rows: list[list[Content]] = [
+        [column, count(one.segments), count(one.reads), size(one.bytes_read), rate(one.rate)]
+        for column, one in status.lookups.items()
+    ]
+    yield table_of(["column", "segments", "reads", "bytes", "false positives, by bits"], rows, {1, 2, 3, 4})
+
+
+def _fill(columns: list[ColumnFill]) -> Iterator[Element]:
+    if columns:
+        yield element("h3", "Fill of the filters by file")
+        yield element("p", "A cell for each file, or for neighbours: the darker, the more bits are set.", class_="dim")
+    for one in columns:
+        yield _figure(fill_map(one), f"{one.column}: {count(one.filters_read)} of {count(one.filters)} filters read")
+
+
+def _history(snapshots: list[SnapshotInfo], status: TableStatus) -> Iterator[Element]:
+    yield element("h3", "History")
+    caption = "Data files by snapshot, the newest on the right; a dot where statistics are registered"
+    yield _figure(history(snapshots), caption)
+    if snapshots:
+        yield element("p", f"{moment(snapshots[0].committed)} to {moment(snapshots[-1].committed)}", class_="dim")
+    if status.runs:
+        rows: list[list[Content]] = [
+            [run.at, run.what, count(run.indexed), count(run.carried), count(run.left), f"{run.seconds:.1f} s"]
+            for run in reversed(status.runs)
+        ]
+        yield table_of(["run", "", "indexed", "carried", "left", "time"], rows, {2, 3, 4, 5})
+
+
+def _advice(advice: Advice) -> Iterator[Element]:
+    yield element("h3", "Advice")
+    rows: list[list[Content]] = []
+    for one in advice.columns:
+        found = one.evidence
+        lookup = "–"
+        if found is not None:
+            lookup = f"{amount(found.existing.by_bounds)} → {amount(found.existing.with_filters)}"
+        rows.append([one.name, one.filters, lookup, one.reason])
+    headings = ["column", "filters", "files of a lookup: by bounds → with filters", "why"]
+    yield table_of(headings, rows)
+    for command in advice.commands:
+        yield element("pre", command)
+    if advice.alter_table:
+        yield element("pre", advice.alter_table)
+    yield from _warnings(advice.warnings)
+
+
+def _warnings(texts: list[str]) -> Iterator[Element]:
+    if texts:
+        yield element("ul", *(element("li", text) for text in dict.fromkeys(texts)), class_="bad")
+
+
+def _figure(picture: Element, caption: str) -> Element:
+    return element("figure", picture, element("figcaption", caption))

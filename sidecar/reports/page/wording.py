@@ -1,0 +1,41 @@
+"""Numbers, sizes and times of a page, as text."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+
+def size(number: float | None) -> str:
+    """Bytes in three significant digits, in decimal units."""
+    if number is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} TB"
+
+
+def count(number: int | None) -> str:
+    """A number with separators."""
+    return "–" if number is None else f"{number:,}"
+
+
+def share(number: float | None) -> str:
+    """A share, rounded down: it is 100 % only if it is whole."""
+    return "–" if number is None else f"{int(number * 1000) / 10:g} %"
+
+
+def rate(number: float | None) -> str:
+    """A rate in two significant digits."""
+    return "–" if number is None else f"{number * 100:.2g} %"
+
+
+def span(seconds: float) -> str:
+    """A span of time in whole seconds."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def moment(seconds: float) -> str:
+    """A moment, in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,165 @@
+"""Writes a page about tables and their sidecars: one file that needs nothing else, and runs no script."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from pyiceberg.table import Table
+
+from sidecar.convert.outcome import Progress
+from sidecar.errors import SidecarError, UsageError
+from sidecar.iceberg.many_tables import each_table
+from sidecar.iceberg.refs import check_table
+from sidecar.reports.page.collecting import collect_facts
+from sidecar.reports.page.elements import as_html, element
+from sidecar.reports.page.facts import TableFacts, TableOnPage
+from sidecar.reports.page.sections import overview, section
+from sidecar.reports.page.style import STYLE
+from sidecar.reports.page.wording import moment
+from sidecar.results import Result
+from sidecar.run_log import log_run, quantity
+from sidecar.source import AnyPath
+from sidecar.target import create_target, without_writing
+
+log = logging.getLogger(__name__)
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What browsers may load for the page: nothing."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ReportedTable(Result):
+    """A table on a page."""
+
+    table: str
+    """Its name."""
+    error: str | None
+    """Why the page has no facts about it; ``None`` if it has."""
+    warnings: list[str]
+    """What the page does not know."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class PageReport(Result):
+    """What :func:`sidecar.report` wrote."""
+
+    path: str
+    """The page."""
+    bytes: int
+    """Its size."""
+    tables: list[ReportedTable]
+    """The tables on it."""
+    seconds: float
+    """The time that it took."""
+
+    def log_line(self) -> str:
+        """The report as a line of the log."""
+        failed = sum(one.error is not None for one in self.tables)
+        return f"page of {quantity(len(self.tables), 'table')}, {failed} failed: {self.path}; {self.seconds:.3f} s"
+
+
+def report(
+    tables: str | Table | Iterable[str | Table],
+    path: AnyPath,
+    *,
+    catalog: str | None = None,
+    advice: bool = True,
+    progress: Progress | None = None,
+) -> PageReport:
+    """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
+
+    ``tables``: open tables, names or globs of names, one or several.
+    ``path``: the HTML file to write. A file that exists is never replaced.
+    ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
+    ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`. Nothing else reads data files.
+    ``progress``: called as work goes on.
+
+    The page is one file without scripts and without references to others. The facts are in it as JSON, in the element
+    with the id ``facts``. It has names and numbers, and no values of columns. A table that fails is on the page with
+    its error, unless all fail: then the first error is raised and nothing is written. Raises :class:`UsageError` if
+    the file exists, and :class:`sidecar.errors.StorageError` if it cannot be written.
+    """
+    start = time.monotonic()
+    name = os.fspath(path)
+    with create_target(name, without_writing(None)):
+        pass  # what would not be written in the end is refused before the work
+    given = [tables] if isinstance(tables, str | Table) else list(tables)
+    found = list(_each(given, partial(collect_facts, with_advice=advice, progress=progress), catalog))
+    if not found:
+        raise UsageError("no table was named")
+    if all(one.error is not None for one in found) and found[0].error is not None:
+        raise found[0].error
+    data = page(found, time.time()).encode()
+    with create_target(name) as target:
+        target.write(data)
+    written = PageReport(name, len(data), [_reported(one) for one in found], time.monotonic() - start)
+    log_run(log, written.log_line)
+    return written
+
+
+def page(tables: list[TableOnPage], now: float) -> str:
+    """Return the text of a page about ``tables``. ``now``: when it was made, in seconds since 1970."""
+    title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
+    facts = {
+        "at": now,
+        "tables": [
+            {"table": one.name, **({"error": str(one.error)} if one.facts is None else one.facts.to_dict())}
+            for one in tables
+        ],
+    }
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", **{"http-equiv": "Content-Security-Policy", "content": POLICY}),
+        element("title", f"sidecar: {title}"),
+        element("style", STYLE),
+    )
+    body = element(
+        "body",
+        element("h1", f"Sidecars of {title}"),
+        element("p", f"Made {moment(now)} by sidecar.", class_="dim"),
+        overview(tables),
+        *(section(at, one) for at, one in enumerate(tables)),
+        element("script", _json(facts), type="application/json", id="facts"),
+    )
+    return f"<!DOCTYPE html>\n{as_html(element('html', head, body, lang='en'))}\n"
+
+
+def _json(facts: Any) -> str:
+    """Return JSON that does not end the element it is in, whatever the names in it are."""
+    text = json.dumps(facts)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _each(given: list[str | Table], work: Any, catalog: str | None) -> Iterator[TableOnPage]:
+    """Yield the facts of each table. Names that come together share one open catalog."""
+    for are_names, group in groupby(given, lambda one: isinstance(one, str)):
+        if are_names:
+            for outcome in each_table([one for one in group if isinstance(one, str)], work, catalog):
+                yield TableOnPage(outcome.table, outcome.result, outcome.error)
+            continue
+        for table in group:
+            check_table(table)
+            assert isinstance(table, Table)
+            facts: TableFacts | None = None
+            error: SidecarError | None = None
+            try:
+                facts = work(table)
+            except SidecarError as raised:
+                error = raised
+            yield TableOnPage(".".join(table.name()), facts, error)
+
+
+def _reported(one: TableOnPage) -> ReportedTable:
+    if one.facts is None:
+        return ReportedTable(one.name, str(one.error), [])
+    return ReportedTable(one.name, None, list(dict.fromkeys([*one.facts.status.warnings, *one.facts.warnings])))

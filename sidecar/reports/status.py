@@ -1,0 +1,131 @@
+"""Reports the state of a table's sidecars: coverage, time behind, cost of lookups, leftovers, and what to do.
+
+Manifests, the table's metadata, tails and a few ranges of sidecars are read, and the metadata folder is listed. No data
+file is read. The counts are about the sidecar that plans of the snapshot really use.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from datetime import timedelta
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.runs import history_of
+from sidecar.errors import UsageError
+from sidecar.iceberg.listing import list_snapshot
+from sidecar.iceberg.partial_loading import state_of_registrations
+from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.repair import repair
+from sidecar.planning.inspect import describe_empty, describe_indexes, live_files, opened_sidecar
+from sidecar.reports.status_coverage import NOTHING_WAITS, CountedCoverage, count_coverage
+from sidecar.reports.status_lookups import measure_lookups
+from sidecar.reports.status_registrations import describe_refs, registered_sidecars, unreferenced_files
+from sidecar.reports.status_results import MissedThreshold, NextStep, TableStatus
+from sidecar.run_log import quantity
+
+MANY_SEGMENTS = 4
+"""A lookup in more segments than this makes clearly more reads than in one."""
+
+
+def status_table(
+    table: Table,
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    max_behind: timedelta | None = None,
+    min_coverage: float | None = None,
+) -> TableStatus:
+    """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
+
+    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
+    ``max_behind``: how long a data file may wait for its indexes at most.
+    ``min_coverage``: the least share of rows, from 0 to 1, that each index of the sidecar must cover.
+    A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
+
+    No data file is read. Raises :class:`UsageError` for thresholds that make no sense, and the errors of
+    :func:`sidecar.inspect_table`.
+    """
+    _check(max_behind, min_coverage)
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    planned = repair(table, dry_run=True)
+    refs, losable = describe_refs(table)
+    common = {
+        "refs": refs,
+        "repairs": planned.repairs,
+        "losable": losable,
+        "registered": registered_sidecars(table),
+        "unreferenced": unreferenced_files(table),
+    }
+    if is_empty(table, snapshot_id):
+        counted = CountedCoverage({}, None, NOTHING_WAITS)
+        facts = vars(describe_empty(table)) | {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None}
+        facts |= {"lookups": {}, "runs": []}
+    else:
+        listing = list_snapshot(table, snapshot_id)
+        data_bytes = sum(file.file_size for file in listing.files)
+        warnings: list[str] = []
+        with opened_sidecar(table, listing, warnings) as found:
+            segments = found.sidecar.segments if found else []
+            live = live_files(table, segments, listing)
+            counted = count_coverage(table, listing, segments, live)
+            lookups = measure_lookups(table, found, warnings) if found else {}
+            facts = {
+                **vars(describe_indexes(table, listing, found, live, warnings)),
+                "rows": sum(file.record_count for file in listing.files),
+                "data_bytes": data_bytes,
+                "delete_files": listing.delete_files,
+                "size_share": found.statistics.file_size_in_bytes / data_bytes if found and data_bytes else None,
+                "lookups": lookups,
+                "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
+            }
+    warnings = [*facts["warnings"], *state_of_registrations(table), *planned.problems]
+    status = TableStatus(
+        **facts
+        | common
+        | {"covered": counted.covered, "share_covered": counted.share, "waiting": counted.waiting}
+        | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
+    )
+    status.missed.extend(_missed(status, max_behind, min_coverage))
+    status.to_do.extend(_to_do(status, "sidecar.columns" in table.properties, ref))
+    return status
+
+
+def _check(max_behind: timedelta | None, min_coverage: float | None) -> None:
+    if max_behind is not None and max_behind < timedelta(0):
+        raise UsageError("max_behind is negative", found=max_behind)
+    if min_coverage is not None and not 0 <= min_coverage <= 1:
+        raise UsageError("min_coverage is a share from 0 to 1", found=min_coverage)
+
+
+def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: float | None) -> Iterator[MissedThreshold]:
+    waiting, share = status.waiting, status.share_covered
+    if max_behind is not None and waiting.seconds > max_behind.total_seconds():
+        behind = timedelta(seconds=round(waiting.seconds))
+        text = f"{quantity(waiting.files, 'file')} waiting for {behind}, and the limit is {max_behind}"
+        yield MissedThreshold("max_behind", max_behind.total_seconds(), waiting.seconds, text)
+    if min_coverage is not None and share is not None and share < min_coverage:
+        # Rounded down, so that no share below a limit looks as if it met it.
+        text = f"{int(share * 1000) / 10:g} % of the rows covered, and the limit is {min_coverage * 100:g} %"
+        yield MissedThreshold("min_coverage", min_coverage, share, text)
+
+
+def _to_do(status: TableStatus, is_declared: bool, ref: str | None) -> Iterator[NextStep]:
+    name = shlex.quote(status.table)
+    of_ref = "" if ref is None else f" --ref {shlex.quote(ref)}"
+    refresh = f"sidecar refresh {name}{of_ref}"
+    waiting, used = status.waiting.files, status.sidecar
+    if waiting and used is None and not is_declared:
+        yield NextStep("there is no sidecar; advise names the columns that deserve one", f"sidecar advise {name}")
+    elif waiting:
+        yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
+    elif any(one.ref == (ref or "main") for one in status.losable):
+        yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
+    if status.repairs:
+        yield NextStep(f"{quantity(len(status.repairs), 'registration')} to be repaired", f"sidecar repair {name}")
+    if len(status.segments) > MANY_SEGMENTS:
+        yield NextStep(f"a lookup asks {len(status.segments)} segments", f"sidecar compact {name}{of_ref}")
+    if status.unreferenced.deletable:
+        count = quantity(status.unreferenced.deletable, "old file")
+        yield NextStep(f"{count} of sidecar that nothing references", f"sidecar gc {name}")

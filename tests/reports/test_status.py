@@ -1,0 +1,265 @@
+"""``status_table``: facts about the sidecar that plans really use, thresholds, and what to do; no data file is read."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+import sidecar
+from sidecar import errors
+from tests.maintenance.cases import (
+    append_and_build,
+    entries,
+    head,
+    make,
+    make_older,
+    metadata_folder,
+    register_others,
+    rows,
+    touch,
+)
+
+
+def commands(status: Any) -> list[str]:
+    return [step.command for step in status.to_do]
+
+
+def test_it_counts_by_the_sidecar_that_plans_use_when_others_register_for_a_newer_snapshot(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=1)
+    built = head(table)
+    table.append(rows(100))
+    register_others(table)
+    status = sidecar.status_table(table.refresh(), max_behind=timedelta(0), min_coverage=0.95)
+    planned = sidecar.plan(table, "k = 3")
+    assert planned.sidecar is not None
+    assert status.sidecar is not None
+    assert status.sidecar.path == planned.sidecar.path
+    (main,) = status.refs
+    assert (
+        (main.statistics_snapshot_id, main.snapshots_behind) == (built, planned.sidecar.snapshots_behind) == (built, 1)
+    )
+    assert (status.waiting.files, status.waiting.rows) == (1, 5)
+    assert status.waiting.bytes == table.inspect.files()["file_size_in_bytes"].to_pylist()[0]
+    assert status.rows == 10
+    assert status.share_covered == status.covered["k"]["bloom"].share == 0.5
+    assert [missed.threshold for missed in status.missed] == ["max_behind", "min_coverage"]
+    assert status.to_do[0].to_dict() == {"why": "1 file is not covered", "command": "sidecar refresh db.t"}
+
+
+def test_what_waits_is_behind_since_the_commit_of_its_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path, builds=1)
+    fresh = sidecar.status_table(table)
+    assert (fresh.waiting.files, fresh.waiting.since, fresh.waiting.seconds) == (0, None, 0)
+    table.append(rows(100))
+    first = table.refresh().current_snapshot()
+    assert first is not None
+    table.append(rows(200))
+    committed = first.timestamp_ms / 1000
+    monkeypatch.setattr("sidecar.reports.status_coverage.time.time", lambda: committed + 3600)
+    status = sidecar.status_table(table.refresh(), max_behind=timedelta(hours=1))
+    assert (status.waiting.files, status.waiting.since, status.waiting.seconds) == (2, committed, 3600)
+    assert status.missed == []
+    (missed,) = sidecar.status_table(table, max_behind=timedelta(minutes=59)).missed
+    assert (missed.limit, missed.found) == (59 * 60, 3600)
+    assert missed.text == "2 files waiting for 1:00:00, and the limit is 0:59:00"
+
+
+def test_commits_that_bring_no_files_leave_nothing_to_wait_for(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=2)
+    table.delete("k < 5")  # the whole first file
+    status = sidecar.status_table(table.refresh(), max_behind=timedelta(0), min_coverage=1)
+    assert status.sidecar is not None
+    assert status.sidecar.snapshots_behind == 1
+    assert (status.waiting.files, status.share_covered, status.missed) == (0, 1.0, [])
+    assert [one.ref for one in status.losable] == ["main"]
+    assert commands(status) == ["sidecar refresh db.t"]
+
+
+def test_files_without_the_column_neither_wait_nor_count(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    with table.refresh().update_schema() as change:
+        change.add_column("late", LongType())
+    new = pa.table({"k": pa.array([1], pa.int64()), "s": ["x"], "late": pa.array([7], pa.int64())})
+    table.refresh().append(new)
+    sidecar.build(table.refresh(), ["k", "late"], engine="local")
+    covered = sidecar.status_table(table.refresh()).covered
+    assert covered["late"]["bloom"].to_dict() == {"files": 1, "rows": 1, "share": 1.0, "waiting": 0}
+    assert covered["k"]["bloom"].to_dict() == {"files": 2, "rows": 6, "share": 1.0, "waiting": 0}
+
+
+def test_no_snapshot_misses_nothing_and_no_sidecar_misses_all(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=0)
+    limits: Any = {"max_behind": timedelta(0), "min_coverage": 1}
+    empty = sidecar.status_table(table, **limits)
+    assert (empty.snapshot_id, empty.share_covered, empty.missed, empty.to_do) == (None, None, [], [])
+    table.append(rows())
+    bare = sidecar.status_table(table.refresh(), **limits)
+    assert (bare.share_covered, bare.waiting.files, bare.size_share) == (0.0, 1, None)
+    assert [missed.threshold for missed in bare.missed] == ["max_behind", "min_coverage"]
+    assert commands(bare) == ["sidecar advise db.t"]
+    with table.transaction() as change:
+        change.set_properties({"sidecar.columns": "k:1"})
+    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t"]
+
+
+def test_thresholds_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=0)
+    for limits in ({"max_behind": timedelta(seconds=-1)}, {"min_coverage": 95}, {"min_coverage": float("nan")}):
+        with pytest.raises(errors.UsageError):
+            sidecar.status_table(table, **limits)  # type: ignore[arg-type]
+
+
+def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=1)
+    (first,) = entries(table).values()
+    append_and_build(table, 1)
+    size = (metadata_folder(table) / Path(first).name).stat().st_size
+    assert sidecar.status_table(table).unreferenced.files == 0
+    sidecar.expire(table, older_than=timedelta(0))
+    left = sidecar.status_table(table.refresh()).unreferenced
+    assert (left.files, left.bytes, left.deletable, left.unknown_because) == (1, size, 0, None)
+    make_older(table, 4)
+    touch(table)
+    old = sidecar.status_table(table.refresh())
+    assert (old.unreferenced.files, old.unreferenced.deletable) == (1, 1)
+    assert commands(old) == ["sidecar gc db.t"]
+    assert (metadata_folder(table) / Path(first).name).exists()
+
+
+def test_a_storage_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path)
+
+    def refuse(*_: Any) -> Any:
+        raise errors.UnsupportedFeatureError("the folder cannot be listed")
+
+    monkeypatch.setattr("sidecar.maintenance.garbage.list_stored_files", refuse)
+    status = sidecar.status_table(table)
+    assert status.unreferenced.to_dict() == {
+        "files": None,
+        "bytes": None,
+        "deletable": None,
+        "unknown_because": "the folder cannot be listed",
+    }
+    assert status.share_covered == 1.0
+
+
+def test_what_expiry_would_take_is_what_it_takes(tmp_path: Path) -> None:
+    """The forecast is compared with plans after old snapshots are gone."""
+    table = make(tmp_path, builds=1)
+    tagged = append_and_build(table, 1)
+    table.manage_snapshots().create_tag(tagged, "kept").commit()
+    table.append(rows(50))
+    table.refresh()
+    table.manage_snapshots().create_tag(head(table), "next").commit()
+    table.refresh().append(rows(70))
+    status = sidecar.status_table(table.refresh())
+    lost = {one.ref for one in status.losable}
+    assert {ref.name: ref.snapshots_behind for ref in status.refs} == {"kept": 0, "main": 2, "next": 1}
+    expire_old_snapshots(table)
+    after = {name: sidecar.plan(table, "k = 3", ref=name).sidecar for name in ("kept", "main", "next")}
+    assert {name for name, used in after.items() if used is None} == lost == set()
+
+    table.append(rows(90))
+    status = sidecar.status_table(table.refresh())
+    assert {one.ref for one in status.losable} == {"main"}
+    expire_old_snapshots(table)
+    assert sidecar.plan(table, "k = 3").sidecar is None
+    assert sidecar.plan(table, "k = 3", ref="next").sidecar is not None
+
+
+def expire_old_snapshots(table: Table) -> None:
+    """Keep the snapshots of branches and tags alone, with their statistics."""
+    heads = {ref.snapshot_id for ref in table.refresh().metadata.refs.values()}
+    gone = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
+    for snapshot_id in gone:
+        if snapshot_id in entries(table):
+            table.update_statistics().remove_statistics(snapshot_id).commit()
+        table.refresh().maintenance.expire_snapshots().by_id(snapshot_id).commit()
+    table.refresh()
+
+
+def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path)
+    run = {
+        "at": "2026-01-01T00:00:00+00:00",
+        "seconds": 1.5,
+        "what": "refresh",
+        "snapshot_id": 1,
+        "files": 3,
+        "indexed": 1,
+        "carried": 2,
+        "left": 0,
+        "bytes_read": 10,
+        "bytes_carried": 20,
+    }
+    from sidecar.reports import status
+
+    read = status.history_of
+    text = json.dumps([run, {"at": "damaged"}])
+    monkeypatch.setattr(status, "history_of", lambda properties: read({**properties, "sidecar.history": text}))
+    assert [one.to_dict() for one in sidecar.status_table(table).runs] == [run]
+
+
+def test_many_segments_ask_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path, builds=2)
+    monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status_table(table).segments) - 1)
+    assert commands(sidecar.status_table(table)) == ["sidecar compact db.t"]
+
+
+@pytest.fixture(scope="module")
+def lookups(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """70 files: so many that plans ask filters before they read records of files."""
+    table = make(tmp_path_factory.mktemp("lookups"), builds=0)
+    with table.transaction() as change:
+        for n in range(70):
+            keys = np.arange(200) * 70 * 2 + 2 * n
+            change.append(pa.table({"k": keys, "s": [f"s{key}" for key in keys]}))
+    sidecar.build(table.refresh(), ["k", "s"], fpp=0.2, engine="local")
+    return table.refresh()
+
+
+def test_a_lookup_costs_what_a_plan_reads(lookups: Table) -> None:
+    status = sidecar.status_table(lookups)
+    for column, predicate in (("k", "k = 71"), ("s", "s = 's71'")):
+        planned, cost = sidecar.plan(lookups, predicate), status.lookups[column]
+        assert planned.files_covered == 70
+        # A plan also reads, at once, the records of the files that are left.
+        assert (cost.reads, planned.index_reads) == (2, 3)
+        assert planned.index_bytes_read / 2 < cost.bytes_read < planned.index_bytes_read
+        assert (cost.segments, cost.row_groups) == (1, 70)
+
+
+def test_the_rate_by_probes_is_near_that_of_all_bits(lookups: Table) -> None:
+    from sidecar.bundle.fill import read_fill
+
+    status = sidecar.status_table(lookups)
+    opened = sidecar.open_sidecar(lookups)
+    for field_id, column in ((1, "k"), (2, "s")):
+        segment = opened.segments[0]
+        exact = read_fill([(segment, segment.bundles[field_id])]).estimated_fpp
+        cost = status.lookups[column]
+        assert exact is not None
+        assert cost.rate is not None
+        spread = (exact.mean / (cost.probes * cost.row_groups)) ** 0.5
+        assert abs(cost.rate - exact.mean) < 4 * spread
+    opened.close()
+
+
+def test_no_data_file_is_read(lookups: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = type(lookups.io).new_input
+    monkeypatch.setattr(type(lookups.io), "new_input", lambda io, path: (opened.append(path), real(io, path))[1])
+    status = sidecar.status_table(lookups)
+    assert status.files.listed == 70
+    assert opened
+    assert not [path for path in opened if path.endswith(".parquet")]
