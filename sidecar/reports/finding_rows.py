@@ -1,7 +1,10 @@
 """Counts the rows of data files and delete files that have the values of one question.
 
 Rows are read as a scan of the table reads them (:mod:`sidecar.reading.table_files`): columns by field id or name
-mapping, promoted types, values that only the partition has. Indexes in the file may leave out parts of it.
+mapping, promoted types, values that only the partition has. For texts and bytes, indexes in the file may leave out
+parts of it. Numbers and times are read whole and compared here: pyiceberg and Arrow compare them in the file's type,
+which may be another one than the column's (unsigned, nanoseconds), and lose values that the file's type seems not to
+have.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
+from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
@@ -23,6 +27,8 @@ from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding_values import ValueQuestion
 
 _SECOND = 1_000_000
+_BYTES = (StringType, BinaryType, FixedType, UUIDType)
+"""Types whose values are the same bytes in every file."""
 
 
 class RowCounter:
@@ -31,8 +37,8 @@ class RowCounter:
     def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
         self.question = question
         self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
-        self._matching = self._whole
-        if not read_all:
+        self._matching: TableReader | None = None
+        if not read_all and isinstance(question.column.type, _BYTES):
             self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
         self._counted: dict[tuple[str, frozenset[str]], Counter[str]] = {}
 
@@ -60,24 +66,28 @@ class RowCounter:
     def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         if task.file.file_format == FileFormat.ORC:
             self._refuse_early_times(task.file.file_path)
-        try:
-            return self._read_with(self._matching, task, deletes)
-        except (StorageError, WrongChecksumError):
-            raise
-        except SidecarError:
-            # Arrow refuses some predicates for older files, such as a decimal with more digits than the file's type.
-            return self._read_with(self._whole, task, deletes)
+        if self._matching is not None:
+            try:
+                return self._read_with(self._matching, task, deletes)
+            except (StorageError, WrongChecksumError):
+                raise
+            except SidecarError:
+                pass  # Arrow refuses some predicates for files of another type
+        return self._read_with(self._whole, task, deletes)
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        question = self.question
+        question, found = self.question, Counter[str]()
         asked = FileQuestion(table_reader.row_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
         reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
-        found: Counter[str] = Counter()
         with reading_errors(task.file.file_path):
-            rows = reader.read(task, None, answered=False)
-            while rows.batches:
-                found += question.count(rows.batches.pop())
+            if table_reader is self._whole:
+                for batch in reader.read_whole(task):
+                    found += question.count(batch)
+            else:
+                batches = reader.read(task, None, answered=False).batches
+                while batches:
+                    found += question.count(batches.pop())
         return found
 
     def _refuse_early_times(self, path: str) -> None:

@@ -29,6 +29,7 @@ from pyiceberg.types import (
 from sidecar.errors import UsageError
 from sidecar.reports.finding import find
 from sidecar.reports.finding_values import conditions_from
+from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_orc
 
 SCHEMA = Schema(
@@ -123,6 +124,31 @@ def test_promoted_columns_are_compared_in_their_wider_type(catalog: Any) -> None
         ("f", "0.1"): 0, ("f", wide): 1, ("f", "inf"): 1,
         ("dec", "1.5"): 2, ("dec", "123456789012345678.00"): 0,
     }  # fmt: skip
+
+
+def test_nan_is_found_beside_one_other_value(catalog: Any) -> None:
+    """Statistics have no NaN: Arrow takes a row group whose lowest value is the highest too for one of equal values."""
+    table: Table = catalog.create_table("db.find_nan", pa.schema([("f", pa.float32())]))
+    table.append(pa.table({"f": pa.array([0.5, math.nan], pa.float32())}))
+    assert find(table, {"f": "nan"}).conditions[0].rows == 1
+    with table.update_schema() as update:
+        update.update_column("f", DoubleType())
+    assert find(table, {"f": "nan"}).conditions[0].rows == 1
+
+
+def test_values_that_the_type_in_the_file_seems_not_to_have(catalog: Any, tmp_path: Any) -> None:
+    """pyiceberg takes an unsigned column for one of 32 bits with a sign, and compares nanoseconds with microseconds."""
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "ts", TimestampType()))
+    properties = {"write.metadata.metrics.default": "none"}
+    table: Table = catalog.create_table("db.find_foreign", schema, properties=properties)
+    table.append(pa.table({"n": [1], "ts": pa.array([1], pa.timestamp("us"))}))
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": schema.name_mapping.model_dump_json()})
+    (task,) = table.scan().plan_files()
+    foreign = pa.table({"n": pa.array([4_000_000_000], pa.uint32()), "ts": pa.array([1_500], pa.timestamp("ns"))})
+    pq.write_table(foreign, local(task.file.file_path), version="2.6")
+    found = find(table, {"n": "4000000000", "ts": "1970-01-01T00:00:00.000001"})
+    assert [one.rows for one in found.conditions] == [1, 1]
 
 
 def test_a_name_means_every_column_that_has_had_it(catalog: Any) -> None:
