@@ -151,6 +151,13 @@ def reload_table(table: Table) -> Table:
         raise foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
 
 
+def is_static(table: Table) -> bool:
+    """Return whether a table was opened from a metadata file."""
+    from pyiceberg.catalog.noop import NoopCatalog
+
+    return isinstance(table.catalog, NoopCatalog)
+
+
 def with_all_snapshots(table: Table) -> Table:
     """Return the table, loaded again if it was loaded without the snapshots that no branch and no tag names.
 
