@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
+from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
 from sidecar.planning.file_question import FileQuestion
 from sidecar.reading.arrow_reader import Deletes, TableReader
@@ -62,16 +62,7 @@ class RowCounter:
     def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         if task.file.file_format == FileFormat.ORC:
             self._refuse_early_times(task.file.file_path)
-        try:
-            return self._read_with(self._matching, task, deletes)
-        except (StorageError, WrongChecksumError):
-            raise
-        except SidecarError:
-            # Arrow refuses some predicates for older files, such as a decimal with more digits than the file's type.
-            return self._read_with(self._whole, task, deletes)
-
-    def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        question = self.question
+        question, table_reader = self.question, self._matching
         asked = FileQuestion(table_reader.row_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
         reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
