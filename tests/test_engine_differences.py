@@ -14,7 +14,7 @@ import sidecar
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.source import local_path
 from tests.duckdb_predicates import duckdb_condition
-from tests.engine_differences import AGREED, DIFFERENCES, ROWS
+from tests.engine_differences import AGREED, DIFFERENCES, ROWS, Difference
 
 
 @pytest.fixture(scope="module")
@@ -31,29 +31,28 @@ def table(catalog: Any) -> Any:
 
 EXPECTED = [
     *DIFFERENCES,
-    *((text, "", found, found, found) for text, found in AGREED.items()),
+    *(Difference(text, "", found, found, found) for text, found in AGREED.items()),
 ]
 
 
-@pytest.mark.parametrize(("predicate", "why", "pyiceberg", "spark_", "duckdb"), EXPECTED)
-def test_pyiceberg_and_duckdb(
-    table: Any, duckdb_iceberg: Any, predicate: str, why: str, pyiceberg: Any, spark_: Any, duckdb: Any
-) -> None:
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda expected: expected.predicate)
+def test_pyiceberg_and_duckdb(table: Any, duckdb_iceberg: Any, expected: Difference) -> None:
+    predicate = expected.predicate
     expression = parse_predicate(predicate, table.schema())
-    assert {*table.scan(expression).to_arrow()["id"].to_pylist()} == pyiceberg
-    assert {*sidecar.scan(table, predicate)["id"].to_pylist()} == pyiceberg
+    assert {*table.scan(expression).to_arrow()["id"].to_pylist()} == expected.pyiceberg
+    assert {*sidecar.scan(table, predicate)["id"].to_pylist()} == expected.scanned
     condition = duckdb_condition(bind(table.schema(), expression, True), table.schema())
     path = local_path(table.metadata_location)
     rows = duckdb_iceberg.execute(f"select id from iceberg_scan(?) where {condition}", [path]).fetchall()
-    assert {key for (key,) in rows} == duckdb
+    assert {key for (key,) in rows} == expected.duckdb
     assert sidecar.plan(table, predicate).files_kept == 1
 
 
 @pytest.mark.jvm
 def test_spark(spark: Any, table: Any) -> None:
-    for predicate, _, _, expected, _ in EXPECTED:
-        with sidecar.spark_read(spark, "cat.db.differences", table, predicate, ["id"]) as frame:
-            assert {row["id"] for row in frame.collect()} == expected, predicate
+    for expected in EXPECTED:
+        with sidecar.spark_read(spark, "cat.db.differences", table, expected.predicate, ["id"]) as frame:
+            assert {row["id"] for row in frame.collect()} == expected.spark, expected.predicate
 
 
 def test_the_guide_has_the_list() -> None:

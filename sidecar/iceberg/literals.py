@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from pyiceberg.expressions.literals import (
@@ -145,8 +147,24 @@ def literal_of_value(value: object, column: PredicateColumn) -> Literal[Any]:
 
 
 def is_beyond(found: Literal[Any], column: PredicateColumn) -> bool:
-    """Return whether a literal of a FLOAT column is a finite number that would be infinite in 32 bits."""
-    return isinstance(column.type, FloatType) and LIMIT <= abs(found.value) < math.inf
+    """Return whether a literal is a finite number beyond the values of the column's type, after rounding to 32 bits."""
+    if isinstance(column.type, FloatType):
+        return bool(LIMIT <= abs(found.value) < math.inf)
+    if not isinstance(column.type, IntegerType | DecimalType):
+        return False
+    least, most = ends_of(column.type)
+    return not least.value <= found.value <= most.value
+
+
+@cache
+def ends_of(kind: FloatType | IntegerType | DecimalType) -> tuple[Literal[Any], Literal[Any]]:
+    """Return the least and the greatest value of a type as literals; for FLOAT, the infinities."""
+    if isinstance(kind, FloatType):
+        return FloatLiteral(-math.inf), FloatLiteral(math.inf)
+    if isinstance(kind, IntegerType):
+        return LongLiteral(IntegerType.min), LongLiteral(IntegerType.max)
+    nines = (9,) * kind.precision
+    return DecimalLiteral(Decimal((1, nines, -kind.scale))), DecimalLiteral(Decimal((0, nines, -kind.scale)))
 
 
 def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:

@@ -4,7 +4,7 @@ pyiceberg reads a data file in five steps:
 
 1. It turns the file's Arrow schema into an Iceberg schema, by field ids or by the table's name mapping.
 2. It takes the values of columns that the file lacks from the file's partition.
-3. It translates the row filter to the file's names and types.
+3. It translates the row filter to the file's names and types (here :mod:`sidecar.reading.file_predicate` does).
 4. Arrow scans the row groups whose statistics allow a match. If the file has position deletes, all row groups are
    scanned and deleted rows are removed before the filter.
 5. It projects each batch to the requested schema: promotions, initial defaults, nulls.
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids, translate_column_names
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
     ArrowScan,
@@ -51,6 +51,7 @@ from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
 from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.file_columns import FileColumn, FileColumns
+from sidecar.reading.file_predicate import in_types_of_file, may_not_fit
 from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
@@ -252,7 +253,7 @@ class TableReader:
         pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
         """
         self._io.remember(task.file)
-        read = self._read_comparing_uuids if self._asks_uuid else self._read_whole
+        read = self._read_filtering if self._filters_here else self._read_whole
         batches = read(task, deletes)
         try:
             first = next(batches, None)
@@ -275,28 +276,32 @@ class TableReader:
         return self._scan._record_batches_from_scan_tasks_and_deletes([task], by_path)
 
     @cached_property
-    def _asks_uuid(self) -> bool:
+    def _filters_here(self) -> bool:
+        """Whether pyiceberg's translation of the filter may be wrong for a file, or Arrow may not evaluate it."""
         schema = self._metadata.schema()
-        asked = extract_field_ids(self.row_filter)
-        return any(isinstance(schema.find_field(field_id).field_type, UUIDType) for field_id in asked)
+        asked = map(schema.find_field, extract_field_ids(self.row_filter))
+        return any(isinstance(field.field_type, UUIDType) for field in asked) or may_not_fit(self.row_filter)
 
-    def _read_comparing_uuids(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Read a whole file as pyiceberg does, but evaluate the filter here: Arrow cannot compare UUIDs.
+    def _read_filtering(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """Read a whole file as pyiceberg does, but with the filter of our view of it.
 
-        Rows are numbered before the filter, so all row groups are read, in order.
+        Rows are numbered before the filter if some are deleted. Arrow cannot compare UUIDs. In both cases all row
+        groups are read, in order.
         """
         deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
-            residual, first_row = view.residual(), 0
+            by_arrow = view.arrow_filter if not deleted and not view.asks_uuid else None
+            residual, first_row = view.residual() if by_arrow is None else None, 0
             names = [column.name for column in view.projected.columns]
-            scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names)
+            scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names, filter=by_arrow)
             for batch in scanner.to_batches():
-                rows = np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row
-                first_row += len(batch)
-                table = pa.Table.from_batches([batch]).take(rows)
+                table = pa.Table.from_batches([batch])
+                if deleted:
+                    table = table.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
+                    first_row += len(batch)
                 matching = table if residual is None else table.take(residual(table))
                 if matching.num_rows:
                     yield from view.project(matching)
@@ -334,8 +339,7 @@ class TableReader:
         missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
         row_filter, arrow_filter = self._scan._bound_row_filter, None
         if row_filter is not AlwaysTrue():
-            translated = translate_column_names(row_filter, file_schema, projected_field_values=missing)
-            row_filter = bind(file_schema, translated, case_sensitive=True)
+            row_filter = in_types_of_file(row_filter, file_schema, missing)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
         return FileView(physical, file_schema, projected, row_filter, arrow_filter, fragment, self, missing)
 

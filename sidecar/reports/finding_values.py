@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, GreaterThan, In, IsNaN, LessThan, Or
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
-from pyiceberg.types import DoubleType, FloatType, StructType
+from pyiceberg.types import FloatType, StructType
 
 from sidecar.errors import SidecarError, UsageError, first_line
 from sidecar.filters.column_types import ColumnType
@@ -42,10 +42,6 @@ QuestionKey = tuple[str, int, int]
 """The name of a column as it was asked for, the id of the schema in which it is read, and its field id."""
 
 _NUMBERS = ("integer", "decimal", "float")
-_LARGEST = nearest_float32(3.4028234663852886e38)
-"""The largest number of 32 bits."""
-_above: Callable[..., BooleanExpression] = GreaterThan
-_below: Callable[..., BooleanExpression] = LessThan
 _equal_to: Callable[..., BooleanExpression] = EqualTo
 _in: Callable[..., BooleanExpression] = In
 _is_nan: Callable[..., BooleanExpression] = IsNaN
@@ -118,9 +114,6 @@ class ValueQuestion:
         for one in self.literals.values():
             if isinstance(one.value, float) and one.value == 0:
                 parts.append(_equal_to(name, one))  # lists tell the two zeros apart
-            elif isinstance(self.column.type, DoubleType) and math.isinf(one.value):
-                # pyiceberg finds no infinity in files from before a promotion, so all beyond 32 bits is asked for.
-                parts.append((_above if one.value > 0 else _below)(name, math.copysign(_LARGEST, one.value)))
             else:
                 listed.append(one)
         if listed:

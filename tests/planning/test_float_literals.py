@@ -203,14 +203,16 @@ def test_no_file_with_a_row_of_any_engine_is_dropped(table: Table, way: str) -> 
 
 
 def test_rows_are_those_of_pyicebergs_reader(table: Table) -> None:
-    """But for rows that no engine finds, in files whose counts say so: it takes every row of a file of floats for less
-    than a DOUBLE literal beyond them, NULL too."""
+    """But for literals beyond 32 bits and a promoted column, for which pyiceberg takes every row of a file, or none."""
     for template in TEMPLATES[:: 1 if table.name()[-1] == "float_literals_promoted" else 4]:
         expression = parse_predicate(text_of(template), table.schema())
         found = {*sidecar.scan(table, text_of(template))["id"].to_pylist()}
         theirs = pyiceberg_rows(table, expression)
-        assert found <= theirs, template
-        assert not (theirs - found) & found_by_engines()[template], template
+        lost = (theirs - found) & found_by_engines()[template]
+        if ">" in template and "1e39" in template:
+            lost -= {VALUES.index(math.nan)}  # which DuckDB takes as more than every number
+        assert lost == set(), template
+        assert found - theirs <= found_by_engines()[template], template
         if "e38" not in template and "e39" not in template:
             assert found == theirs, template
 

@@ -1,0 +1,124 @@
+"""A predicate of a table in the names and types of one of its data files.
+
+A file from before a promotion has columns of a narrower type: 32-bit floats where the table has doubles, ints where it
+has longs, decimals of fewer digits. pyiceberg binds the literals of the table to the narrower type, and a literal
+beyond it becomes "never" or "always": ``d = inf`` and ``d > 1e300`` lose the rows with infinity, ``d < 1e39`` finds
+NULL, an IN list of longs finds the greatest int, and Arrow refuses a decimal with more digits. Here such a comparison
+becomes one that means the same for the values of the file. A finite literal of a DOUBLE column is rounded to 32 bits,
+as for a FLOAT column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    BoundIn,
+    BoundLiteralPredicate,
+    BoundPredicate,
+    BoundSetPredicate,
+    In,
+    IsNull,
+    Not,
+    NotIn,
+    NotNull,
+    Or,
+)
+from pyiceberg.expressions.literals import DoubleLiteral, Literal
+from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.comparisons import comparison, membership
+from sidecar.iceberg.conditions import predicates
+from sidecar.iceberg.literals import PredicateColumn, exact_literal
+
+_is_null: Callable[..., BooleanExpression] = IsNull
+_not_null: Callable[..., BooleanExpression] = NotNull
+
+
+def in_types_of_file(bound: BooleanExpression, file_schema: Schema, missing: Mapping[int, Any]) -> BooleanExpression:
+    """Return an expression that is bound to the table's schema as one that is bound to the schema of a file.
+
+    ``file_schema`` has the field ids of the table. ``missing`` has the values of columns that the file lacks, by field
+    id. Raises :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
+    """
+    return bind(file_schema, _translated(bound, file_schema, missing), case_sensitive=True)
+
+
+def may_not_fit(bound: BooleanExpression) -> bool:
+    """Return whether a file of a narrower type may lack a value that a literal has, so that pyiceberg may be wrong."""
+    return any(
+        any(_may_not_fit(literal.value, leaf.term.ref().field.field_type) for literal in _literals(leaf))
+        for leaf in predicates(rewrite_not(bound))
+    )
+
+
+def _may_not_fit(value: Any, kind: Any) -> bool:
+    if isinstance(kind, DoubleType):
+        return not FloatType.min <= value <= FloatType.max
+    if isinstance(kind, LongType):
+        return not IntegerType.min <= value <= IntegerType.max
+    return isinstance(kind, DecimalType | TimestampType | TimestamptzType)
+
+
+def _literals(leaf: BoundPredicate) -> list[Literal[Any]]:
+    if isinstance(leaf, BoundSetPredicate):
+        return [*leaf.literals]
+    return [leaf.literal] if isinstance(leaf, BoundLiteralPredicate) else []
+
+
+def _translated(bound: BooleanExpression, file_schema: Schema, missing: Mapping[int, Any]) -> BooleanExpression:
+    if isinstance(bound, And | Or):
+        left, right = (_translated(part, file_schema, missing) for part in (bound.left, bound.right))
+        return type(bound)(left, right)
+    if isinstance(bound, Not):
+        return Not(_translated(bound.child, file_schema, missing))
+    column = _narrower_column(bound, file_schema)
+    if column is None:
+        return translate_column_names(bound, file_schema, projected_field_values=dict(missing))
+    leaf: Any = bound
+    literals = [_in_file(literal, column) for literal in _literals(leaf)]
+    if isinstance(leaf, BoundLiteralPredicate):
+        return comparison(leaf.as_unbound, column, literals[0])
+    # pyiceberg's IN is false for NULL and its NOT IN true, in a list of any length.
+    if isinstance(leaf, BoundIn):
+        return And(membership(In, column, literals), _not_null(column.name))
+    return Or(membership(NotIn, column, literals), _is_null(column.name))
+
+
+def _narrower_column(leaf: BooleanExpression, file_schema: Schema) -> PredicateColumn | None:
+    """Return the column of a file that a leaf compares, if its type has fewer numbers than that of the table."""
+    if not isinstance(leaf, BoundLiteralPredicate | BoundSetPredicate):
+        return None
+    field = leaf.term.ref().field
+    name = file_schema.find_column_name(field.field_id)
+    if name is None:
+        return None
+    ours, kind = field.field_type, file_schema.find_field(field.field_id).field_type
+    if isinstance(kind, DateType) and isinstance(ours, TimestampType | TimestamptzType):
+        raise UnsupportedFeatureError(f"a column of type {ours} is in a file as {kind}", column=name)
+    is_narrower = (
+        (isinstance(ours, DoubleType) and isinstance(kind, FloatType))
+        or (isinstance(ours, LongType) and isinstance(kind, IntegerType))
+        or (isinstance(ours, DecimalType) and isinstance(kind, DecimalType) and kind.precision < ours.precision)
+    )
+    return PredicateColumn(name, field.field_id, kind) if is_narrower else None
+
+
+def _in_file(literal: Literal[Any], column: PredicateColumn) -> Literal[Any]:
+    """Return a literal for a column of a file: rounded to 32 bits for FLOAT, and unchanged if it is beyond the type."""
+    return exact_literal(DoubleLiteral(literal.value), column) if isinstance(column.type, FloatType) else literal
