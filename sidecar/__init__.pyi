@@ -105,6 +105,9 @@ from sidecar.maintenance.expiring import expire as expire
 from sidecar.maintenance.garbage import GarbageFile as GarbageFile
 from sidecar.maintenance.garbage import GarbageReport as GarbageReport
 from sidecar.maintenance.garbage import collect_garbage as collect_garbage
+from sidecar.maintenance.refresh_report import RefreshAction as RefreshAction
+from sidecar.maintenance.refresh_report import RefreshReport as RefreshReport
+from sidecar.maintenance.refreshing import refresh as refresh
 from sidecar.many_files.each import Paths as Paths
 from sidecar.many_files.find import FoundFiles as FoundFiles
 from sidecar.many_files.find import SkippedFile as SkippedFile

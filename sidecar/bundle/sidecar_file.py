@@ -38,7 +38,7 @@ from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.sketches.group_table import decode_sketch_toc
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
-from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, parse_place, read_toc
+from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, check_properties, parse_place, read_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
@@ -221,6 +221,10 @@ class SidecarFile:
         if text is None:
             self.doubts.add(f"the footer does not have the property {TOC_PROPERTY}")
             return blobs
+        try:
+            check_properties(self.puffin.metadata.properties)
+        except SidecarError as error:
+            self.doubts.add(error)
         try:
             return [parse_place(text), *blobs]
         except SidecarError as error:

@@ -35,7 +35,7 @@ from sidecar.cli import (
     verify,
     warm_up,
 )
-from sidecar.cli.care import compact, expire, gc
+from sidecar.cli.care import compact, expire, gc, refresh
 from sidecar.cli.facts import advise, find, report
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
@@ -49,6 +49,7 @@ NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Build and care": (
         build.build,
+        refresh.refresh,
         status.status,
         verify.verify,
         repair.repair,

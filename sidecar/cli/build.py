@@ -66,21 +66,34 @@ class EngineName(str, Enum):
 def build(
     tables: Tables,
     columns: Annotated[
-        str,
-        typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; write nested ones with dots."),
-    ],
+        str | None,
+        typer.Option(
+            "--columns",
+            "-c",
+            metavar="A,B",
+            help="Columns to index, nested ones with dots [those that the table declares, else the last sidecar's].",
+        ),
+    ] = None,
     kinds: Annotated[
-        str,
-        typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta (distinct counts), page-index."),
-    ] = "bloom,theta",
+        str | None,
+        typer.Option(
+            "--kinds",
+            metavar="KINDS",
+            help="What to build: bloom, theta (distinct counts), page-index [as declared, else bloom,theta].",
+        ),
+    ] = None,
     fpp: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--fpp",
             metavar="RATE",
-            help="False-positive rate. auto: 1 %, or 1 / row groups if that is smaller.",
+            help="False-positive rate [as declared, else auto]. auto: 1 %, or 1 / row groups if that is smaller.",
         ),
-    ] = "auto",
+    ] = None,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
+    ] = False,
     harvest: Annotated[
         Harvest,
         choice("--harvest", Harvest, "Use the filters in the files. good: those of a rate of at most 1 %."),
@@ -121,13 +134,14 @@ def build(
 
     \b
     Examples:
-      sidecar build db.lineitem --columns l_partkey,l_comment
+      sidecar build db.lineitem --columns l_partkey,l_comment --save
       sidecar build db.lineitem --columns l_shipdate --kinds page-index
       sidecar build 'db.*' --columns l_partkey --dry-run
     """
     out = output()
-    indexed_columns, target_rate = names(columns), rate(fpp)
-    chosen_kinds = cast("list[BuildKind]", names(kinds))  # build checks the names
+    indexed_columns = None if columns is None else names(columns)
+    target_rate = None if fpp is None else rate(fpp)
+    chosen_kinds = None if kinds is None else cast("list[BuildKind]", names(kinds))  # build checks the names
     mode: dict[str, Any] = {"dry_run": True} if dry_run else {}  # a dry run has another result
     from sidecar import build as build_index
 
@@ -149,6 +163,7 @@ def build(
                 force=force,
                 encryption_keys=encryption_keys(keys),
                 allow_plaintext=allow_plaintext,
+                save=save,
                 **mode,
             )
             return report
@@ -198,7 +213,7 @@ def draw_planned(to: Console, data: Any) -> None:
     drawn = table_of("column", "type", "to be built", "")
     for column in data["columns"]:
         sealed = "encrypted" if column["sealed"] else ""
-        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(data["kinds"]), sealed)
+        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(column["kinds"]), sealed)
     to.print(drawn)
     for file in data["files"][:SHOWN]:
         size = humanize.size(file["size"])

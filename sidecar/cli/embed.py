@@ -123,6 +123,9 @@ def embed(
             "With --from: how many values to check if the file is proven to be the indexed one.",
         ),
     ] = from_cli.WitnessRule.page,
+    no_refresh: Annotated[
+        bool, typer.Option("--no-refresh", help="Leave the sidecar of a table as it is, without the new files.")
+    ] = False,
     into: Into = None,
     keys: KeyPlace = None,
     skip_bad: SkipBad = False,
@@ -130,7 +133,7 @@ def embed(
     """Write data files again with filters and page indexes.
 
     The data is copied, not encoded again. SRC DST writes one file, SRC... --into DIR a new file for each. TABLE
-    replaces the files of a table's current snapshot in one commit.
+    replaces the files of a table's current snapshot in one commit, and then refreshes its sidecar.
 
     With --from, the indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index
     name. An ORC file always has a row index, so it gets only filters. Encrypted Parquet files keep their keys.
@@ -169,6 +172,8 @@ def embed(
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or give --page-index.")
     target_rate, counts = fixed_rate(fpp), dict(_count(text) for text in ndv or ())
     _check_target(source, destination if into is None else into)
+    if no_refresh and is_path(source):
+        raise UsageError("--no-refresh is for tables", found=source)
     from sidecar import embed_file, embed_files, embed_table
 
     with out.progress() as progress:
@@ -190,12 +195,13 @@ def embed(
         elif destination is not None:
             report = embed_file(source, destination, **options)
         else:
-            report = embed_table(opened_table(source), **options)
+            report = embed_table(opened_table(source), refresh=not no_refresh, **options)
     out.warn(report.warnings())
     shown = (table_cli.draw, table_cli.rows) if destination is None else (draw, rows)
     if into is not None:
         shown = (files.draw_written, files.written_rows)
-    files.show(out, report.to_dict(), *shown, failed=bool(report.damaged))
+    data = report.to_dict()
+    files.show(out, data, *shown, failed=bool(report.damaged) or data.get("refresh_error") is not None)
 
 
 def _source_and_target(

@@ -56,8 +56,16 @@ def _summary(data: Any) -> list[tuple[str, str]]:
         ("snapshot", _snapshot(data)),
         ("files", f"{humanize.count(files['replaced'])} of {humanize.count(files['total'])} {verb}{left}"),
         ("size", size),
+        *_sidecar(data["refresh"]),
         ("time", humanize.duration(data["seconds"])),
     ]
+
+
+def _sidecar(refreshed: Any) -> list[tuple[str, str]]:
+    if refreshed is None:
+        return []
+    path, count = escaped(refreshed["statistics_path"] or "–"), humanize.count(refreshed["files_indexed"])
+    return [("sidecar", f"{path} ({refreshed['action']}: {count} files indexed)")]
 
 
 def _snapshot(data: Any) -> str:

@@ -80,17 +80,24 @@ class Output:
 
     def document(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print one JSON document: ``data``, and what is true of each run of a command."""
+        wide = self.form is OutputFormat.json and sys.stdout.isatty()
+        print(to_json(self._with_run(self._subject, data, exit_code), indent=2 if wide else None))
+
+    def document_of_table(self, data: Mapping[str, Any], exit_code: int) -> None:
+        """Print a JSON document in one line: the ``data`` of one of the command's tables."""
+        print(to_json(self._with_run({}, data, exit_code)), flush=True)
+
+    def _with_run(self, subject: Mapping[str, Any], data: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
         run: dict[str, Any] = {
             "command": self._command,
-            **self._subject,
+            **subject,
             "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "seconds": time.perf_counter() - self._started,
             "exit": exit_code,
             **data,
         }
         run["seconds"] = round(run["seconds"], 6)
-        wide = self.form is OutputFormat.json and sys.stdout.isatty()
-        print(to_json(run, indent=2 if wide else None))
+        return run
 
     def rows(self, found: ResultRows) -> None:
         """Print rows in the chosen form."""

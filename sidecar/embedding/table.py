@@ -21,7 +21,7 @@ from sidecar.embedding.file import EmbedOptions, check_rules
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
-from sidecar.errors import UsageError, refuse_text
+from sidecar.errors import SidecarError, UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import find_sidecar
@@ -31,6 +31,7 @@ from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_rep
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.kernels.announcing import announces_compiling
+from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
 
@@ -53,6 +54,7 @@ def embed_table(
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
+    refresh: bool = True,
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
 
@@ -64,7 +66,8 @@ def embed_table(
     new was built. ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix
     names their path, and those with keys from the table's own encryption. ``dry_run`` only reports which files would be
     rewritten. ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the
-    commit.
+    commit. If the table has a sidecar, or declares what is indexed, ``refresh`` brings the sidecar up to date
+    afterwards, with the filters that were just written; an error of this step is in the report.
 
     Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
     :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
@@ -85,6 +88,8 @@ def embed_table(
     else:
         work = RewrittenFiles(table, fields, EmbedOptions(rules, page_index, placement), encryption_keys)
         _run(work, replaceable.listing, replaceable.files, report, threads, progress)
+        if refresh and report.snapshot_id is not None:
+            _refresh(table, report, threads, encryption_keys, progress)
     report.seconds = time.monotonic() - start
     return report
 
@@ -133,6 +138,23 @@ def _run(
     report.attempts = committed.attempts
     report.stale_sidecar = stale
     show_commit(work.table)
+
+
+def _refresh(
+    table: Table,
+    report: EmbedTableReport,
+    threads: int | None,
+    encryption_keys: EncryptionKeys | None,
+    progress: Progress | None,
+) -> None:
+    """Bring the sidecar up to date. The files are committed, so an error is a part of the report."""
+    try:
+        done = refresh_sidecar(table, threads=threads, encryption_keys=encryption_keys, progress=progress)
+    except SidecarError as error:
+        report.refresh_error = str(error)
+        return
+    if done.action != "undeclared":
+        report.refresh, report.stale_sidecar = done, None
 
 
 def _take(

@@ -9,6 +9,7 @@ from typing import Any
 
 from sidecar.convert.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
+from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.results import Summarized
 from sidecar.run_log import counted
 
@@ -81,7 +82,11 @@ class EmbedTableReport(Summarized):
     indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
     """What became of the indexes, counted."""
     stale_sidecar: str | None = None
-    """Path of the table's sidecar, if it has one. It does not list the new files: plans keep them until a build."""
+    """Path of the table's sidecar if it was not refreshed. It does not list the new files, so plans keep them."""
+    refresh: RefreshReport | None = None
+    """How the sidecar was brought up to date; ``None`` if that was not done."""
+    refresh_error: str | None = None
+    """Why the sidecar could not be brought up to date; ``None`` if it could."""
     encrypted_filters: bool = False
     """Whether an encrypted column of some file has a filter now."""
     attempts: int = 0
@@ -132,9 +137,13 @@ class EmbedTableReport(Summarized):
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
+        if self.refresh is not None:
+            found += self.refresh.warnings
+        if self.refresh_error is not None:
+            found.append(f"the files are replaced, but the sidecar could not be refreshed: {self.refresh_error}")
         if self.stale_sidecar is not None:
             found.append(
-                f"the sidecar {self.stale_sidecar} lists the replaced files: build again, "
+                f"the sidecar {self.stale_sidecar} lists the replaced files: refresh it, "
                 "or every plan keeps the new files"
             )
         return found
@@ -165,6 +174,8 @@ class EmbedTableReport(Summarized):
             "left_alone": [asdict(file) for file in self.left_alone],
             "indexes": [asdict(self.indexes[key]) for key in sorted(self.indexes)],
             "rebuild_needed": self.stale_sidecar is not None,
+            "refresh": None if self.refresh is None else self.refresh.to_dict(),
+            "refresh_error": self.refresh_error,
             "warnings": self.warnings(),
             "attempts": self.attempts,
             "seconds": self.seconds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
@@ -92,9 +93,13 @@ class ListedFile:
     identity: Mapping[int, bool]
     """Source field id of each identity partition field -> whether the entry's bounds prove that a column stored in
     the file has only the partition's value."""
-    bounds: Mapping[int, EntryBounds]
     not_indexable: str | None
     """Why sidecar does not index this file (its format); ``None`` if it does."""
+
+    @cached_property
+    def bounds(self) -> Mapping[int, EntryBounds]:
+        """Statistics of the file's columns by field id. Most files of a snapshot are never asked for them."""
+        return _bounds(self.data_file)
 
     @property
     def path(self) -> str:
@@ -246,7 +251,6 @@ def _list_file(
     data_file = raw.entry.data_file
     if data_file.content != DataFileContent.DATA:
         raise DamagedFileError("a data manifest lists a delete file", file=line.manifest_path)
-    bounds = _bounds(data_file)
     partition = _partition(data_file, partition_fields, spec)
     return ListedFile(
         ordinal=ordinal,
@@ -257,8 +261,7 @@ def _list_file(
         sequence_number=raw.entry.sequence_number or 0,
         known_as=identity_of(raw.entry),
         partition=partition,
-        identity=_identity(partition, bounds, partition_fields, spec),
-        bounds=bounds,
+        identity=_identity(partition, data_file, partition_fields, spec),
         not_indexable=_not_indexable(data_file),
     )
 
@@ -289,7 +292,7 @@ def _bounds(data_file: DataFile) -> dict[int, EntryBounds]:
 
 def _identity(
     partition: tuple[bytes | None, ...],
-    bounds: Mapping[int, EntryBounds],
+    data_file: DataFile,
     fields: tuple[NestedField, ...],
     spec: PartitionSpec,
 ) -> dict[int, bool]:
@@ -298,6 +301,9 @@ def _identity(
     If a file stores such a column, some engines read the file's values and others the partition's value. So the
     file's values may be indexed only if both are proven equal. Bounds do not prove that for floats (NaN, zeros).
     """
+    if not any(isinstance(partition_field.transform, IdentityTransform) for partition_field in spec.fields):
+        return {}
+    bounds = _bounds(data_file)
     types = {nested.field_id: nested.field_type for nested in fields}
     proven: dict[int, bool] = {}
     for value, partition_field in zip(partition, spec.fields, strict=True):

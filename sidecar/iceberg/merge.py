@@ -43,6 +43,10 @@ class KeptSketch:
     """Additional properties of the blob."""
 
 
+SketchToCopy = tuple[BlobMetadata, PuffinReader]
+"""A theta sketch and the open file that has it. The copy keeps the snapshot that the sketch was made for."""
+
+
 @dataclass(frozen=True)
 class ExistingBlob:
     """A statistics file to merge; ``reader`` is ``None`` if it cannot be read and ``force`` allows to lose it."""
@@ -103,11 +107,12 @@ def plan_merge(
     thetas: Iterable[KeptSketch],
     live_fields: set[int],
     unsketched: Collection[int] = (),
+    carried: Sequence[SketchToCopy] = (),
 ) -> Merge:
     """Merge statistics files, newest first. If two files have the same blob or property, the newer file wins.
 
     ``live_fields`` are the field ids of the table's current schema. Our sketches of the fields in ``unsketched`` are
-    not kept.
+    not kept. ``carried`` are sketches of ours of an earlier snapshot, for fields without a newer one.
     """
     copies = _foreign_blobs(existing)
     entries = _foreign_entries(existing)
@@ -120,7 +125,7 @@ def plan_merge(
     notes += _notes_on_dropped(thetas, entries, live_fields)
     notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
-    for blob, reader in _our_thetas(existing):
+    for blob, reader in (*_our_thetas(existing), *carried):
         if blob.fields[0] not in kept and blob.fields[0] in live_fields:
             kept.add(blob.fields[0])
             copies.append((blob, reader))
@@ -149,16 +154,22 @@ def registered_blob(blob: BlobMetadata) -> RegisteredBlob:
 
 def has_blobs_of_others(entry: StatisticsFile, footer: FileMetadata) -> bool:
     """Return whether a statistics file, or its entry in the table's metadata, has a blob that is not sidecar's."""
-    stored = any(not is_ours(blob.type) and not _is_our_theta(blob) for blob in footer.blobs)
+    stored = any(not is_our_blob(blob) for blob in footer.blobs)
     return stored or not registers_only_ours(entry)
 
 
 def registers_only_ours(entry: StatisticsFile) -> bool:
     """Return whether each blob that an entry of the table's metadata names is sidecar's; the file may have others."""
-    return all(map(_is_our_theta, entry.blob_metadata))
+    return all(map(is_our_theta, entry.blob_metadata))
 
 
-def _is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
+def is_our_blob(blob: BlobMetadata) -> bool:
+    """Return whether a blob of a Puffin file is sidecar's: of one of our types, or a sketch that sidecar made."""
+    return is_ours(blob.type) or is_our_theta(blob)
+
+
+def is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
+    """Return whether a blob of a Puffin file or of the table's metadata is a theta sketch of one field by sidecar."""
     return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
 
 
@@ -174,9 +185,7 @@ def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata,
         chosen += [
             (blob, reader)
             for blob in reader.metadata.blobs
-            if not is_ours(blob.type)
-            and not _is_our_theta(blob)
-            and not any(_supersedes(*other, blob, reader) for other in newer)
+            if not is_our_blob(blob) and not any(_supersedes(*other, blob, reader) for other in newer)
         ]
     return chosen
 
@@ -199,7 +208,7 @@ def _foreign_entries(existing: Sequence[ExistingBlob]) -> list[RegisteredBlob]:
     chosen: dict[object, RegisteredBlob] = {}
     for source in existing:
         for blob in source.entry.blob_metadata:
-            if source.reader is None or not _is_our_theta(blob):
+            if source.reader is None or not is_our_theta(blob):
                 chosen.setdefault((blob.type, tuple(blob.fields)), blob)
     return list(chosen.values())
 
@@ -212,7 +221,7 @@ def _theta_fields(
 
 
 def _our_thetas(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
-    return [(blob, reader) for reader in _readable(existing) for blob in reader.metadata.blobs if _is_our_theta(blob)]
+    return [(blob, reader) for reader in _readable(existing) for blob in reader.metadata.blobs if is_our_theta(blob)]
 
 
 def _notes_on_dropped(

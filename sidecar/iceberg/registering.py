@@ -26,7 +26,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import ATTEMPTS, REFUSED, Changes, change_entries, is_gone, pause, restorable
-from sidecar.iceberg.merge import KeptSketch, Merge, open_existing, plan_merge
+from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
 from sidecar.iceberg.metadata_log import Commit, NoCommit, Statistics, find_commit, statistics_of
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.write_statistics import (
@@ -84,13 +84,15 @@ def register(
     force: bool = False,
     has_pages: bool = False,
     unsketched: Collection[int] = (),
+    carried: Sequence[SketchToCopy] = (),
 ) -> Registration:
     """Write a Puffin file for a snapshot and register it; blobs of other writers are kept.
 
     ``write`` adds our own blobs after those of others and the ``thetas``. It is called once per attempt with the
     files that are replaced, newest first, and may copy our blobs from them. ``force`` registers even if an existing
     statistics file cannot be read. ``has_pages`` says that ``write`` adds page indexes. Older sketches of ours for
-    the fields in ``unsketched`` are not kept.
+    the fields in ``unsketched`` are not kept. ``carried`` are sketches of an earlier snapshot, copied for fields that
+    have no newer one.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
     table's metadata, the error of an existing file that cannot be read, :class:`sidecar.errors.StorageError`, and
@@ -102,7 +104,7 @@ def register(
         pause(attempt)
         now = reload_table(table)
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
-        merge = _merge(now, snapshot_id, thetas, race, force, unsketched)
+        merge = _merge(now, snapshot_id, thetas, race, force, unsketched, carried)
         started = time.time()
         reached("register: write")
         try:
@@ -177,6 +179,7 @@ def _merge(
     race: _Race,
     force: bool,
     unsketched: Collection[int],
+    carried: Sequence[SketchToCopy] = (),
 ) -> Merge:
     """Plan the merge of the current file and of those that our commits displaced, newest first.
 
@@ -188,7 +191,7 @@ def _merge(
     if current is not None and current.statistics_path != race.superseded:
         race.merged.insert(0, current)
     existing = [open_existing(table.io, entry, force=force) for entry in race.merged]
-    return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched)
+    return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
 
 def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:

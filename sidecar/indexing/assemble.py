@@ -67,6 +67,12 @@ class Indexed:
         before = self.sketches.get(field_id)
         self.sketches[field_id] = sketch if before is None else ThetaSketch.union([before, sketch], sketch.lg_k)
 
+    @property
+    def bytes_read(self) -> int:
+        """The bytes read from data files."""
+        records = (record for unit in self.units for record in (*unit.columns.values(), *unit.pages.values()))
+        return sum(record.bytes_read for record in records)
+
 
 @dataclass(frozen=True)
 class Encrypted:
@@ -110,8 +116,8 @@ def select(
     A manifest with bounds of an encrypted column is not listed, because its entries are not recorded. Planning reads
     that manifest itself, if it has the permission.
     """
-    exposing = (
-        frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear)) if encrypted else frozenset()
+    exposing = frozenset(
+        ordinal for ordinal in wanted if encrypted is not None and encrypted.exposes(listing.files[ordinal], in_clear)
     )
     return select_files(listing, wanted, exposing)
 
@@ -192,7 +198,7 @@ def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableC
         coverage=[
             Coverage.of(column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units))
             for column in columns
-            for kind in kinds_of(options)
+            for kind in kinds_of(options.of(column.field_id))
         ],
     )
 
@@ -223,7 +229,7 @@ def listed_manifests(selection: Selection) -> tuple[list[ListedManifest], list[s
 
 
 def kinds_of(options: Options) -> list[str]:
-    """Return the names of the requested kinds."""
+    """Return the names of the requested kinds: those of one column if its :meth:`Options.of` are given."""
     wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 

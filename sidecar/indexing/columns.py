@@ -54,6 +54,14 @@ class Options:
     """Field ids with encrypted bundles; they get no sketch."""
     in_clear: frozenset[int] = frozenset()
     """Field ids that may be indexed in plaintext although files have them encrypted."""
+    any_rate: bool = False
+    """Whether filters of an earlier sidecar are reused whatever rate they were built for."""
+    own: Mapping[int, Options] = field(default_factory=dict)
+    """The options of columns that differ from the others in kinds or rate, by field id."""
+
+    def of(self, field_id: int) -> Options:
+        """Return the options of one column."""
+        return self.own.get(field_id, self)
 
     def takes(self, found: AnyFilter) -> bool:
         """Return whether a trusted filter of the file is reused."""
@@ -150,6 +158,7 @@ class ColumnWork:
     """One column of one unit while it is indexed: what is still missing, and the builders of filter and sketch."""
 
     def __init__(self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options) -> None:
+        options = options.of(field_id)
         self.field_id = field_id
         self.column_type = column_type
         self.result = ColumnResult(Outcome(*place), encoding)

@@ -7,47 +7,37 @@ stay with the engine and pass through as finished regions.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
-from sidecar.convert.protection import Protection, refusal
+from sidecar.convert.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import StorageError, refuse_text
+from sidecar.errors import StorageError
 from sidecar.iceberg.catalog import show_commit
-from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
-from sidecar.iceberg.registering import Registration, check_writable
-from sidecar.iceberg.resolve import TableColumn, resolve_columns
+from sidecar.iceberg.registering import Registration
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
+from sidecar.indexing.build_state import outcome_of
+from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
-from sidecar.indexing.earlier import Earlier, look_back
 from sidecar.indexing.earlier_sketches import count_again
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_engine, engine_for
-from sidecar.indexing.options import (
-    USUAL_KINDS,
-    BuildEngine,
-    BuildKind,
-    FilterFormat,
-    check_options,
-    options_of,
-)
+from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
+from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
 from sidecar.indexing.sketch_groups import group_files
-from sidecar.indexing.tasks import BuildPlan
-from sidecar.indexing.writing import Registrar
+from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
 
@@ -57,10 +47,10 @@ log = logging.getLogger(__name__)
 @overload
 def build(
     table: Table,
-    columns: Sequence[str],
+    columns: Sequence[str] | None = None,
     *,
-    kinds: Sequence[BuildKind] = USUAL_KINDS,
-    fpp: float | Literal["auto"] = "auto",
+    kinds: Sequence[BuildKind] | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
@@ -75,6 +65,7 @@ def build(
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
+    save: bool = False,
     dry_run: Literal[False] = False,
 ) -> BuildReport: ...
 
@@ -82,10 +73,10 @@ def build(
 @overload
 def build(
     table: Table,
-    columns: Sequence[str],
+    columns: Sequence[str] | None = None,
     *,
-    kinds: Sequence[BuildKind] = USUAL_KINDS,
-    fpp: float | Literal["auto"] = "auto",
+    kinds: Sequence[BuildKind] | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
@@ -100,6 +91,7 @@ def build(
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
+    save: bool = False,
     dry_run: Literal[True],
 ) -> PlannedBuild: ...
 
@@ -107,10 +99,10 @@ def build(
 @announces_compiling
 def build(
     table: Table,
-    columns: Sequence[str],
+    columns: Sequence[str] | None = None,
     *,
-    kinds: Sequence[BuildKind] = USUAL_KINDS,
-    fpp: float | Literal["auto"] = "auto",
+    kinds: Sequence[BuildKind] | None = None,
+    fpp: float | Literal["auto"] | None = None,
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
@@ -125,15 +117,18 @@ def build(
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
+    save: bool = False,
     dry_run: bool = False,
 ) -> BuildReport | PlannedBuild:
     """Index columns of a table's snapshot and register the sidecar.
 
     ``table``: a table of pyiceberg. It is refreshed after the commit.
-    ``columns``: names of primitive columns (``a``, ``struct.field``, ``list.element``).
-    ``kinds``: ``bloom``, ``theta``, ``page-index``; by default the first two.
+    ``columns``: names of primitive columns (``a``, ``struct.field``, ``list.element``). By default those that the table
+    declares (:mod:`sidecar.indexing.declaration`), or else those that the last sidecar has.
+    ``kinds``: ``bloom``, ``theta``, ``page-index``; by default what the table declares for a column, what the last
+    sidecar has of it if its columns are taken, or else the first two.
     ``fpp``: target false-positive rate, or ``auto``: 1 % or one over the number of units, whichever is smaller, at up
-    to 32 bits per value.
+    to 32 bits per value. The default is as for ``kinds``, and ``auto`` in the end.
     ``harvest``: filters of data files are reused if they are ``good`` (at most 1 % by their bits), ``always`` or
     ``never``; page indexes are reused unless ``never``.
     ``filter_format``: the filters of ORC units. ``parquet`` builds split-block filters from their values, ``orc`` uses
@@ -160,6 +155,7 @@ def build(
     for all files and has no sketch and no bounds.
     ``allow_plaintext``: such a column goes in as plaintext without a bundle key, and its blobs say so. Otherwise the
     build is an error.
+    ``save``: let the table declare these columns, kinds and rates after the build, in a second commit.
     ``dry_run``: do everything up to the first data file and nothing after it, and return a :class:`PlannedBuild`: the
     files that would be indexed, the engine, and whether the table would get a commit. No data file is opened, so
     damaged files and columns that are encrypted in files do not show.
@@ -169,55 +165,61 @@ def build(
     into a plaintext sidecar; and the errors of :func:`sidecar.iceberg.registering.register`. In a table without a
     snapshot there is nothing to index: nothing is written, and the report's ``snapshot_id`` is ``None``.
     """
-    start = time.monotonic()
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    refuse_text(columns=columns, kinds=kinds)
-    if is_empty(table, snapshot_id):
-        resolve_columns(table.schema(), columns)
-        check_options(kinds, harvest, filter_format, engine or "auto")
-        empty = nothing_planned if dry_run else empty_report
-        return empty(fpp, time.monotonic() - start)
-    snapshot = snapshot_of(table, snapshot_id)
-    schema = _schema(table, snapshot)
-    wanted = _typed(table, snapshot, resolve_columns(schema, columns))
-    if engine is None:
-        engine = configured("engine") if spark is None else "auto"
-    threads = configured("threads") if threads is None else threads
-    check_options(kinds, harvest, filter_format, engine)
-    if engine == "spark" and spark is None:
-        from sidecar.spark.session import check_available
-
-        check_available()
-    check_writable(table)
-    show = progress or _silent
-    show("listing files")
-    listing = list_snapshot(table, snapshot.snapshot_id)
-    protection = Protection(encryption_keys, allow_plaintext)
-    protection.check([column.path for column in wanted])
-    sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
-    options = replace(
-        options_of(listing, kinds, fpp, harvest, filter_format, lg_k),
-        sealed=sealed,
-        in_clear=frozenset(c.field_id for c in wanted) - sealed if allow_plaintext else frozenset(),
+    request = BuildRequest(
+        columns=columns,
+        kinds=kinds,
+        fpp=fpp,
+        harvest=harvest,
+        filter_format=filter_format,
+        engine=engine,
+        spark=spark,
+        threads=threads,
+        progress=progress or no_progress,
+        lg_k=lg_k,
+        full=full,
+        exact=exact,
+        force=force,
+        encryption_keys=encryption_keys,
+        allow_plaintext=allow_plaintext,
     )
-    plan = BuildPlan(wanted, schema, table.name_mapping(), options, encryption_keys)
-    earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full, exact)
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    if is_empty(table, snapshot_id):
+        request.check_options()
+        wishes: Sequence[ColumnWish] = request.wishes(table, None, {})[0]
+        result = (nothing_planned if dry_run else empty_report)("auto" if fpp is None else fpp, request.seconds())
+    else:
+        with prepare(table, snapshot_id, request) as prepared:
+            wishes = prepared.wishes
+            result = plan_build(prepared) if dry_run else run_build(prepared)
+    if save and not dry_run:
+        save_declaration(table, declared_as(wishes))
+    return result
+
+
+def plan_build(prepared: PreparedBuild) -> PlannedBuild:
+    """Return what :func:`run_build` would do. Opens no data file and writes nothing.
+
+    Raises the errors of :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
+    """
+    request, table = prepared.request, prepared.table
+    planned = planned_build(prepared, choose_engine(prepared.files_to_read, request.chosen_engine(), request.spark))
+    log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
+    return planned
+
+
+def run_build(prepared: PreparedBuild) -> BuildReport:
+    """Index the files of a prepared build, and register the sidecar unless it is registered as it would be.
+
+    Raises the errors of :func:`build` that come after the first data file.
+    """
+    request, table = prepared.request, prepared.table
+    threads = configured("threads") if request.threads is None else request.threads
+    engine, why = engine_for(table, prepared.files_to_read, request.chosen_engine(), request.spark, threads)
     try:
-        files = [file for file in listing.files if file.ordinal not in earlier.served]
-        if dry_run:
-            chosen = choose_engine([*files, *earlier.counts.files], engine, spark)
-            planned = planned_build(table, listing, plan, earlier, chosen, force, start)
-            log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
-            return planned
-        runner, why = engine_for(table, [*files, *earlier.counts.files], engine, spark, threads)
-        try:
-            registrar = Registrar(table, listing, plan, earlier, runner, show, force, protection)
-            report = _Build(listing, files, plan, earlier, runner, why, show, registrar).run(start)
-        finally:
-            runner.close()
+        report = _Build(prepared, engine, why).run()
     finally:
-        earlier.close()
-    log_run(log, lambda: log_line(report, ".".join(table.name())), report.warnings)
+        engine.close()
+    log_run(log, lambda: log_line(report, ".".join(table.name()), request.what), report.warnings)
     return report
 
 
@@ -225,24 +227,19 @@ def build(
 class _Build:
     """One build while it runs. The engine keeps the filters between the stages."""
 
-    listing: Listing
-    files: Sequence[ListedFile]
-    """Files of the listing that no earlier segment serves."""
-    plan: BuildPlan
-    earlier: Earlier
+    prepared: PreparedBuild
     engine: Engine
     why: str
-    progress: Progress
-    registrar: Registrar
 
-    def run(self, start: float) -> BuildReport:
-        indexable = [file for file in self.files if file.not_indexable is None]
-        options, counts = self.plan.options, self.earlier.counts
-        problems = count_again(counts, self.engine, self.plan, self.progress)
+    def run(self) -> BuildReport:
+        prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
+        listing, options, counts = prepared.listing, plan.options, earlier.counts
+        progress, indexable = prepared.request.progress, prepared.to_index
+        problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
-        records = self.engine.index(make_tasks(groups), self.plan, self.progress)
+        records = self.engine.index(make_tasks(groups), plan, progress)
         encrypted = encrypted_of(records, options)
-        selection = select(self.listing, {file.ordinal for file in self.files}, encrypted, options.in_clear)
+        selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
         indexed = collect(selection.files, records, options.lg_k)
         indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)
@@ -251,19 +248,26 @@ class _Build:
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
             indexed.upper_bounds[field_id] = self._also_counted(field_id)
-        report = make_report(self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why))
-        report.carry(self.earlier)
+        report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
+        report.files_left = len(prepared.indexable) - len(indexable)
+        report.files_indexed -= report.files_left
+        outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
+        report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
-        if indexable or counts.rewritten or not self.earlier.is_registered(self.listing.snapshot_id):
-            self._add_registration(report, self.registrar.register(selection, indexed, groups))
-            show_commit(self.registrar.table)
-        report.seconds = time.monotonic() - start
+        if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
+            registrar = Registrar(prepared, self.engine, outcome.state)
+            self._add_registration(report, registrar.register(selection, indexed, groups))
+            report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
+            show_commit(prepared.table)
+        report.seconds = prepared.request.seconds()
         return report
 
     def _also_counted(self, field_id: int) -> set[AlsoCounted]:
         """Return what the sketch of a field counts although no live row may have it."""
-        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
-        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
+        removed = (
+            {AlsoCounted.REMOVED_FILES} if field_id in self.prepared.earlier.counts.inexact else set[AlsoCounted]()
+        )
+        return removed | ({AlsoCounted.ROW_DELETES} if self.prepared.listing.delete_files else set())
 
     def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""
@@ -279,7 +283,7 @@ class _Build:
         """Raise :class:`UsageError` if an encrypted column would go into a plaintext sidecar without permission."""
         refused = [
             column.path
-            for column in self.plan.columns
+            for column in self.prepared.plan.columns
             if any(unit.columns[column.field_id].reason == UnitState.REFUSED for unit in indexed.units)
             or any(unit.columns[column.field_id].theta_reason == UnitState.REFUSED for unit in indexed.units)
             or any(
@@ -295,28 +299,7 @@ class _Build:
         report.file_size = registration.file_size
         report.blobs = [blob_report(blob) for blob in registration.blobs]
         report.warnings += registration.notes
-        if self.listing.delete_files and self.plan.options.theta:
+        if self.prepared.listing.delete_files and self.prepared.plan.options.theta:
             report.warnings.append(
                 "the snapshot has delete files: distinct counts are upper bounds, because they include deleted rows"
             )
-
-
-def _schema(table: Table, snapshot: Snapshot) -> Schema:
-    """Return the schema for column names: the table's present one for its current snapshot, else the snapshot's."""
-    current = table.metadata.current_snapshot()
-    if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
-        return table.schema()
-    return table.schemas()[snapshot.schema_id]
-
-
-def _typed(table: Table, snapshot: Snapshot, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
-    """Return ``columns`` with their types in the snapshot's own schema, which sketches are hashed in."""
-    own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
-    if own is None:
-        return tuple(columns)
-    types = {c.field_id: str(own.find_type(c.field_id)) for c in columns if c.field_id in own.field_ids}
-    return tuple(replace(column, type=types.get(column.field_id, column.type)) for column in columns)
-
-
-def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Ignore progress."""

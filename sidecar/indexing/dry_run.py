@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import FileFormat
-from pyiceberg.table import Table
 
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.registering import check_mergeable
 from sidecar.iceberg.write_statistics import statistics_folder
 from sidecar.indexing.assemble import kinds_of
-from sidecar.indexing.earlier import Earlier
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.packing import make_tasks
+from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.sketch_groups import group_files
-from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import bytes_carried
 from sidecar.results import Result
 from sidecar.run_log import counted
@@ -46,6 +43,8 @@ class ColumnToIndex(Result):
     """Its Iceberg type."""
     sealed: bool
     """Whether its indexes would be encrypted in the sidecar."""
+    kinds: list[str]
+    """The kinds of its indexes that would be built."""
 
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class PlannedBuild(Result):
     columns: list[ColumnToIndex]
     """The columns that would be indexed."""
     kinds: list[str]
-    """The kinds of indexes that would be built."""
+    """The kinds of indexes that would be built, of all columns."""
     fpp: float
     """The target false-positive rate of new filters."""
     tasks: int
@@ -138,25 +137,16 @@ def nothing_planned(fpp: float | str, seconds: float) -> PlannedBuild:
     )
 
 
-def planned_build(
-    table: Table,
-    listing: Listing,
-    plan: BuildPlan,
-    earlier: Earlier,
-    engine: tuple[str, str],
-    force: bool,
-    start: float,
-) -> PlannedBuild:
+def planned_build(prepared: PreparedBuild, engine: tuple[str, str]) -> PlannedBuild:
     """Return what a build would do that has got as far as its first data file.
 
     ``engine`` is the engine's name and the reason for it. Raises the errors of
     :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
-    files = [file for file in listing.files if file.ordinal not in earlier.served]
-    indexable = [file for file in files if file.not_indexable is None]
-    recounted = earlier.counts.files
-    commits = bool(indexable or recounted) or not earlier.is_registered(listing.snapshot_id)
-    notes = check_mergeable(table, listing.snapshot_id, force) if commits else ()
+    table, listing, plan, earlier = prepared.table, prepared.listing, prepared.plan, prepared.earlier
+    indexable, recounted = prepared.to_index, earlier.counts.files
+    commits = bool(indexable or recounted) or not earlier.is_registered(table, listing.snapshot_id)
+    notes = check_mergeable(table, listing.snapshot_id, prepared.request.force) if commits else ()
     again = [f"all files are indexed again: {earlier.why_not}"] if earlier.why_not else []
     options = plan.options
     return PlannedBuild(
@@ -171,15 +161,18 @@ def planned_build(
         files_recounted=[FileToIndex(file.path, file.file_size) for file in recounted],
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(indexable),
-        columns=[ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed) for c in plan.columns],
+        columns=[
+            ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed, kinds_of(options.of(c.field_id)))
+            for c in plan.columns
+        ],
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
         tasks=len(make_tasks(group_files(indexable))),
         files_size=sum(file.file_size for file in [*indexable, *recounted]),
         segments_carried=len(earlier.segments),
         bytes_carried=bytes_carried(table, plan, earlier) if commits else 0,
-        warnings=[*again, *notes],
-        seconds=time.monotonic() - start,
+        warnings=[*prepared.notes, *again, *notes],
+        seconds=prepared.request.seconds(),
     )
 
 

@@ -22,10 +22,11 @@ from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
-from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
+from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.assemble import THETA, kinds_of
 from sidecar.indexing.carrying import live_files
 from sidecar.indexing.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
@@ -41,8 +42,12 @@ class Earlier:
     found: FoundSidecar | None = None
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
+    having: dict[int, set[Want]] = field(default_factory=dict)
+    """What the segments have of each live file, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
+    limited: bool = False
+    """Whether not all files that are not served are indexed now, so that the others need their earlier indexes."""
     counts: EarlierCounts = field(default_factory=EarlierCounts)
     """Distinct counts of the requested fields in the served files."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
@@ -50,11 +55,16 @@ class Earlier:
     why_not: str = ""
     """Why all files are indexed again; empty if they are not."""
 
-    def is_registered(self, snapshot_id: int) -> bool:
-        """Return whether the sidecar belongs to this very snapshot, and all its segments are carried over."""
-        if self.found is None or self.found.snapshot_id != snapshot_id:
+    def is_registered(self, table: Table, snapshot_id: int) -> bool:
+        """Return whether the sidecar belongs to this very snapshot, and all of it would be carried over."""
+        return self.found is not None and self.found.snapshot_id == snapshot_id and self.is_whole(table)
+
+    def is_whole(self, table: Table) -> bool:
+        """Return whether all segments are carried over, and ``table`` still has the columns of all our blobs."""
+        if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
             return False
-        return len(self.segments) == len(self.found.sidecar.segments)
+        fields = {i for blob in self.found.sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
+        return table.schema().field_ids >= fields
 
     def close(self) -> None:
         """Close the earlier file."""
@@ -63,19 +73,25 @@ class Earlier:
 
 
 def look_back(
-    table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool = False
+    table: Table,
+    listing: Listing,
+    plan: BuildPlan,
+    found: FoundSidecar | None,
+    full: bool,
+    most_files: int | None = None,
+    exact: bool = False,
 ) -> Earlier:
-    """Return the usable part of the sidecar of the snapshot or its nearest ancestor.
+    """Return the usable part of ``found``, the sidecar of the snapshot or its nearest ancestor.
 
-    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. ``exact`` allows no values of removed
-    files in distinct counts. If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
+    ``full`` serves no files. At most ``most_files`` files will be indexed now; files beyond that keep what they have.
+    ``exact`` allows no values of removed files in distinct counts. If the sidecar is damaged anywhere but in a sketch,
+    nothing of it is reused.
     """
-    found = find_sidecar(table, listing.snapshot_id)
     if found is None:
         return Earlier()
     earlier = Earlier(found)
     try:
-        _fill(earlier, table, listing, plan, fpp, full, exact)
+        _fill(earlier, table, listing, plan, full, most_files, exact)
     except SidecarError as error:
         return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
@@ -89,22 +105,54 @@ def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Bu
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
+def sketches_to_carry(earlier: Earlier) -> list[SketchToCopy]:
+    """Return the sketches of the earlier sidecar that hold for the segments that are carried over.
+
+    A sketch of a column that a build does not sketch stays right for the files that it counted. It is left out if a
+    segment with such files is not carried over, because nothing would tell then which files it counted. Nothing is
+    taken out of a damaged file.
+    """
+    if earlier.found is None or earlier.found.sidecar.warnings:
+        return []
+    kept = {segment.id for segment in earlier.segments}
+    gone = {
+        coverage.field_id
+        for segment in earlier.found.sidecar.segments
+        if segment.id not in kept
+        for (_, kind), coverage in _kinds(segment)
+        if kind == THETA and coverage.indexed.any()
+    }
+    puffin = earlier.found.sidecar.puffin
+    return [(blob, puffin) for blob in puffin.metadata.blobs if is_our_theta(blob) and blob.fields[0] not in gone]
+
+
 def _fill(
-    earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool, exact: bool
+    earlier: Earlier,
+    table: Table,
+    listing: Listing,
+    plan: BuildPlan,
+    full: bool,
+    most_files: int | None,
+    exact: bool,
 ) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
+    earlier.having = _having(segments, listing.files, live, plan, earlier.stale)
     if not full:
-        earlier.served = _served(segments, listing.files, live, plan, fpp, earlier.stale)
-    wanted = set(_wanted(plan))
+        asked = set(_wanted(plan))
+        earlier.served = {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
+    missing = sum(file.not_indexable is None and file.ordinal not in earlier.served for file in listing.files)
+    earlier.limited = most_files is not None and missing > most_files
+    wanted, fields = set(_wanted(plan)), table.schema().field_ids
     for segment in segments:
-        others = {want for want, _ in _kinds(segment)} - wanted
-        if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
+        own = {want for want, _ in _kinds(segment) if want[0] in fields}
+        is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
+        if live[segment.id] and own and is_used:
             earlier.segments.append(segment)
-    if earlier.served:
+    if earlier.served or earlier.limited:
 
         def holds(coverage: Coverage) -> bool:
             return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
@@ -113,25 +161,30 @@ def _fill(
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:
-    return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options)]
+    return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options.of(column.field_id))]
 
 
 def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
     return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
 
 
-def _served(
+def _having(
     segments: Sequence[Segment],
     files: Sequence[ListedFile],
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
-    fpp: float | None,
     stale: set[tuple[bytes, int]],
-) -> set[int]:
-    """Return the files with units for which some segment has every wanted kind of every column."""
+) -> dict[int, set[Want]]:
+    """Return for each file with units which kinds of which columns some segment has of it.
+
+    Of the columns that are indexed now, only filters of the requested rate and format count.
+    """
     having: dict[int, set[Want]] = {}
+    asked = set(_wanted(plan))
+    options = {column.field_id: plan.options.of(column.field_id) for column in plan.columns}
+    rates = {field_id: one.fpp for field_id, one in options.items() if not one.any_rate}
     for segment in segments:
-        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, fpp)}
+        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
         tried_again = _tried_again(segment, plan)
@@ -140,10 +193,10 @@ def _served(
             if not units:
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
-            odd = {want for want, flags in others.items() if is_orc and flags[units.start : units.stop].any()}
+            odd = {want for want in asked & others.keys() if is_orc and others[want][units.start : units.stop].any()}
             odd |= {want for want, flags in tried_again.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
-    return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
+    return having
 
 
 def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
@@ -206,7 +259,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[n
 
 
 def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
-    """Return whether the wanted blobs are in the segment, and its filters were built for the requested rate."""
+    """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)
     if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():

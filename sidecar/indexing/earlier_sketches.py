@@ -239,7 +239,7 @@ def count_again(counts: EarlierCounts, engine: Engine, plan: BuildPlan, progress
     for same in jobs.values():
         by_fields.setdefault(tuple(part.column.field_id for part, _ in same), []).append(same)
     for fields, readings in by_fields.items():
-        options = replace(plan.options, bloom=False, page_index=False)
+        options = replace(plan.options, bloom=False, page_index=False, theta=True, own={})
         columns = tuple(column for column in plan.columns if column.field_id in fields)
         groups = [reading[0][1].files for reading in readings]
         records = engine.index(make_tasks(groups), replace(plan, columns=columns, options=options), progress)

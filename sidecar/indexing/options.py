@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
@@ -45,26 +46,50 @@ def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine
             raise UsageError(f"unknown {what} '{value}'", expected=" or ".join(known))
 
 
-def options_of(
-    listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, filter_format: str, lg_k: int
-) -> Options:
-    """Return the options of stage 1 with the final rate. Raises :class:`UsageError` for numbers out of range."""
-    auto = fpp == "auto"
-    if isinstance(fpp, str) and not auto:
+def options_of(listing: Listing, wanted: Mapping[int, tuple[Sequence[str], float | str]], common: Options) -> Options:
+    """Return the options of stage 1 with final rates.
+
+    ``wanted`` has kinds and rate of each column by field id, ``common`` what all columns share. Raises
+    :class:`UsageError` for numbers out of range.
+    """
+    if not 7 <= common.lg_k <= 20:
+        raise UsageError("lg_k is out of range", expected="7 to 20", found=common.lg_k)
+    auto = auto_fpp(_units_expected(listing))
+    each = {field_id: _options_of_one(kinds, fpp, auto, common) for field_id, (kinds, fpp) in wanted.items()}
+    first, *others = each.values()
+    if all(other == first for other in others):
+        return first
+    return replace(
+        first,
+        bloom=any(one.bloom for one in each.values()),
+        theta=any(one.theta for one in each.values()),
+        page_index=any(one.page_index for one in each.values()),
+        fpp=min(one.fpp for one in each.values()),
+        own=each,
+    )
+
+
+def check_rate(fpp: float | str) -> float | None:
+    """Return a rate that is asked for, ``None`` for ``auto``. Raises :class:`UsageError` for anything else."""
+    if fpp == "auto":
+        return None
+    if isinstance(fpp, str):
         raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
-    if not 7 <= lg_k <= 20:
-        raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
-    rate = auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp))
-    return Options(
+    return check_fpp(float(fpp))
+
+
+def _options_of_one(kinds: Sequence[str], fpp: float | str, auto_rate: float, common: Options) -> Options:
+    asked = check_rate(fpp)
+    rate = auto_rate if asked is None else asked
+    return replace(
+        common,
         bloom=BLOOM in kinds,
         theta=THETA in kinds,
         page_index=PAGE_INDEX in kinds,
         fpp=rate,
-        filter_format=filter_format,
-        orc_fpp=DEFAULT_FPP if auto else rate,
-        max_bits=MAX_BITS_PER_VALUE if auto else None,
-        harvest=harvest,
-        lg_k=lg_k,
+        any_rate=asked is None,
+        orc_fpp=DEFAULT_FPP if asked is None else rate,
+        max_bits=MAX_BITS_PER_VALUE if asked is None else None,
     )
 
 

@@ -83,6 +83,7 @@ class _IndexedStripeColumn:
             )
             for group in stripe.row_groups
         ]
+        self.wants_row_indexes = options.of(field_id).page_index
         self.row_indexes: list[PagesResult] = []
         """One for each row group, if requested."""
 
@@ -152,7 +153,7 @@ class OrcDataFile:
         except SidecarError as error:
             for column in work.values():
                 column.fail(reason_of(error), fault_of(error))
-                if self._options.page_index:
+                if column.wants_row_indexes:
                     column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))
             return work
         for column in work.values():
@@ -172,17 +173,18 @@ class OrcDataFile:
         options = self._options
         harvest = options.filter_format != "parquet" and options.harvest != NEVER
         filters = [column for column in columns if harvest and column.wants_filters]
-        wanted = columns if options.page_index else filters
+        indexed = [column for column in columns if column.wants_row_indexes]
+        wanted = [column for column in columns if column in indexed or column in filters]
         try:
             ids = [column.column.id for column in wanted]
             found = read_indexes(self._source, self._tail, stripe, footer, ids, bloom=bool(filters))
         except SidecarError as error:
-            for column in columns if options.page_index else ():
+            for column in indexed:
                 column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))
             return
         for column in filters:
             self._harvest(column, found[column.column.id])
-        for column in columns if options.page_index else ():
+        for column in indexed:
             column.row_indexes = row_indexes(self._tail, footer, found[column.column.id], column.resolution)
 
     def _harvest(self, column: _IndexedStripeColumn, index: StripeIndex) -> None:
@@ -232,9 +234,9 @@ class OrcDataFile:
     def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterBuilder:
         if self._options.filter_format == "orc" and values.orc_encoding is not None:
             stride = self._tail.row_index_stride or len(array)
-            return OrcFilterBuilder(values.orc_encoding, stride, self._options)
+            return OrcFilterBuilder(values.orc_encoding, stride, self._options.of(work.field_id))
         count = self._options.ndv.get(work.field_id, len(array) - array.null_count)
-        return SplitBlockBuilder(values.encoding, count, self._options)
+        return SplitBlockBuilder(values.encoding, count, self._options.of(work.field_id))
 
 
 def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:

@@ -44,8 +44,11 @@ class ParquetDataFile:
             if start <= _start(group, self._source.size) < stop:
                 entry = UnitEntry(group.ordinal, group.first_row, group.num_rows)
                 results = self._indexer.index(group, chunks)
-                asked = columns if self._options.page_index else {}
-                pages = {field_id: self._pages(group, wanted) for field_id, wanted in asked.items()}
+                pages = {
+                    field_id: self._pages(group, wanted)
+                    for field_id, wanted in columns.items()
+                    if self._options.of(field_id).page_index
+                }
                 yield IndexedUnit(entry, results, pages)
 
     def close(self) -> None:

@@ -114,6 +114,12 @@ class BuildReport(Summarized):
     """The segments of an earlier sidecar that were carried over."""
     files_recounted: int = 0
     """Files that an earlier sidecar serves, but whose columns were read again to count distinct values."""
+    bytes_carried: int = 0
+    """The bytes of these segments that were copied; 0 if nothing was written."""
+    files_left: int = 0
+    """Files that could be indexed but are left for a later run, because their number was limited."""
+    behind: dict[str, int] = field(default_factory=dict)
+    """Columns with indexes that this build was not asked for, and the number of files that lack some of these."""
     warnings: list[str] = field(default_factory=list)
     """What the caller should know."""
     seconds: float = 0.0
@@ -140,8 +146,18 @@ class BuildReport(Summarized):
         """The most units that any column keeps on average for a value that no file has."""
         return max((column.expected_false_units for column in self.columns), default=0.0)
 
-    def carry(self, earlier: Earlier) -> None:
-        """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported."""
+    def carry(self, earlier: Earlier, behind: Mapping[str, int], notes: Sequence[str] = ()) -> None:
+        """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported.
+
+        ``behind`` becomes :attr:`behind`; ``notes`` become warnings.
+        """
+        self.warnings += notes
+        self.behind = dict(behind)
+        if behind:
+            names = ", ".join(f"{name} ({count:,})" for name, count in behind.items())
+            self.warnings.append(
+                f"indexes that this build was not asked for lack files, and are kept for the others: {names}"
+            )
         self.files_carried = len(earlier.served)
         self.segments_carried = len(earlier.segments)
         self.files_recounted = len(earlier.counts.files)
@@ -173,6 +189,9 @@ class BuildReport(Summarized):
             },
             "carried": {"files": self.files_carried, "segments": self.segments_carried},
             "files_recounted": self.files_recounted,
+            "bytes_carried": self.bytes_carried,
+            "files_left": self.files_left,
+            "behind": self.behind,
             "failed_files": self.files_failed,
             "unsupported_files": self.files_unsupported,
             "units": self.units,
@@ -187,8 +206,8 @@ class BuildReport(Summarized):
         }
 
 
-def log_line(report: BuildReport, table: str) -> str:
-    """A build for the log: what was indexed, what was carried over, and where it ran."""
+def log_line(report: BuildReport, table: str, what: str = "build") -> str:
+    """A build, or another operation that built, for the log: what was indexed and carried over, and where it ran."""
     counts = {
         "new": report.files_indexed - report.files_carried,
         "carried over": report.files_carried,
@@ -197,7 +216,7 @@ def log_line(report: BuildReport, table: str) -> str:
     }
     columns = ", ".join(column.name for column in report.columns)
     return (
-        f"build of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counted(counts)}), "
+        f"{what} of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counted(counts)}), "
         f"{report.units:,} units, columns {columns}; {report.file_size:,} bytes in {report.statistics_path}; "
         f"engine {report.engine} ({report.engine_reason}); {report.seconds:.3f} s"
     )
@@ -255,9 +274,7 @@ def make_report(
         units=len(indexed.units),
         fpp=options.fpp,
         columns=[_column(column, indexed, options) for column in columns],
-        bytes_read=sum(
-            record.bytes_read for unit in indexed.units for record in (*unit.columns.values(), *unit.pages.values())
-        ),
+        bytes_read=indexed.bytes_read,
     )
 
 
@@ -266,7 +283,7 @@ def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnRe
     filters = [record for record in records if record.blocks]
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
     uncovered: dict[str, dict[str, int]] = {}
-    for kind in kinds_of(options):
+    for kind in kinds_of(options.of(column.field_id)):
         of_kind = pages if kind == PAGE_INDEX else records
         reasons = Counter(_reason(record, kind) for record in of_kind)
         del reasons[""]

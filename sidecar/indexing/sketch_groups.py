@@ -30,7 +30,8 @@ Partition = tuple[int, tuple[bytes | None, ...]]
 
 def sketched_columns(columns: Iterable[TableColumn], options: Options) -> list[TableColumn]:
     """Return the columns that get sketches; encrypted bundles have none."""
-    return [column for column in columns if options.theta and column.field_id not in options.sealed]
+    asked = [column for column in columns if column.field_id not in options.sealed]
+    return [column for column in asked if options.of(column.field_id).theta]
 
 
 def group_files(files: Sequence[ListedFile]) -> list[list[ListedFile]]:

@@ -326,16 +326,17 @@ def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: 
     Its values are not always null: the column may have a default, or a partition's constant. Only if it has neither are
     all values null; then a sketch covers the unit without counting anything.
     """
+    options = plan.options.of(column.field_id)
     nothing = reason == UnitState.ABSENT and plan.schema.find_field(column.field_id).initial_default is None
     yield Record(
         "column",
         file,
         unit.row_group,
         column.field_id,
-        reason=reason if plan.options.bloom else "",
-        theta_reason=reason if plan.options.theta and not nothing else "",
+        reason=reason if options.bloom else "",
+        theta_reason=reason if options.theta and not nothing else "",
     )
-    if plan.options.page_index:
+    if options.page_index:
         yield Record("pages", file, unit.row_group, column.field_id, reason=reason)
 
 

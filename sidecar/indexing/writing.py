@@ -13,20 +13,28 @@ from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.runs import (
+    HISTORY_PROPERTY,
+    STATE_PROPERTY,
+    RunRecord,
+    SidecarState,
+    history_property,
+    state_property,
+)
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.sketches.upper_bound import upper_bound_properties
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
-from sidecar.convert.outcome import Progress
-from sidecar.convert.protection import Protection, properties_of
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
-from sidecar.indexing.assemble import Indexed, Selection, units_table
+from sidecar.indexing.assemble import THETA, Indexed, Selection, kinds_of, units_table
 from sidecar.indexing.carrying import NewSegment, Registered, SegmentCarrier, use_keys
-from sidecar.indexing.earlier import Earlier, other_segments
+from sidecar.indexing.earlier import Earlier, other_segments, sketches_to_carry
 from sidecar.indexing.earlier_sketches import rewritten_sketches
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import (
@@ -37,6 +45,7 @@ from sidecar.indexing.groups import (
     index_groups,
     tails,
 )
+from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
@@ -45,19 +54,43 @@ from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
 
+_KINDS_OF_BLOBS = {
+    SBBF: BLOOM,
+    ORC_BLOOM: BLOOM,
+    PAGE_INDEX_BLOB: PAGE_INDEX,
+    ROW_INDEX: PAGE_INDEX,
+    THETA_GROUPS: THETA,
+}
+"""The kind of index in each type of blob that belongs to a field."""
+
 
 @dataclass(frozen=True)
 class Registrar:
     """Writes and registers the result of one build."""
 
-    table: Table
-    listing: Listing
-    plan: BuildPlan
-    earlier: Earlier
+    prepared: PreparedBuild
     engine: Engine
-    progress: Progress
-    force: bool
-    protection: Protection
+    state: SidecarState
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.prepared.table
+
+    @property
+    def listing(self) -> Listing:
+        """The files of the snapshot."""
+        return self.prepared.listing
+
+    @property
+    def plan(self) -> BuildPlan:
+        """What is built."""
+        return self.prepared.plan
+
+    @property
+    def earlier(self) -> Earlier:
+        """What the earlier sidecar serves."""
+        return self.prepared.earlier
 
     def register(
         self, selection: Selection, indexed: Indexed, groups: Sequence[Sequence[ListedFile]] = ()
@@ -88,7 +121,8 @@ class Registrar:
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 
         lg_k = self.plan.options.lg_k
-        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, self.progress, lg_k)
+        progress = self.prepared.request.progress
+        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, progress, lg_k)
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
@@ -96,13 +130,13 @@ class Registrar:
             tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
-                slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], self.progress)
+                slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], progress)
                 fields = (
                     FieldBundle(
                         field_id,
                         [task.group for task in tasks],
                         _pages(tasks, slices, indexed),
-                        self.plan.options.fpp,
+                        self.plan.options.of(field_id).fpp,
                         expected_false_units(indexed, field_id),
                         keys.get(field_id),
                         properties_of(field_id in in_clear),
@@ -116,7 +150,9 @@ class Registrar:
             new = None
             if selection.files or not carried:
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
-            write_toc(writer, carrier.write(writer, carried, new, place), **place)
+            entries = carrier.write(writer, carried, new, place)
+            self._describe_run(writer, replaced, indexed)
+            write_toc(writer, entries, **place)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
         registration = register(
@@ -124,16 +160,38 @@ class Registrar:
             self.listing.snapshot_id,
             thetas,
             write,
-            force=self.force,
+            force=self.prepared.request.force,
             has_pages=has_pages,
             unsketched=self.plan.options.sealed,
+            carried=sketches_to_carry(self.earlier),
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
+
+    def _describe_run(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed) -> None:
+        """Set the file's properties that tell of this run and the last ones, and what the file is complete for."""
+        old = self.earlier.found
+        files = [*([] if old is None else [old.sidecar.puffin]), *replaced]
+        request, to_index = self.prepared.request, self.prepared.to_index
+        done = sum(file.ordinal not in indexed.failed for file in to_index)
+        run = RunRecord(
+            at=request.at.isoformat(timespec="seconds"),
+            seconds=round(request.seconds(), 3),
+            what=request.what,
+            snapshot_id=self.listing.snapshot_id,
+            files=len(self.listing.files),
+            indexed=done,
+            carried=len(self.earlier.served),
+            left=len(self.prepared.indexable) - done,
+            bytes_read=indexed.bytes_read,
+            bytes_carried=bytes_carried(self.table, self.plan, self.earlier),
+        )
+        writer.properties[HISTORY_PROPERTY] = history_property([file.metadata.properties for file in files], run)
+        writer.properties[STATE_PROPERTY] = state_property(self.state)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""
         place = header.table_uuid, header.segment_id
-        found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
+        found = {c.field_id: self.prepared.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
     def _key_metadata(
@@ -142,7 +200,7 @@ class Registrar:
         """Return the metadata of the key of each new blob, by field id."""
         paths = {column.field_id: column.path for column in self.plan.columns}
         fields = {*groups, *(field_id for field_id, _, _ in indexes)}
-        keys = self.protection.keys
+        keys = self.prepared.protection.keys
         return {i: None if keys is None else keys.bundle_keys.get(paths[i]) for i in fields}
 
     def _carried(self, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
@@ -200,19 +258,14 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     It is dropped if the column is gone, if its blobs are now encrypted differently, if it is built anew for all files,
     or if it has sketches and some of them were counted again.
     """
-    anew = set() if earlier.served else {column.field_id for column in plan.columns}
+    anew = set() if earlier.served or earlier.limited else {column.field_id for column in plan.columns}
     live = table.schema().field_ids
-    options = plan.options
-    rebuilt = {
-        **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
-        **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
-        THETA_GROUPS: options.theta,
-    }
     if entry.blob_type == THETA_GROUPS and earlier.counts.is_replaced(entry.segment_id, entry.fields):
         return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
-    if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
+    kind = _KINDS_OF_BLOBS.get(entry.blob_type)
+    if anew.issuperset(entry.fields) and all(kind in kinds_of(plan.options.of(i)) for i in entry.fields):
         return False
     return live >= set(entry.fields)
 

@@ -18,6 +18,7 @@ from pyiceberg.types import PrimitiveType
 from sidecar.convert.harvest import GOOD
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
 from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
@@ -79,7 +80,8 @@ def advise(
         return _of_empty(table, start)
     show("listing files")
     listing = list_snapshot(table, snapshot_id)
-    options = options_of(listing, [BLOOM], fpp, GOOD, "auto", DEFAULT_LG_K)
+    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, harvest=GOOD, lg_k=DEFAULT_LG_K)
+    options = options_of(listing, {0: ([BLOOM], fpp)}, common)
     refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
     sampled = [column for column in wanted if refused[column.field_id] is None]
     sample = read_sample(table, listing, sampled, row_groups, max_bytes, show)

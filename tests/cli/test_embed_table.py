@@ -103,14 +103,23 @@ def test_a_broken_file_is_exit_code_1_and_named(table: Table) -> None:
     assert f"left alone: {chosen}: not a Parquet file" in result.stdout
 
 
-def test_a_sidecar_that_has_to_be_built_again_is_a_warning(table: Table) -> None:
+def test_a_sidecar_that_is_left_behind_is_a_warning(table: Table) -> None:
+    import sidecar
+
+    sidecar.build(table, ["k"], engine="local")
+    result = run("db.t", *WANTED, "--no-refresh")
+    assert result.exit_code == 0
+    assert "warning: the sidecar file:" in result.stderr
+    assert "refresh it" in result.stderr
+
+
+def test_the_sidecar_is_refreshed(table: Table) -> None:
     import sidecar
 
     sidecar.build(table, ["k"], engine="local")
     result = run("db.t", *WANTED)
-    assert result.exit_code == 0
-    assert "warning: the sidecar file:" in result.stderr
-    assert "build again" in result.stderr
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "(written: 3 files indexed)" in result.stdout
 
 
 def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:

@@ -15,7 +15,7 @@ from sidecar.cli.app import app
 from sidecar.cli.guide import draw_guide, guide_names
 from sidecar.cli.reference import REFERENCE, reference
 
-GUIDES = sorted((Path(__file__).resolve().parents[2] / "sidecar" / "guide").glob("*.md"))
+GUIDES = sorted((Path(__file__).resolve().parents[2] / "sidecar" / "guide").glob("*.md"), key=lambda path: path.stem)
 
 
 def run(*args: str) -> Any:

@@ -71,7 +71,7 @@ def test_the_help_documents_completion() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("sidecar re", ["repair", "report"]),
+        ("sidecar re", ["refresh", "repair", "report"]),
         ("sidecar build db.t --al", ["--allow-plaintext"]),
         ("sidecar build db.t --engine s", ["spark"]),
         ("sidecar build --nosuch --engine l", ["local"]),

@@ -40,6 +40,7 @@ def loaded_by(code: str) -> set[str]:
 def test_the_commands_are_those_of_the_design() -> None:
     assert COMMANDS == [
         "build",
+        "refresh",
         "status",
         "verify",
         "repair",

@@ -155,14 +155,41 @@ def test_split_offsets_follow_the_row_groups(catalog: Any, placement: str) -> No
         assert file.split_offsets == [group.columns[0].start for group in footer.row_groups]
 
 
-def test_the_tables_sidecar_has_to_be_built_again(table: Table) -> None:
-    sidecar.build(table, ["k"], engine="local")
-    table.refresh()
+def test_the_tables_sidecar_is_refreshed_with_the_filters_that_were_written(table: Table) -> None:
+    sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
     report = embed(table)
-    assert report.stale_sidecar == table.metadata.statistics[0].statistics_path
-    assert "build again" in report.warnings()[0]
-    rebuilt = sidecar.build(table, ["k"], engine="local")
-    assert rebuilt.columns[0].filters == {"harvested": FILES}
+    assert (report.warnings(), report.stale_sidecar) == ([], None)
+    assert report.refresh is not None
+    assert (report.refresh.action, report.refresh.files_indexed) == ("written", FILES)
+    assert report.refresh.filters == {"harvested": FILES}
+    plan = sidecar.plan(table, f"k = {2**59 + 1}")
+    assert (plan.files_covered, plan.files_kept) == (FILES, 0)
+
+
+def test_the_sidecar_stays_behind_if_that_is_asked_for(table: Table) -> None:
+    sidecar.build(table, ["k"], engine="local")
+    path = table.refresh().metadata.statistics[0].statistics_path
+    report = embed(table, refresh=False)
+    assert (report.stale_sidecar, report.refresh) == (path, None)
+    assert "refresh it" in report.warnings()[0]
+
+
+def test_a_refresh_that_fails_leaves_the_files_replaced(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the disk is full")
+
+    sidecar.build(table, ["k"], engine="local")
+    monkeypatch.setattr("sidecar.embedding.table.refresh_sidecar", fail)
+    report = embed(table)
+    assert len(report.replaced) == FILES
+    assert "the disk is full" in report.warnings()[0]
+    assert "refresh it" in report.warnings()[1]
+
+
+def test_a_table_that_wants_no_sidecar_gets_none(table: Table) -> None:
+    report = embed(table)
+    assert (report.refresh, report.warnings()) == (None, [])
+    assert table.refresh().metadata.statistics == []
 
 
 # --- refused or left alone ---------------------------------------------------------------------------------------

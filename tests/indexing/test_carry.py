@@ -104,3 +104,57 @@ def test_dropped_columns_are_left_behind(table: Any) -> None:
         update.delete_column("b")
     table = built(table.catalog.load_table(table.name()), "c")
     assert [fields for _, fields, _ in bundles(table)] == [(1,), (3,)]
+
+
+def append(table: Any) -> Any:
+    table.append(table.scan(limit=50).to_arrow())
+    return table.refresh()
+
+
+def registered(table: Any) -> dict[str, tuple[int, int]]:
+    """The snapshot and the distinct values of each registered sketch of the current snapshot, by column."""
+    head = table.current_snapshot().snapshot_id
+    (entry,) = [entry for entry in table.metadata.statistics if entry.snapshot_id == head]
+    names = table.schema().find_column_name
+    return {names(b.fields[0]): (b.snapshot_id, int(b.properties["ndv"])) for b in entry.blob_metadata}
+
+
+def test_distinct_counts_of_columns_that_are_not_named_stay_and_say_for_which_snapshot(table: Any) -> None:
+    table = built(table, "a", "b")
+    first = table.current_snapshot().snapshot_id
+    before = registered(table)
+    table = append(table)
+    report = sidecar.build(table, ["b"], engine="local")
+    assert report.behind == {"a": 1}
+    assert any("a (1)" in warning for warning in report.warnings)
+    now = registered(table)
+    assert now["a"] == before["a"]
+    assert before["a"][0] == first
+    assert now["b"][0] == table.current_snapshot().snapshot_id
+    report = sidecar.build(table, ["a", "b"], engine="local")  # the sketch is continued, not made anew
+    assert (report.units, report.files_carried, report.behind, report.warnings) == (1, 3, {}, [])
+    assert registered(table)["a"] == (table.current_snapshot().snapshot_id, before["a"][1])
+    assert covered(table, "a = 1200 and b = 'b1200'") == (4, 1)
+
+
+def test_a_sketch_whose_files_cannot_be_told_any_more_is_left_out(table: Any) -> None:
+    """Else a later build would take it for one of the files that are left."""
+    table = built(table, "a")
+    table.overwrite(table.scan(limit=50).to_arrow())
+    report = sidecar.build(table, ["b"], engine="local")
+    assert report.behind == {"a": 1}
+    assert set(registered(table)) == {"b"}
+    sidecar.build(table, ["a"], engine="local")
+    assert registered(table)["a"][1] == 50
+
+
+def test_a_segment_with_columns_that_the_table_dropped_is_left_behind(table: Any) -> None:
+    table = built(table, "a")
+    table = built(table, "b")
+    with table.update_schema() as update:
+        update.delete_column("b")
+    assert len(sidecar.inspect_table(table).segments) == 2
+    report = sidecar.build(table, ["a"], engine="local")
+    assert (report.units, report.segments_carried) == (0, 1)
+    assert len(sidecar.inspect_table(table).segments) == 1
+    assert set(registered(table)) == {"a"}

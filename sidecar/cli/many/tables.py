@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import typer
+
 from sidecar.cli import humanize
 from sidecar.cli.output import Output, announce_dry_run, escaped, table
 from sidecar.cli.shell.forms import ResultRows
@@ -38,11 +40,12 @@ def run_tables(
     failed: Callable[[Any], bool] = lambda data: False,
     *,
     dry_run: bool = False,
+    lines: bool = False,
 ) -> None:
     """Do ``work`` for each table and print a summary. ``cells`` are the columns of a table's line, from its result.
 
     The exit code is 1 if there was an error in a table, or if a result ``failed``. ``dry_run`` says that nothing is
-    written.
+    written. With ``lines``, JSON is a line for each table, as soon as it is done, without a summary.
     """
     from sidecar.iceberg.many_tables import each_table
 
@@ -54,11 +57,17 @@ def run_tables(
     for outcome in each_table(names, work_by_name, out.choices.catalog):
         if outcome.error is not None:
             tables.append({"table": outcome.table, "error": outcome.error.to_dict()})
-            continue
-        found = outcome.result.to_dict() if outcome.result is not None else {}
-        out.warn(f"{outcome.table}: {text}" for text in found.get("warnings", ()))
-        tables.append({**found, "table": outcome.table})
+        else:
+            found = outcome.result.to_dict() if outcome.result is not None else {}
+            out.warn(f"{outcome.table}: {text}" for text in found.get("warnings", ()))
+            tables.append({**found, "table": outcome.table})
+        if lines and out.is_json:
+            out.document_of_table(tables[-1], int("error" in tables[-1] or failed(tables[-1])))
     bad = [one for one in tables if "error" in one or failed(one)]
+    if lines and out.is_json:
+        if bad:
+            raise typer.Exit(1)
+        return
     summary = {"tables": len(tables), "failed": len(bad)}
     mode = {"dry_run": True} if dry_run else {}
     data = {"tables": tables, "summary": summary, **mode}

@@ -1,0 +1,123 @@
+"""``sidecar refresh``: bring the sidecars of tables up to date, as a scheduled job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humanize
+from sidecar.cli.build import EngineName
+from sidecar.cli.care.spans import duration, share
+from sidecar.cli.many.tables import run_tables
+from sidecar.cli.many.targets import Tables
+from sidecar.cli.options import AllowPlaintext, DryRun, KeyPlace, encryption_keys
+from sidecar.cli.output import output
+from sidecar.cli.shell.choices import choice
+
+if TYPE_CHECKING:
+    from sidecar.maintenance.refresh_report import RefreshReport
+
+
+def refresh(
+    tables: Tables,
+    ref: Annotated[
+        str | None, typer.Option("--ref", metavar="NAME", help="Branch or tag to refresh [the current snapshot].")
+    ] = None,
+    max_new_files: Annotated[
+        int | None,
+        typer.Option("--max-new-files", metavar="N", help="Index at most N data files of a table, and leave the rest."),
+    ] = None,
+    min_uncovered: Annotated[
+        str,
+        typer.Option(
+            "--min-uncovered",
+            metavar="SHARE",
+            help="Write a sidecar of over 256 MiB anew once it lacks more than this share of the rows.",
+        ),
+    ] = "1%",
+    max_behind: Annotated[
+        str,
+        typer.Option(
+            "--max-behind",
+            metavar="TIME",
+            help="Or once it has lacked rows for longer than this: 90s, 30m, 1h, 2d.",
+        ),
+    ] = "1h",
+    engine: Annotated[
+        EngineName | None,
+        choice(
+            "--engine",
+            EngineName,
+            "Where to build [auto]: on Spark; in this process if little is new or Java is missing.",
+        ),
+    ] = None,
+    keys: KeyPlace = None,
+    allow_plaintext: AllowPlaintext = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring sidecars up to date: index what is new, carry the rest.
+
+    What is indexed is what each table declares ("sidecar build TABLE --columns A,B --save"), else what its last sidecar
+    has. A failure of one table does not stop the others; the exit code is then 1. With --json each table is one line.
+
+    \b
+    Examples:
+      sidecar refresh db.lineitem
+      sidecar refresh 'db.*' --json
+      sidecar refresh db.lineitem --max-new-files 100
+    """
+    out = output()
+    uncovered, behind = share(min_uncovered, "--min-uncovered"), duration(max_behind, "--max-behind")
+    from sidecar import refresh as refresh_table
+
+    def refresh_one(table: Any) -> RefreshReport:
+        with out.progress() as progress:
+            return refresh_table(
+                table,
+                ref=ref,
+                max_new_files=max_new_files,
+                min_uncovered=uncovered,
+                max_behind=behind,
+                engine=None if engine is None else engine.value,
+                encryption_keys=encryption_keys(keys),
+                allow_plaintext=allow_plaintext,
+                progress=progress,
+                dry_run=dry_run,
+            )
+
+    run_tables(
+        out, tables, refresh_one, cells, failed=lambda data: bool(data["files_failed"]), dry_run=dry_run, lines=True
+    )
+
+
+def cells(data: Any) -> dict[str, Any]:
+    """The line of a table."""
+    return {
+        "files": data["files_total"],
+        "indexed": data["files_indexed"],
+        "kept": data["files_carried"],
+        "left": data["files_left"],
+        "failed": len(data["files_failed"]),
+        "sidecar": data["file_size"] or None,
+        "time": data["seconds"],
+        "result": _result(data),
+    }
+
+
+def _result(data: Any) -> str:
+    if data["dry_run"] and data["action"] == "written":
+        return f"to be indexed: {humanize.count(data['files_indexed'])}"
+    if data["dry_run"] and data["action"] == "registered":
+        return "to be registered again"
+    for path, reason in list(data["files_failed"].items())[:1]:
+        return f"not indexed: {path}: {reason}"
+    done = {
+        "current": "nothing to do",
+        "registered": "registered again",
+        "written": f"{humanize.count(data['files_indexed'])} indexed" if data["files_indexed"] else "written anew",
+        "postponed": f"postponed: {data['reason']}",
+        "empty": "no snapshot yet",
+        "undeclared": "nothing is declared",
+    }
+    return done[data["action"]]

@@ -1,0 +1,296 @@
+"""What a table is to be indexed for: its wish, as properties of the table hold it.
+
+    sidecar.columns             the columns, names with field ids: user_id:3,mail:7
+    sidecar.kinds               bloom,theta
+    sidecar.fpp                 auto, or a rate
+    sidecar.column.<id>.kinds   the same for one column
+    sidecar.column.<id>.fpp
+
+A field id wins over the name before it. So the wish follows a renamed column, and a column that is added again under an
+old name inherits nothing. A name without an id, as somebody may have typed it, is the column of that name. In a name,
+``%``, ``,`` and ``:`` are written as ``%25``, ``%2C`` and ``%3A``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType
+
+from sidecar.bundle.runs import SidecarState, intact_state_of
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.errors import CommitConflictError, UsageError
+from sidecar.filters.sizing import check_fpp
+from sidecar.iceberg.catalog import reload_table, show_commit
+from sidecar.iceberg.resolve import TableColumn, resolve_columns
+from sidecar.iceberg.write_statistics import storage_error
+from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
+
+Rate: TypeAlias = float | Literal["auto"]
+"""A false-positive rate that is asked for."""
+
+COLUMNS = "sidecar.columns"
+KINDS_PROPERTY = "sidecar.kinds"
+FPP = "sidecar.fpp"
+OF_COLUMN = re.compile(r"sidecar\.column\.(\d{1,9})\.(kinds|fpp)", re.ASCII)
+_ID = re.compile(r"\d{1,9}", re.ASCII)
+ATTEMPTS = 6
+
+
+class NothingDeclaredError(UsageError):
+    """No column was named, the table declares none, and there is no sidecar to take them from."""
+
+
+@dataclass(frozen=True)
+class ColumnWish:
+    """A column of the table, and the indexes that it is to have."""
+
+    column: TableColumn
+    kinds: tuple[BuildKind, ...]
+    fpp: Rate
+
+
+@dataclass(frozen=True)
+class BuiltIndexes:
+    """The indexes that a sidecar has of a column, and the rate that was asked for."""
+
+    kinds: tuple[BuildKind, ...]
+    fpp: Rate
+
+
+@dataclass(frozen=True)
+class DeclaredColumn:
+    """A column as ``sidecar.columns`` names it; without ``field_id`` the name counts."""
+
+    name: str
+    field_id: int | None = None
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """The wish of a table. ``None`` and an empty ``columns`` stand for what it does not declare.
+
+    ``own_kinds`` and ``own_fpp`` are those of single columns, by field id.
+    """
+
+    columns: tuple[DeclaredColumn, ...] = ()
+    kinds: tuple[BuildKind, ...] | None = None
+    fpp: Rate | None = None
+    own_kinds: Mapping[int, tuple[BuildKind, ...]] | None = None
+    own_fpp: Mapping[int, Rate] | None = None
+
+    def kinds_of(self, field_id: int) -> tuple[BuildKind, ...] | None:
+        """Return the declared kinds of a column, ``None`` if none are declared."""
+        return (self.own_kinds or {}).get(field_id, self.kinds)
+
+    def fpp_of(self, field_id: int) -> Rate | None:
+        """Return the declared rate of a column, ``None`` if none is declared."""
+        return (self.own_fpp or {}).get(field_id, self.fpp)
+
+    def to_properties(self) -> dict[str, str]:
+        """Return the properties of the table that hold the wish."""
+        found = {}
+        if self.columns:
+            found[COLUMNS] = ",".join(map(_entry_text, self.columns))
+        if self.kinds is not None:
+            found[KINDS_PROPERTY] = ",".join(self.kinds)
+        if self.fpp is not None:
+            found[FPP] = str(self.fpp)
+        found |= {f"sidecar.column.{i}.kinds": ",".join(kinds) for i, kinds in (self.own_kinds or {}).items()}
+        return found | {f"sidecar.column.{i}.fpp": str(fpp) for i, fpp in (self.own_fpp or {}).items()}
+
+
+def declaration_of(properties: Mapping[str, str]) -> TableDeclaration:
+    """Return the wish in a table's properties. Raises :class:`UsageError` that names a property that makes no sense."""
+    own = {(int(match[1]), match[2]): name for name in properties if (match := OF_COLUMN.fullmatch(name))}
+    kinds = {i: _kinds(name, properties[name]) for (i, what), name in own.items() if what == "kinds"}
+    rates = {i: _rate(name, properties[name]) for (i, what), name in own.items() if what == "fpp"}
+    return TableDeclaration(
+        columns=_columns(properties[COLUMNS]) if COLUMNS in properties else (),
+        kinds=_kinds(KINDS_PROPERTY, properties[KINDS_PROPERTY]) if KINDS_PROPERTY in properties else None,
+        fpp=_rate(FPP, properties[FPP]) if FPP in properties else None,
+        own_kinds=kinds or None,
+        own_fpp=rates or None,
+    )
+
+
+def wishes_of(
+    table: Table,
+    schema: Schema,
+    columns: Sequence[str] | None,
+    kinds: Sequence[BuildKind] | None,
+    fpp: Rate | None,
+    built: Mapping[int, BuiltIndexes],
+) -> tuple[list[ColumnWish], list[str]]:
+    """Return the indexes that a build is to make, and notes for people.
+
+    What the caller gives wins over what the table declares. Without ``columns`` these are the declared ones, else
+    those that were ``built`` by now; columns that ``schema`` no longer has are left out. Raises :class:`UsageError` for
+    unknown columns and for a damaged property, and :class:`NothingDeclaredError` if there is no column at all.
+    """
+    declared, notes = declaration_of(table.properties), list[str]()
+    kept: Mapping[int, BuiltIndexes] = {}
+    if columns is not None:
+        found = resolve_columns(schema, columns)
+    elif declared.columns:
+        found = _declared_columns(declared.columns, schema, notes)
+    else:
+        found, kept = [column for i in sorted(built) if (column := _live_column(i, schema)) is not None], built
+    if not found:
+        raise NothingDeclaredError(
+            f"no column of the table '{'.'.join(table.name())}' is to be indexed",
+            found=notes[0] if notes else None,
+            hint="Name columns, and declare them for later: sidecar build TABLE --columns A,B --save",
+        )
+    wishes = []
+    for column in found:
+        before = kept.get(column.field_id, BuiltIndexes(USUAL_KINDS, "auto"))
+        rate = fpp if fpp is not None else declared.fpp_of(column.field_id) or before.fpp
+        own = tuple(kinds or declared.kinds_of(column.field_id) or before.kinds)
+        wishes.append(ColumnWish(column, own, rate))
+    return wishes, notes
+
+
+def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
+    """Return what a sidecar has of each column, by field id: as its state says, else by its coverage."""
+    state = intact_state_of(sidecar.puffin.metadata.properties)
+    if state is not None:
+        return indexes_in(state)
+    found: dict[int, set[str]] = {}
+    for segment in sidecar.segments:
+        for coverage in segment.coverages:
+            found.setdefault(coverage.field_id, set()).add(coverage.kind)
+    return {i: BuiltIndexes(tuple(kind for kind in KINDS if kind in kinds), "auto") for i, kinds in found.items()}
+
+
+def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
+    """Return what a sidecar has of each column, by field id, as its state says."""
+    return {
+        i: BuiltIndexes(tuple(kind for kind in KINDS if kind in built.kinds), cast("Rate", built.fpp))
+        for i, built in state.columns.items()
+    }
+
+
+def declared_as(wishes: Sequence[ColumnWish]) -> TableDeclaration:
+    """Return the declaration of these wishes: what most columns share, and what single columns have of their own."""
+    first = wishes[0]
+    kinds, fpp = first.kinds, first.fpp
+    return TableDeclaration(
+        columns=tuple(DeclaredColumn(wish.column.path, wish.column.field_id) for wish in wishes),
+        kinds=kinds,
+        fpp=fpp,
+        own_kinds={wish.column.field_id: wish.kinds for wish in wishes if wish.kinds != kinds},
+        own_fpp={wish.column.field_id: wish.fpp for wish in wishes if wish.fpp != fpp},
+    )
+
+
+def save_declaration(table: Table, declaration: TableDeclaration) -> None:
+    """Make this the declaration of ``table``: a commit of properties only, after which ``table`` is refreshed.
+
+    Other properties stay, and nothing is committed if the table declares the same already. Raises
+    :class:`CommitConflictError` if other commits interfere each time, and :class:`sidecar.errors.StorageError` if the
+    catalog fails.
+    """
+    wanted = declaration.to_properties()
+    for _ in range(ATTEMPTS):
+        now = reload_table(table)
+        present = {name: text for name, text in now.properties.items() if _is_declaration(name)}
+        if present == wanted:
+            break
+        try:
+            with now.transaction() as transaction:
+                transaction.set_properties(wanted)
+                if gone := sorted(present.keys() - wanted):
+                    transaction.remove_properties(*gone)
+        except CommitFailedException:
+            continue
+        except Exception as error:
+            raise storage_error("the properties of the table could not be set", error, now, None) from error
+        break
+    else:
+        raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
+    show_commit(table)
+
+
+def _is_declaration(name: str) -> bool:
+    return name in (COLUMNS, KINDS_PROPERTY, FPP) or OF_COLUMN.fullmatch(name) is not None
+
+
+def _declared_columns(declared: Iterable[DeclaredColumn], schema: Schema, notes: list[str]) -> list[TableColumn]:
+    """Return the declared columns that the schema has, each once. The others become notes."""
+    found: dict[int, TableColumn] = {}
+    for one in declared:
+        if one.field_id is None:
+            for column in _resolved(one, schema):
+                found.setdefault(column.field_id, column)
+            continue
+        live = _live_column(one.field_id, schema)
+        if live is not None:
+            found.setdefault(live.field_id, live)
+        else:
+            notes.append(f"the declared column '{one.name}' (field {one.field_id}) is gone: nothing is indexed for it")
+    return list(found.values())
+
+
+def _resolved(declared: DeclaredColumn, schema: Schema) -> list[TableColumn]:
+    try:
+        return resolve_columns(schema, [declared.name])
+    except UsageError as error:
+        raise UsageError(f"the table property {COLUMNS} is wrong: {error.what}", hint=error.hint) from error
+
+
+def _live_column(field_id: int, schema: Schema) -> TableColumn | None:
+    """Return the primitive column of a schema with this id, ``None`` if there is none."""
+    if field_id not in schema.field_ids:
+        return None
+    kind, name = schema.find_type(field_id), schema.find_column_name(field_id)
+    return TableColumn(field_id, str(kind), name) if isinstance(kind, PrimitiveType) and name else None
+
+
+def _entry_text(column: DeclaredColumn) -> str:
+    name = column.name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
+    return name if column.field_id is None else f"{name}:{column.field_id}"
+
+
+def _columns(text: str) -> tuple[DeclaredColumn, ...]:
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, colon, field_id = part.partition(":")
+        if not name or (colon and not _ID.fullmatch(field_id)):
+            _refuse(COLUMNS, part, "names with field ids, such as user_id:3,mail:7")
+        found.append(DeclaredColumn(unquote(name), int(field_id) if colon else None))
+    if not found:
+        _refuse(COLUMNS, text, "names with field ids, such as user_id:3,mail:7")
+    return tuple(found)
+
+
+def _kinds(name: str, text: str) -> tuple[BuildKind, ...]:
+    found = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
+    if not found or not found.keys() <= set(KINDS):
+        _refuse(name, text, f"some of {', '.join(KINDS)}")
+    return tuple(cast("BuildKind", kind) for kind in found)
+
+
+def _rate(name: str, text: str) -> Rate:
+    if text.strip() == "auto":
+        return "auto"
+    try:
+        return check_fpp(float(text))
+    except (ValueError, UsageError):
+        _refuse(name, text, "auto, or a rate between 0 and 1 such as 0.01")
+
+
+def _refuse(name: str, text: str, expected: str) -> NoReturn:
+    raise UsageError(
+        f"the table property {name} makes no sense",
+        expected=expected,
+        found=repr(text[:80]),
+        hint="Set it anew: sidecar build TABLE --columns A,B --save",
+    )

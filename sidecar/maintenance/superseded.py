@@ -1,0 +1,44 @@
+"""Removes the entry of a sidecar that a newer one has taken the place of, so that old copies do not stay registered."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table
+
+from sidecar.iceberg.find_sidecar import FoundSidecar
+from sidecar.iceberg.merge import is_our_blob, is_our_theta
+from sidecar.iceberg.refs import lineage
+from sidecar.iceberg.registering import unregister
+
+
+def unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -> list[int]:
+    """Remove the entry of ``found`` after the sidecar of ``snapshot_id`` has taken its place.
+
+    Return the snapshots whose entries were removed. The entry stays if its file has blobs of others, and if a branch or
+    tag needs it. Raises the errors of :func:`sidecar.iceberg.registering.unregister`.
+    """
+    if (
+        found.snapshot_id == snapshot_id
+        or not _is_ours_alone(found)
+        or _is_needed(table, found.snapshot_id, snapshot_id)
+    ):
+        return []
+    return [entry.snapshot_id for entry in unregister(table, [found.statistics])]
+
+
+def _is_ours_alone(found: FoundSidecar) -> bool:
+    blobs = found.sidecar.puffin.metadata.blobs
+    return all(map(is_our_blob, blobs)) and all(map(is_our_theta, found.statistics.blob_metadata))
+
+
+def _is_needed(table: Table, old: int, new: int) -> bool:
+    """Return whether a branch or tag meets the ``old`` entry on its way back, before the ``new`` one.
+
+    Entries between them may be those of other writers, which plans pass over.
+    """
+    for ref in table.metadata.refs.values():
+        for ancestor in lineage(table, ref.snapshot_id):
+            if ancestor == new:
+                break
+            if ancestor == old:
+                return True
+    return False

@@ -1,0 +1,102 @@
+"""``sidecar refresh`` and ``build --save`` on the command line: options, lines for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+from sidecar.cli.care.spans import duration, share
+from sidecar.errors import UsageError
+from tests.tables import create_with_rows
+
+Run = Callable[..., Any]
+
+
+def rows(start: int) -> pa.Table:
+    return pa.table({"k": list(range(start, start + 100))})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    uri = f"sqlite:///{tmp_path}/cat.db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__CARE__URI", uri)
+    monkeypatch.setenv("SIDECAR_CATALOG", "care")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    made = SqlCatalog("care", uri=uri, warehouse=f"file:{tmp_path}/wh")
+    made.create_namespace("db")
+    create_with_rows(made, "db.a", [rows(0), rows(50)])
+    create_with_rows(made, "db.b", [rows(0)])
+    return made
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_saved_once_and_refreshed_after_each_change(catalog: Any) -> None:
+    built = run("build", "db.a", "--columns", "k", "--kinds", "bloom", "--save", "--engine", "local")
+    assert built.exit_code == 0
+    assert catalog.load_table("db.a").properties["sidecar.columns"] == "k:1"
+    catalog.load_table("db.a").append(rows(100))
+    planned = run("refresh", "db.a", "--dry-run")
+    assert planned.stdout.startswith("dry run: nothing is written")
+    assert "to be indexed: 1" in planned.stdout
+    result = run("refresh", "db.*", "--engine", "local")
+    assert result.exit_code == 0
+    assert [
+        found for line in result.stdout.splitlines() for found in ("1 indexed", "nothing is declared") if found in line
+    ] == ["1 indexed", "nothing is declared"]
+    assert "warning: db.b: no column of the table 'db.b' is to be indexed" in result.stderr
+
+
+def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
+    run("build", "db.a", "--columns", "k", "--engine", "local")
+    alone = json.loads(run("refresh", "db.a", "--json").stdout)
+    first, second = map(json.loads, run("refresh", "db.*", "--json").stdout.splitlines())
+    assert alone.keys() == first.keys() == second.keys()
+    assert [(one["table"], one["action"], one["exit"]) for one in (alone, first, second)] == [
+        ("db.a", "current", 0),
+        ("db.a", "current", 0),
+        ("db.b", "undeclared", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--max-behind", "soon"], "--max-behind is a span of time"),
+        (["--min-uncovered", "200%"], "--min-uncovered is a share"),
+        (["--max-new-files", "0"], "at least 1"),
+        (["--ref", "nosuch"], "no branch or tag 'nosuch'"),
+    ],
+)
+def test_a_wrong_option_is_wrong_usage(catalog: Any, words: list[str], told: str) -> None:
+    result = run("refresh", "db.a", *words)
+    assert result.exit_code in (1, 2)
+    assert told in result.stdout + result.stderr
+
+
+def test_spans_and_shares() -> None:
+    assert [duration(text, "-") for text in ("90s", "30m", "1.5h", "5d")] == [
+        timedelta(seconds=90),
+        timedelta(minutes=30),
+        timedelta(minutes=90),
+        timedelta(days=5),
+    ]
+    assert [share(text, "-") for text in ("1%", "0.01", "0", "100%")] == [0.01, 0.01, 0.0, 1.0]
+    for wrong in ("", "1", "h", "-1h", "1 h", "1e3s", "٣h"):
+        with pytest.raises(UsageError):
+            duration(wrong, "--max-behind")
+    for wrong in ("", "%", "1.01", "-1%", "101%", "nan"):
+        with pytest.raises(UsageError):
+            share(wrong, "--min-uncovered")

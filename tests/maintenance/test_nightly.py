@@ -1,0 +1,143 @@
+"""One command line, night after night: tables change in every way, and each plan has the rows that pyiceberg has."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.cli.app import app
+from sidecar.iceberg.metadata_log import statistics_of
+from tests.iceberg.cases import comparable, local
+
+NAMES = ("orders", "refunds", "visits")
+NIGHTS = 4
+LINE = ["refresh", "shop.*", "--engine", "local", "--json"]
+KEYS = {
+    "command", "at", "exit", "seconds", "table", "dry_run", "ref", "action", "reason", "snapshot_id", "columns",
+    "statistics_path", "file_size", "files_total", "files_indexed", "files_carried", "files_left", "files_failed",
+    "files_unsupported", "filters", "uncovered", "behind", "unregistered", "engine", "bytes_read",
+    "bytes_carried", "warnings",
+}  # fmt: skip
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A catalog with a namespace of empty tables that declare what is indexed, and one that declares nothing."""
+    uri = f"sqlite:///{tmp_path}/cat.db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__NIGHT__URI", uri)
+    monkeypatch.setenv("SIDECAR_CATALOG", "night")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = SqlCatalog("night", uri=uri, warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("shop")
+    schema = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("note", pa.string())])
+    for name in NAMES:
+        table = catalog.create_table(f"shop.{name}", schema)
+        sidecar.build(table, ["customer", "note"], save=True)
+    catalog.create_table("shop.workbench", schema)
+    return catalog
+
+
+def run(*words: str) -> tuple[int, list[dict[str, Any]]]:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def rows(table: Table, rng: random.Random, start: int) -> pa.Table:
+    """Fifty rows, whatever the columns are called by now."""
+    ids = range(start, start + 50)
+    columns = {name: [rng.randrange(1000) for _ in ids] for name in table.schema().column_names}
+    columns |= {"id": list(ids), "note": [f"n{rng.randrange(1000)}" for _ in ids]}
+    return pa.table({name: columns[name] for name in table.schema().column_names}, table.schema().as_arrow())
+
+
+def append(table: Table, rng: random.Random, night: int) -> None:
+    for part in range(rng.choice([1, 2])):
+        table.append(rows(table, rng, night * 1000 + part * 100))
+
+
+def delete(table: Table, rng: random.Random, night: int) -> None:
+    append(table, rng, night)
+    table.delete(f"id >= {rng.randrange(night + 1) * 1000 + 10} and id < {night * 1000 + 30}")
+
+
+def overwrite(table: Table, rng: random.Random, night: int) -> None:
+    table.overwrite(rows(table, rng, night * 1000), overwrite_filter=f"id < {rng.randrange(night + 1) * 1000}")
+
+
+def expire(table: Table, rng: random.Random, night: int) -> None:
+    append(table, rng, night)
+    head = table.current_snapshot()
+    old = [s.snapshot_id for s in table.metadata.snapshots if head is not None and s.snapshot_id != head.snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def rename_and_add_again(table: Table, rng: random.Random, night: int) -> None:
+    """The old column goes by another name; the new one has its name, and is another column."""
+    with table.update_schema() as update:
+        update.rename_column("customer", f"customer_{night}")
+    with table.update_schema() as update:
+        update.add_column("customer", LongType())
+    append(table, rng, night)
+
+
+CHANGES: list[Callable[[Table, random.Random, int], None]] = [append, delete, overwrite, expire]
+
+
+def check_plans(table: Table, rng: random.Random) -> None:
+    """The rows of lookups are pyiceberg's, and lookups are answered by an index of all files."""
+    for column in table.schema().column_names[1:]:
+        value = rng.randrange(1000)
+        predicate = f"{column} = 'n{value}'" if column == "note" else f"{column} = {value}"
+        plan = sidecar.plan(table, predicate)
+        assert comparable(plan.to_arrow()) == comparable(table.scan(row_filter=predicate).to_arrow()), predicate
+        if column != "customer" or len(table.schema().column_names) == 3:
+            assert (plan.files_covered, plan.warnings) == (plan.files_total, ())
+
+
+def test_nights(lake: Any) -> None:
+    rng = random.Random(14)
+    for night in range(NIGHTS):
+        for number, name in enumerate(NAMES):
+            table = lake.load_table(f"shop.{name}")
+            change = rename_and_add_again if night == 2 and number else CHANGES[(night + number) % len(CHANGES)]
+            change(table, rng, night)
+        code, lines = run(*LINE)
+        assert (code, [line["table"] for line in lines]) == (0, [f"shop.{name}" for name in (*NAMES, "workbench")])
+        assert [line["action"] for line in lines] == ["written"] * len(NAMES) + ["empty"]
+        assert all(line.keys() == KEYS for line in lines)
+        for name in NAMES:
+            table = lake.load_table(f"shop.{name}")
+            assert len(statistics_of(table)) == 1
+            check_plans(table, rng)
+    code, lines = run(*LINE)
+    assert (code, {line["action"] for line in lines}) == (0, {"current", "empty"})
+
+
+def test_a_table_that_fails_does_not_stop_the_others(lake: Any) -> None:
+    rng = random.Random(3)
+    for name in NAMES:
+        append(lake.load_table(f"shop.{name}"), rng, 0)
+    with lake.load_table("shop.refunds").transaction() as transaction:
+        transaction.set_properties({"sidecar.kinds": "blooms"})
+    for path in Path(local(lake.load_table("shop.visits").location())).rglob("*.parquet"):
+        path.unlink()
+    code, lines = run(*LINE)
+    assert (code, [line["exit"] for line in lines]) == (1, [0, 1, 1, 0])
+    assert [line.get("error", {}).get("kind") for line in lines] == [None, "usage", "storage", None]
+    shown = CliRunner().invoke(app, [word for word in LINE if word != "--json"])
+    assert shown.exit_code == 1
+    assert "nothing to do" in shown.stdout
+    assert "4 tables, 2 failed" in shown.stdout

@@ -1,0 +1,238 @@
+"""A refresh does what there is to do and no more: nothing, an entry, a file; old entries go unless they are needed."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sidecar
+from sidecar.bundle.runs import history_of
+from sidecar.errors import UsageError
+from sidecar.iceberg.metadata_log import statistics_of
+from tests.iceberg.cases import local
+from tests.iceberg.registering_cases import set_foreign
+from tests.tables import create_with_rows
+
+SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
+serial = itertools.count()
+
+
+def rows(number: int, count: int = 40) -> pa.Table:
+    """Rows of file ``number``: keys are spread, so that bounds rule nothing out."""
+    keys = [(number + 10 * n) * 2 for n in range(count)]
+    return pa.table({"k": keys, "s": [f"v{key}" for key in keys]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(catalog: Any) -> Any:
+    """Three files with a sidecar of both columns; it is declared."""
+    made = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(n) for n in range(3)])
+    sidecar.build(made, ["k", "s"], kinds=["bloom"], engine="local", save=True)
+    return made
+
+
+def refresh(table: Any, **options: Any) -> Any:
+    return sidecar.refresh(table, **{"engine": "local", **options})
+
+
+def entries(table: Any) -> dict[int, str]:
+    found = statistics_of(table.catalog.load_table(table.name()))
+    return {snapshot_id: entry.statistics_path for snapshot_id, entry in found.items()}
+
+
+def head(table: Any) -> int:
+    snapshot_id: int = table.refresh().current_snapshot().snapshot_id
+    return snapshot_id
+
+
+def kept(table: Any, key: int) -> int:
+    plan = sidecar.plan(table, f"k = {key}")
+    assert plan.warnings == ()
+    return plan.files_kept
+
+
+def test_nothing_to_do(table: Any) -> None:
+    before = entries(table)
+    report = refresh(table)
+    assert (report.action, report.files_total, report.warnings) == ("current", None, [])
+    assert [report.statistics_path] == list(before.values())
+    assert entries(table) == before
+
+
+def test_a_new_file_is_indexed_and_the_old_entry_goes(table: Any) -> None:
+    old = head(table)
+    table.append(rows(3))
+    report = refresh(table)
+    assert (report.action, report.files_indexed, report.files_carried, report.unregistered) == ("written", 1, 3, [old])
+    assert entries(table) == {head(table): report.statistics_path}
+    assert (kept(table, 21), kept(table, 26)) == (0, 1)
+    assert refresh(table).action == "current"
+
+
+def test_a_commit_without_new_files_takes_an_entry_and_no_copy(table: Any) -> None:
+    before = entries(table)
+    old = head(table)
+    table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 1")  # a snapshot that changes no file
+    assert head(table) != old
+    report = refresh(table)
+    assert (report.action, report.files_indexed, report.unregistered) == ("registered", 0, [old])
+    assert entries(table) == {head(table): before[old]}
+    assert refresh(table).action == "current"
+    assert kept(table, 21) == 0
+
+
+def test_a_file_that_is_gone_is_found_out_and_everything_is_built_again(table: Any) -> None:
+    path = Path(local(refresh(table).statistics_path))
+    path.unlink()
+    sidecar.repair(table)
+    report = refresh(table)
+    assert (report.action, report.files_indexed) == ("written", 3)
+    assert kept(table, 21) == 0
+
+
+def test_the_entry_that_a_tag_or_branch_needs_stays(table: Any) -> None:
+    old = head(table)
+    table.manage_snapshots().create_tag(old, "checked").create_branch(old, "audit").commit()
+    table.append(rows(3))
+    assert refresh(table).unregistered == []
+    between = head(table)
+    table.append(rows(4))
+    assert refresh(table).unregistered == [between]
+    assert entries(table).keys() == {old, head(table)}
+    assert sidecar.plan(table, "k = 21", ref="checked").files_kept == 0
+    table.append(rows(5), branch="audit")
+    assert refresh(table, ref="audit").unregistered == []  # the tag still needs it
+    assert sidecar.plan(table.refresh(), "k = 21", ref="audit").files_kept == 0
+    table.manage_snapshots().remove_tag("checked").commit()
+    table.append(rows(6), branch="audit")
+    assert len(refresh(table.refresh(), ref="audit").unregistered) == 1
+
+
+def test_an_entry_with_blobs_of_others_stays(table: Any) -> None:
+    old = head(table)
+    set_foreign(table, {1: "40"}, [("their-type", [1], b"bytes")])
+    assert refresh(table).action == "written"  # which merges their blobs
+    table.append(rows(3))
+    report = refresh(table)
+    assert (report.action, report.unregistered) == ("written", [])
+    assert entries(table).keys() == {old, head(table)}
+
+
+def test_an_entry_of_others_on_the_snapshot_is_merged(table: Any) -> None:
+    table.append(rows(3))
+    refresh(table)
+    table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 1")
+    set_foreign(table, {1: "40"})
+    report = refresh(table)
+    assert (report.action, report.files_indexed) == ("written", 0)
+    (entry,) = [e for e in table.refresh().metadata.statistics if e.snapshot_id == head(table)]
+    assert [(b.fields, b.properties["ndv"]) for b in entry.blob_metadata] == [([1], "40")]
+    assert kept(table, 21) == 0
+
+
+def test_what_the_table_dropped_goes(table: Any) -> None:
+    with table.update_schema() as update:
+        update.delete_column("s")
+    report = refresh(table)
+    assert (report.action, report.files_indexed) == ("written", 0)
+    (segment,) = sidecar.open_sidecar(table.refresh()).segments
+    assert segment.bundles.keys() == {1}
+    assert any("'s' (field 2) is gone" in warning for warning in report.warnings)
+    assert refresh(table).action == "current"
+
+
+def test_a_changed_declaration_is_work(table: Any) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.column.2.kinds": "bloom,page-index"})
+    assert refresh(table, dry_run=True).files_indexed == 3
+    report = refresh(table)
+    assert (report.action, report.files_indexed) == ("written", 3)
+    assert refresh(table).action == "current"
+
+
+def test_a_limit_leaves_files_and_loses_none(table: Any) -> None:
+    for number in (3, 4, 5):
+        table.append(rows(number))
+    done = [refresh(table, max_new_files=2) for _ in range(3)]
+    assert [(r.action, r.files_indexed, r.files_left) for r in done] == [
+        ("written", 2, 1),
+        ("written", 1, 0),
+        ("current", 0, 0),
+    ]
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.fpp": "0.0001"})
+    report = refresh(table, max_new_files=1)
+    assert (report.files_indexed, report.files_left) == (1, 5)
+    assert kept(table, 21) == 0  # the others still have their filters of the earlier rate
+    while report.files_left:
+        report = refresh(table, max_new_files=2)
+    assert refresh(table).action == "current"
+    with pytest.raises(UsageError):
+        refresh(table, max_new_files=0)
+
+
+def test_a_large_sidecar_waits_until_enough_is_missing(table: Any) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.refresh.rewrite-up-to": "1000"})
+    before = entries(table)
+    table.append(rows(3, 1))
+    options = {"min_uncovered": 0.01, "max_behind": timedelta(hours=1)}
+    report = refresh(table, **options)
+    assert (report.action, report.files_left, entries(table)) == ("postponed", 1, before)
+    assert report.uncovered == pytest.approx(1 / 121)
+    assert refresh(table, **options, dry_run=True).action == "postponed"
+    assert refresh(table, **{**options, "max_behind": timedelta(seconds=-1)}, dry_run=True).action == "written"
+    assert refresh(table, **{**options, "min_uncovered": 0.005}).action == "written"
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.refresh.rewrite-up-to": "large"})
+    with pytest.raises(UsageError, match="rewrite-up-to"):
+        refresh(table)
+
+
+def test_a_dry_run_writes_nothing(table: Any) -> None:
+    table.append(rows(3))
+    before, files = entries(table), set(Path(local(table.location())).rglob("*"))
+    report = refresh(table, dry_run=True)
+    assert (report.action, report.files_indexed, report.files_left, report.dry_run) == ("written", 1, 0, True)
+    assert (entries(table), set(Path(local(table.location())).rglob("*"))) == (before, files)
+
+
+def test_a_table_without_rows_or_without_a_wish_is_no_error(catalog: Any, table: Any) -> None:
+    empty = catalog.create_table(f"db.refreshed_{next(serial)}", SCHEMA)
+    assert refresh(empty).action == "empty"
+    plain = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(0)])
+    report = refresh(plain)
+    assert (report.action, len(report.warnings)) == ("undeclared", 1)
+    sidecar.build(plain, ["k"], engine="local")
+    assert refresh(plain).columns == ["k"]
+
+
+def test_a_file_that_cannot_be_read_is_tried_again(table: Any) -> None:
+    known = {task.file.file_path for task in table.scan().plan_files()}
+    table.append(rows(3))
+    table.append(rows(4))
+    lost = Path(local(next(t.file.file_path for t in table.scan().plan_files() if t.file.file_path not in known)))
+    content = lost.read_bytes()
+    lost.unlink()
+    report = refresh(table)
+    assert (report.files_indexed, list(map(Path, map(local, report.files_failed)))) == (1, [lost])
+    lost.write_bytes(content)
+    assert (refresh(table).files_indexed, refresh(table).action) == (1, "current")
+
+
+def test_a_history_of_the_last_runs(table: Any) -> None:
+    for number in range(3, 6):
+        table.append(rows(number))
+        refresh(table)
+    runs = history_of(sidecar.open_sidecar(table.refresh()).puffin.metadata.properties)
+    assert [(run.what, run.files, run.indexed, run.carried, run.left) for run in runs] == [
+        ("build", 3, 3, 0, 0),
+        *(("refresh", 3 + n, 1, 2 + n, 0) for n in (1, 2, 3)),
+    ]
+    assert all(run.bytes_read and run.seconds > 0 for run in runs)
+    assert [bool(run.bytes_carried) for run in runs] == [False, True, True, True]
