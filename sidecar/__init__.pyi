@@ -5,6 +5,8 @@ from sidecar.bundle.contents import StoredFiltersInfo as StoredFiltersInfo
 from sidecar.bundle.contents import StoredIndexInfo as StoredIndexInfo
 from sidecar.bundle.fill import FillSpread as FillSpread
 from sidecar.bundle.fill import FilterFillInfo as FilterFillInfo
+from sidecar.bundle.indexes.page_indexes import PageIndexKind as PageIndexKind
+from sidecar.bundle.indexes.row_indexes import RowIndexKind as RowIndexKind
 from sidecar.bundle.inspect import BundleInfo as BundleInfo
 from sidecar.bundle.inspect import CoverageInfo as CoverageInfo
 from sidecar.bundle.inspect import FilterGroupInfo as FilterGroupInfo
@@ -14,8 +16,6 @@ from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
 from sidecar.bundle.inspect import SegmentInfo as SegmentInfo
 from sidecar.bundle.inspect import SketchBlobInfo as SketchBlobInfo
 from sidecar.bundle.inspect import SketchGroupInfo as SketchGroupInfo
-from sidecar.bundle.page_indexes import PageIndexKind as PageIndexKind
-from sidecar.bundle.row_indexes import RowIndexKind as RowIndexKind
 from sidecar.bundle.runs import RunRecord as RunRecord
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
 from sidecar.convert.extract import ExtractReport as ExtractReport

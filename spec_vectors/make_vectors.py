@@ -27,6 +27,8 @@ from sidecar.bundle.envelope import encode_toc
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
@@ -39,8 +41,6 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.units.fingerprints import fingerprint

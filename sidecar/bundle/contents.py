@@ -10,7 +10,7 @@ from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.fill import FilterFillInfo, read_fill
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
-from sidecar.bundle.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_blob import IndexBlob
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile

@@ -8,9 +8,9 @@ from typing import Any
 
 from sidecar.bundle.contents import ListedFileInfo, SidecarColumnInfo, describe_columns, describe_files
 from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
-from sidecar.bundle.index_toc import IndexToc
-from sidecar.bundle.page_indexes import PageIndexKind
-from sidecar.bundle.row_indexes import RowIndexKind
+from sidecar.bundle.indexes.index_toc import IndexToc
+from sidecar.bundle.indexes.page_indexes import PageIndexKind
+from sidecar.bundle.indexes.row_indexes import RowIndexKind
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.crypto.keys import EncryptionKeys

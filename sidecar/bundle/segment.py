@@ -19,9 +19,9 @@ from sidecar.bundle.encryption import digest_of
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.indexes.page_indexes import PageIndexBlob, StoredPageIndex
+from sidecar.bundle.indexes.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
-from sidecar.bundle.page_indexes import PageIndexBlob, StoredPageIndex
-from sidecar.bundle.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TocEntry

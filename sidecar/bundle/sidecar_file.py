@@ -31,10 +31,10 @@ from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import FilterToc, decode_filter_toc
 from sidecar.bundle.filters.rules import RULES, OrcRule, SplitBlockRule
-from sidecar.bundle.index_blob import read_together
-from sidecar.bundle.index_toc import IndexToc, decode_index_toc
-from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
-from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
+from sidecar.bundle.indexes.index_blob import read_together
+from sidecar.bundle.indexes.index_toc import IndexToc, decode_index_toc
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.sketches.group_table import decode_sketch_toc
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob

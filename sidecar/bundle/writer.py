@@ -22,8 +22,8 @@ from sidecar.bundle.filters.filter_toc import encode_filter_toc
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.rules import IndexRule
 from sidecar.bundle.filters.slicing import own_blocks_piece
-from sidecar.bundle.index_blob import FieldIndexes, index_pieces
-from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
+from sidecar.bundle.indexes.index_blob import FieldIndexes, index_pieces
+from sidecar.bundle.indexes.index_toc import IndexGroup, encode_index_toc
 from sidecar.bundle.model import SegmentHeader, UnitsTable
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.sketches.sketch_blob import FieldSketches, write_sketches

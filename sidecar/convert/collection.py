@@ -23,10 +23,10 @@ from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
-from sidecar.bundle.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.model import Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable, UnitState
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX

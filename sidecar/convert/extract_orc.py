@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sidecar.bundle.row_indexes import row_index_kind
+from sidecar.bundle.indexes.row_indexes import row_index_kind
 from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.page_indexes import page_index_kind
 from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome

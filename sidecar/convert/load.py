@@ -10,9 +10,9 @@ from typing import TypeVar
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
-from sidecar.bundle.page_indexes import StoredPageIndex
-from sidecar.bundle.row_indexes import StoredRowIndex
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain

@@ -13,9 +13,9 @@ import numpy as np
 
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import SplitBlockRule
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.model import CoverageState
-from sidecar.bundle.page_indexes import StoredPageIndex, decode_page_index
-from sidecar.bundle.row_indexes import StoredRowIndex
 from sidecar.convert.collection import BY_ID, BY_NAME
 from sidecar.convert.filter_pool import PooledFilters
 from sidecar.convert.match import Match

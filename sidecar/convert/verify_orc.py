@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sidecar.bundle.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units
 from sidecar.convert.match import Match

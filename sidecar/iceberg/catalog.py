@@ -8,6 +8,7 @@ table is opened without these, with a warning (:mod:`sidecar.iceberg.partial_loa
 
 from __future__ import annotations
 
+import copy
 import difflib
 import logging
 import re
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SNAPSHOTS = "snapshot-loading-mode"
 _SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 
@@ -86,6 +88,9 @@ def load_table(opened: Catalog, name: str) -> Table:
 
 
 def _load(catalog: Catalog, name: str | Identifier) -> Table:
+    if _leaves_out_snapshots(catalog):
+        catalog = copy.copy(catalog)
+        catalog.properties = {**catalog.properties, _SNAPSHOTS: "all"}
     return _loaded(partial(catalog.load_table, name), partial(load_partly, catalog, name))
 
 
@@ -144,6 +149,26 @@ def reload_table(table: Table) -> Table:
         ) from error
     except Exception as error:
         raise foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
+
+
+def is_static(table: Table) -> bool:
+    """Return whether a table was opened from a metadata file."""
+    from pyiceberg.catalog.noop import NoopCatalog
+
+    return isinstance(table.catalog, NoopCatalog)
+
+
+def with_all_snapshots(table: Table) -> Table:
+    """Return the table, loaded again if it was loaded without the snapshots that no branch and no tag names.
+
+    A REST catalog leaves them and their statistics entries out if pyiceberg is configured so. They look as if they had
+    expired. What :func:`open_table` and :func:`reload_table` return has them. Raises the errors of the latter.
+    """
+    return reload_table(table) if _leaves_out_snapshots(table.catalog) else table
+
+
+def _leaves_out_snapshots(catalog: Catalog) -> bool:
+    return catalog.properties.get(_SNAPSHOTS) == "refs"
 
 
 def show_commit(table: Table) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -107,5 +108,5 @@ def _read_statistics(io: FileIO, location: str) -> Statistics | None:
             data = gzip.decompress(data)
         entries, _ = loadable_statistics(json.loads(data).get("statistics"))
         return {entry.snapshot_id: entry for entry in entries}
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sidecar.bundle.indexes.page_indexes import PageIndexKind
+from sidecar.bundle.indexes.row_indexes import RowIndexKind
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_indexes import PageIndexKind
-from sidecar.bundle.row_indexes import RowIndexKind
 from sidecar.iceberg.resolve import FileLeaf
 from sidecar.indexing.columns import ColumnResult
 

@@ -26,15 +26,15 @@ from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.registering import Registration
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
-from sidecar.indexing.build_state import outcome_of
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
-from sidecar.indexing.earlier_sketches import count_again
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_engine, engine_for
 from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
+from sidecar.indexing.previous.build_state import outcome_of
+from sidecar.indexing.previous.earlier_sketches import count_again
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried

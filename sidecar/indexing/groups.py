@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
-from sidecar.bundle.index_blob import FieldIndexes
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexGroup, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import (
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexGroup, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import (
     FieldRowIndexes,
     RowIndexGroup,
     RowIndexKind,

@@ -6,9 +6,9 @@ own row indexes.
 
 from __future__ import annotations
 
+from sidecar.bundle.indexes.page_indexes import page_index_kind
+from sidecar.bundle.indexes.row_indexes import RowIndexKind, row_index_kind
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.page_indexes import page_index_kind
-from sidecar.bundle.row_indexes import RowIndexKind, row_index_kind
 from sidecar.convert.harvest import NEVER
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError

@@ -26,7 +26,6 @@ from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, built_indexes, wishes_of
-from sidecar.indexing.earlier import Earlier, look_back
 from sidecar.indexing.options import (
     USUAL_KINDS,
     BuildEngine,
@@ -36,6 +35,7 @@ from sidecar.indexing.options import (
     check_rate,
     options_of,
 )
+from sidecar.indexing.previous.earlier import Earlier, look_back
 from sidecar.indexing.tasks import BuildPlan
 
 

@@ -13,9 +13,9 @@ from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA, Indexed, kinds_of
 from sidecar.indexing.columns import Options
-from sidecar.indexing.earlier import Earlier
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
+from sidecar.indexing.previous.earlier import Earlier
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.results import Result, Summarized, plain_data

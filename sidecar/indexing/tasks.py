@@ -173,6 +173,11 @@ class BuildPlan:
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
     """Keys of data files. On Spark they travel in the shipped functions, as the secrets of a FileIO do."""
 
+    def fixed_rates(self) -> dict[int, float]:
+        """Return the rate that filters of a column must be built for, by field id, where not any rate will do."""
+        each = {column.field_id: self.options.of(column.field_id) for column in self.columns}
+        return {field_id: options.fpp for field_id, options in each.items() if not options.any_rate}
+
 
 @dataclass(frozen=True)
 class Shared:

@@ -33,9 +33,6 @@ from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import THETA, Indexed, Selection, kinds_of, units_table
-from sidecar.indexing.carrying import NewSegment, Registered, SegmentCarrier, use_keys
-from sidecar.indexing.earlier import Earlier, other_segments, sketches_to_carry
-from sidecar.indexing.earlier_sketches import rewritten_sketches
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import (
     PlannedIndexes,
@@ -46,6 +43,9 @@ from sidecar.indexing.groups import (
     tails,
 )
 from sidecar.indexing.preparing import PreparedBuild
+from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier, use_keys
+from sidecar.indexing.previous.earlier import Earlier, other_segments, sketches_to_carry
+from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
@@ -122,7 +122,9 @@ class Registrar:
 
         lg_k = self.plan.options.lg_k
         progress = self.prepared.request.progress
-        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, progress, lg_k)
+        carrier = SegmentCarrier(
+            self.table, self.listing, self.plan.encryption_keys, progress, lg_k, self.plan.fixed_rates()
+        )
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""

@@ -27,7 +27,7 @@ from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
-from sidecar.indexing.carrying import Registered, SegmentCarrier, live_files, sets_by_keys, use_keys
+from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
@@ -150,7 +150,7 @@ class _Compaction:
         sources = self._sources(sidecar)
         segments = [self._described(source) for source in sources]
         open_ones = [s for s, told in zip(sources, segments, strict=True) if told.kept_because is None]
-        sets = sets_by_keys(open_ones)
+        sets = sets_to_merge(open_ones)
         commits = any(self._is_worth_it(members) for members in sets)
         report = CompactReport(
             dry_run=dry_run,

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import UsageError
-from sidecar.iceberg.catalog import reload_table, show_commit
+from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshots
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.merge import has_blobs_of_others
 from sidecar.iceberg.metadata_log import statistics_of
@@ -114,7 +114,7 @@ def expire(
     if retain_last < 1:
         raise UsageError("retain_last is below 1: plans need the nearest sidecar", found=retain_last)
     check_writable(table)
-    now = table if dry_run else reload_table(table)
+    now = with_all_snapshots(table) if dry_run else reload_table(table)
     decision = _decide(now, older_than, retain_last)
     reached("expire: decided")
     if decision.expired and not dry_run:

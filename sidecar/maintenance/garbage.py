@@ -6,7 +6,8 @@ A file is deleted only if all of this is true:
 - sidecar wrote it, and each of its segments has the UUID of this table;
 - it is older than ``older_than`` by the storage's clock;
 - the table's current metadata does not name it, loaded after the folder was listed and again before the deletion;
-- no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it.
+- no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that is younger than the
+  current one: the table may be registered under a second name, or an older version was registered again.
 
 What cannot be read or listed is kept, or ends the run before anything is deleted. :func:`find_garbage` is the one
 decision; a preview shows it, and a run deletes it.
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,9 +30,10 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import Progress
-from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import is_gone
+from sidecar.iceberg.paths import normal_folder
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import REGISTRABLE_FOR
 from sidecar.iceberg.write_statistics import statistics_folder, storage_error
@@ -52,7 +56,11 @@ FLOOR = timedelta(seconds=2 * REGISTRABLE_FOR)
 BATCH = 100
 """Files that are deleted between two looks at the current metadata."""
 
-METADATA_ENDING = ".metadata.json"
+METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
+"""The second one is that of old writers; today's write ``.gz.metadata.json``."""
+ONE_SPELLING = re.compile(r"[\w.-]+", re.ASCII)
+"""Names that have one spelling in JSON and in URLs. Other names may be spelled otherwise where they are registered, and
+a FileIO may take ``#`` and ``?`` in them for the end of the path. sidecar writes no such names."""
 READERS = 8
 """Metadata files that are read at the same time."""
 
@@ -145,19 +153,24 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
     reached("gc: list")
     listed = list_stored_files(folder, now.io)
     latest = _clock(folder, listed) - older_than.total_seconds()
-    old = [file for file in listed if file.modified < latest and file.name.lower().endswith(PUFFIN_ENDINGS)]
+    since = min(latest, _written(now, folder, listed))
+    old = [
+        file
+        for file in listed
+        if file.modified < latest and file.name.lower().endswith(PUFFIN_ENDINGS) and ONE_SPELLING.fullmatch(file.name)
+    ]
     reached("gc: load")
     unnamed = _unnamed(reload_table(table), old)
     ours = [file for file in unnamed if _is_ours(now, f"{folder}/{file.name}", file.size, warnings)]
     read: set[str] = set()
-    ours = _without_young_names(now, folder, ours, listed, latest, read)
+    ours = _without_young_names(now, folder, ours, listed, since, read)
     if ours:
         # Commits since the first listing have left metadata files. Files that were written since then stay.
         reached("gc: list again")
         again = list_stored_files(folder, now.io)
         still = set(again)
         ours = [file for file in ours if file in still]
-        ours = _without_young_names(now, folder, ours, again, latest, read)
+        ours = _without_young_names(now, folder, ours, again, since, read)
     reached("gc: load again")
     ours = _unnamed(reload_table(table), ours)
     return [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
@@ -166,11 +179,21 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
 def _clock(folder: str, listed: Sequence[StoredFile]) -> float:
     """Return the storage's time: of local files this machine's clock, else the time of the folder's newest file.
 
-    An object store does not say what time it is. Its newest file is never later than now, so that a wrong clock of this
-    machine makes no file look older than it is.
+    An object store does not say what time it is. Its newest file is seldom later than now, so that a wrong clock of
+    this machine makes no file look older than it is. Where times can be set, a file from the future does not either.
     """
     newest = max((file.modified for file in listed), default=0.0)
-    return time.time() if local_path(folder) is not None else newest
+    return time.time() if local_path(folder) is not None else min(newest, time.time())
+
+
+def _written(table: Table, folder: str, listed: Iterable[StoredFile]) -> float:
+    """Return when the current metadata file was written; the beginning of time if it is not in the folder.
+
+    It is elsewhere if the table's folder was copied and registered again; the folder has the files of both tables then.
+    """
+    place, _, name = table.metadata_location.rpartition("/")
+    is_here = normal_folder(place) == normal_folder(folder)
+    return next((file.modified for file in listed if is_here and file.name == name), 0.0)
 
 
 def _unnamed(table: Table, files: Sequence[StoredFile]) -> list[StoredFile]:
@@ -207,15 +230,15 @@ def _without_young_names(
     folder: str,
     files: Sequence[StoredFile],
     listed: Iterable[StoredFile],
-    latest: float,
+    since: float,
     read: set[str],
 ) -> list[StoredFile]:
-    """Return the files that no metadata file in ``listed`` names that is younger than ``latest`` and not yet ``read``.
+    """Return the files that no metadata file in ``listed`` names that was written ``since`` and is not yet ``read``.
 
     A name counts wherever it is in the text of a metadata file. Raises :class:`StorageError` for a metadata file that
     is there and cannot be read.
     """
-    young = [f.name for f in listed if f.modified >= latest and f.name.endswith(METADATA_ENDING) and f.name not in read]
+    young = [f.name for f in listed if f.modified >= since and f.name.endswith(METADATA_ENDINGS) and f.name not in read]
     read.update(young)
     left = list(files)
     with ThreadPoolExecutor(READERS) as pool:
@@ -228,8 +251,11 @@ def _metadata_text(table: Table, path: str) -> bytes:
     """Return the plain text of a metadata file; nothing if the file is gone meanwhile."""
     try:
         text = read_file(path, table.io)
-        return gzip.decompress(text) if text.startswith(b"\x1f\x8b") else text
-    except (StorageError, OSError, EOFError) as error:
+        text = gzip.decompress(text) if text.startswith(b"\x1f\x8b") else text
+        if text and not text.lstrip().startswith(b"{"):
+            raise DamagedFileError("a metadata file is not JSON", file=path)
+        return text
+    except (SidecarError, OSError, EOFError, zlib.error) as error:
         if is_gone(table, path):
             return b""
         raise StorageError(

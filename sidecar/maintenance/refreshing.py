@@ -31,12 +31,12 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, lineage, snapshot_id_of
 from sidecar.iceberg.registering import register_again
-from sidecar.indexing.build_state import is_complete
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_engine
 from sidecar.indexing.options import BuildEngine
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
+from sidecar.indexing.previous.build_state import is_complete
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
 from sidecar.maintenance.superseded import unregister_superseded

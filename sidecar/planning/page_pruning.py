@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from pyiceberg.manifest import DataFile
 
+from sidecar.bundle.indexes.page_indexes import PageIndexKind, StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.indexes.row_indexes import RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_indexes import PageIndexKind, StoredPageIndex, decode_page_index, leaf_of
-from sidecar.bundle.row_indexes import RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeAlias
 
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_indexes import StoredPageIndex
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.questions.row_ranges import RowRanges

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.types import NestedField, StructType
 
-from sidecar.bundle.page_indexes import decode_page_index, page_index_kind
+from sidecar.bundle.indexes.page_indexes import decode_page_index, page_index_kind
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.iceberg.conditions import condition_of

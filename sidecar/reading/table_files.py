@@ -129,6 +129,12 @@ class DataFileReader:
         finally:
             source.close()
 
+    def read_whole(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        """Yield the matching rows of ``task``'s file, read whole by pyiceberg. Raises the errors of :meth:`read`."""
+        if self.is_locked and task.file.file_format == FileFormat.PARQUET:
+            self._check_readable(task)
+        yield from self._until_stopped(self.reader.read_whole(task, deletes_of(task, self.deletes)))
+
     def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
         """Read an ORC file by the row groups that the plan keeps; whole if these are most of it, or in doubt."""
         if len(kept.kept) > TOO_MUCH * kept.total:

@@ -20,6 +20,7 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.filters.theta import DEFAULT_LG_K
+from sidecar.iceberg.catalog import is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
 from sidecar.iceberg.resolve import TableColumn, primitive_columns, resolve_columns
@@ -32,7 +33,7 @@ from sidecar.reports.advising_report import Advice, AdviceSample, AdvisedColumn,
 from sidecar.reports.advising_sample import Sample, read_sample
 from sidecar.reports.advising_sizes import judged_sizes
 from sidecar.reports.advising_verdicts import judged, not_judged, refusal
-from sidecar.reports.advising_writers import alter_table, enabled_in_vain, filter_properties
+from sidecar.reports.advising_writers import alter_table, enabled_in_vain, filter_properties, invalid
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,8 @@ def _advise(table: Table, listing: Listing, sample: Sample, column: TableColumn,
     assert isinstance(kind, PrimitiveType)
     admitted = AdmittedFiles(listing, table.metadata.specs(), column.field_id, kind)
     evidence = Estimator(listing, sample, column.field_id, admitted, options).evidence()
-    return judged(column, evidence, len(listing.files))
+    sampled = len({chunk.file for chunk in sample.chunks[column.field_id]})
+    return judged(column, evidence, len(listing.files), sampled)
 
 
 def _advice(
@@ -126,9 +128,9 @@ def _advice(
             sample.part_sizes, sample.page_sizes, fmean(file.file_size for file in files) if files else 0
         ),
         properties=filter_properties(table.properties),
-        alter_table=alter_table(table, filtered, _distinct(sample, filtered)),
+        alter_table=None if is_static(table) else alter_table(table, filtered, _distinct(sample, filtered)),
         commands=_commands(table, columns),
-        warnings=[*sample.warnings, *skipped, *enabled_in_vain(table.properties, columns)],
+        warnings=[*sample.warnings, *skipped, *enabled_in_vain(table.properties, columns), *invalid(table.properties)],
         seconds=time.monotonic() - start,
     )
 
@@ -139,8 +141,13 @@ def _distinct(sample: Sample, columns: Sequence[AdvisedColumn]) -> dict[str, int
 
 
 def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
-    """Return the builds that make what is advised. Distinct counts come last, so that the last sidecar has them."""
-    commands = []
+    """Return the builds that make what is advised. Distinct counts come last, so that the last sidecar has them.
+
+    A table that was opened from a metadata file has none: it cannot be changed, and its name in a catalog is not known.
+    """
+    commands: list[str] = []
+    if is_static(table):
+        return commands
     for kinds in ([PAGE_INDEX], [BLOOM]):
         names = [column.name for column in columns if set(kinds) <= set(column.kinds)]
         if names:

@@ -14,7 +14,7 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA
-from sidecar.reports.advising_report import AdvisedColumn, ColumnEvidence
+from sidecar.reports.advising_report import AdvisedColumn, ColumnEvidence, Verdict
 
 WORTH_IT = 0.6
 """Filters are worth their size if a lookup of an existing value keeps at most this share of the files."""
@@ -43,38 +43,42 @@ def not_judged(column: TableColumn, reason: str) -> AdvisedColumn:
     return AdvisedColumn(column.path, column.field_id, column.type, "not judged", [], reason, None)
 
 
-def judged(column: TableColumn, found: ColumnEvidence, files: int) -> AdvisedColumn:
-    """Return the advice for a column by its evidence. ``files`` is the number of data files of the table."""
-    filters, reason = _filters(column, found, files)
-    kinds = [BLOOM, THETA] if filters else []
+def judged(column: TableColumn, found: ColumnEvidence, files: int, sampled: int) -> AdvisedColumn:
+    """Return the advice for a column by its evidence.
+
+    ``files`` is the number of data files of the table, ``sampled`` that of those in which the column was read.
+    """
+    verdict, reason = _filters(column, found, files, sampled)
+    kinds = [BLOOM, THETA] if verdict == "yes" else []
     if found.pages_left is not None and found.pages_left <= IN_ORDER and not found.has_page_index:
         kinds.append(PAGE_INDEX)
         reason += f". In a row group a value is in {found.pages_left:.0%} of the pages: a page index finds them"
-    verdict = "yes" if filters else "no"
-    return AdvisedColumn(column.path, column.field_id, column.type, verdict, kinds, reason, found)  # type: ignore[arg-type]
+    return AdvisedColumn(column.path, column.field_id, column.type, verdict, kinds, reason, found)
 
 
-def _filters(column: TableColumn, found: ColumnEvidence, files: int) -> tuple[bool, str]:
+def _filters(column: TableColumn, found: ColumnEvidence, files: int, sampled: int) -> tuple[Verdict, str]:
     """Return whether filters are worth their size, and why."""
     bounds, filtered = found.existing.by_bounds, found.existing.with_filters
     if not found.distinct_in_table:
-        return False, "the sampled row groups have no value of it"
+        return "no", "the sampled row groups have no value of it"
     if found.distinct_in_table == 1:
-        return False, "it is constant: the sampled row groups have one value"
+        return "no", "it is constant: the sampled row groups have one value"
     if files == 1:
-        return False, "the table has one file, which a lookup of an existing value always opens"
+        return "no", "the table has one file, which a lookup of an existing value always opens"
     left = f"bounds alone leave {amount(bounds)} of {amount(files)} files"
     if bounds < FEW_FILES:
-        return False, f"it is clustered: {left}"
+        return "no", f"it is clustered: {left}"
     if ColumnType.parse(column.type).family == "float":
-        return False, "binary floating-point numbers are seldom looked up one by one; name it to build its filters"
+        return "no", "binary floating-point numbers are seldom looked up one by one; name it to build its filters"
+    if sampled == 1:
+        return "not judged", "it was read in one data file, and nothing shows whether others have the same values"
     if filtered > WORTH_IT * bounds:
         if bounds > files / 2:
-            return False, f"its values are in most files: filters would leave {amount(filtered)} of {amount(files)}"
-        return False, f"it is clustered: {left}, and filters {amount(filtered)}"
+            return "no", f"its values are in most files: filters would leave {amount(filtered)} of {amount(files)}"
+        return "no", f"it is clustered: {left}, and filters {amount(filtered)}"
     absent = "" if found.absent is None else f"; of an absent value {amount(found.absent.with_filters)}"
     return (
-        True,
+        "yes",
         f"a lookup opens {amount(filtered)} of {amount(files)} files, with bounds alone {amount(bounds)}{absent}",
     )
 

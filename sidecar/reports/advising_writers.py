@@ -70,11 +70,30 @@ def _parquet(table: Table, advised: Sequence[AdvisedColumn], distinct: Mapping[s
         wanted[ENABLED + column.name] = "true"
         values = max(distinct[column.name], 1)
         wanted[DISTINCT + column.name] = str(values)
-        rate = float(properties.get(RATE + column.name, DEFAULT_FPP))
+        rate = _rate(properties.get(RATE + column.name, "")) or DEFAULT_FPP
         needed = max(needed, blocks_for(values, rate) * BLOCK_BYTES)
-    if needed > int(properties.get(LARGEST, USUAL_LARGEST)):
+    if needed > (_bytes(properties.get(LARGEST, "")) or USUAL_LARGEST):
         wanted[LARGEST] = str(needed)
     return wanted
+
+
+def invalid(properties: Mapping[str, str]) -> list[str]:
+    """Return a warning for each property about filters whose value is no rate or no number of bytes."""
+    faults = [name for name, value in properties.items() if name.startswith(RATE) and _rate(value) is None]
+    faults += [LARGEST] if LARGEST in properties and _bytes(properties[LARGEST]) is None else []
+    return [f"the property {name} of the table is invalid: {properties[name]!r}" for name in sorted(faults)]
+
+
+def _rate(text: str) -> float | None:
+    try:
+        rate = float(text)
+    except ValueError:
+        return None
+    return rate if 0 < rate < 1 else None
+
+
+def _bytes(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"0*[1-9][0-9]*", text) else None
 
 
 def _orc(properties: Mapping[str, str], advised: Sequence[AdvisedColumn]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
+from sidecar.iceberg.catalog import with_all_snapshots
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
@@ -101,6 +102,7 @@ def find(
     """
     started = time.perf_counter()
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table = with_all_snapshots(table)
     if all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
     if not values:

@@ -1,30 +1,46 @@
 """Counts the rows of data files and delete files that have the values of one question.
 
 Rows are read as a scan of the table reads them (:mod:`sidecar.reading.table_files`): columns by field id or name
-mapping, promoted types, values that only the partition has. Indexes in the file may leave out parts of it.
+mapping, promoted types, values that only the partition has. For texts and bytes, indexes in the file may leave out
+parts of it. Numbers and times are read whole and compared here: pyiceberg and Arrow compare them in the file's type,
+which may be another one than the column's (unsigned, nanoseconds), and lose values that the file's type seems not to
+have.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
+from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
+from sidecar.filters.orc_values import GREGORIAN_DAY
+from sidecar.iceberg.resolve import FoundColumn, resolve_in_file
+from sidecar.indexing.orc_file import leaves_of
+from sidecar.orc.iceberg_values import orc_values, zone_doubt
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import read_tail
 from sidecar.planning.file_question import FileQuestion
 from sidecar.reading.arrow_reader import Deletes, TableReader
 from sidecar.reading.scanning import reading_errors
 from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding_values import ValueQuestion
+from sidecar.source import open_source
 
 _SECOND = 1_000_000
 MOST_ASKED = 200
 """With more values than this, whole columns are read: indexes rule out little then, and long predicates cost more."""
+_DAY = 86_400 * _SECOND
+_DAYS = ("date", "timestamp")
+_BYTES = (StringType, BinaryType, FixedType, UUIDType)
+"""Types whose values are the same bytes in every file."""
 
 
 class RowCounter:
@@ -33,8 +49,9 @@ class RowCounter:
     def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
         self.question = question
         self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
-        self._matching = self._whole
-        if not read_all and len(question.literals) <= MOST_ASKED:
+        self._matching: TableReader | None = None
+        is_few = len(question.literals) <= MOST_ASKED
+        if not read_all and is_few and isinstance(question.column.type, _BYTES):
             self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
         self._counted: dict[tuple[str, frozenset[str]], Counter[str]] = {}
 
@@ -60,27 +77,65 @@ class RowCounter:
         return self._counted[key]
 
     def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        if task.file.file_format == FileFormat.ORC:
-            self._refuse_early_times(task.file.file_path)
-        try:
-            return self._read_with(self._matching, task, deletes)
-        except (StorageError, WrongChecksumError):
-            raise
-        except SidecarError:
-            # Arrow refuses some predicates for older files, such as a decimal with more digits than the file's type.
-            return self._read_with(self._whole, task, deletes)
+        if task.file.file_format != FileFormat.ORC:
+            return self._read_plainly(task, deletes)
+        self._refuse_early_times(task.file.file_path)
+        found = self._read_plainly(task, deletes)
+        if not all(found[text] for text in (*self.question.literals, *self.question.nan)):
+            self._refuse_doubt(task.file)
+        return found
+
+    def _read_plainly(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        if self._matching is not None:
+            try:
+                return self._read_with(self._matching, task, deletes)
+            except (StorageError, WrongChecksumError):
+                raise
+            except SidecarError:
+                pass  # Arrow refuses some predicates for files of another type
+        return self._read_with(self._whole, task, deletes)
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        question = self.question
+        question, found = self.question, Counter[str]()
         asked = FileQuestion(table_reader.row_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
         reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
-        found: Counter[str] = Counter()
         with reading_errors(task.file.file_path):
-            rows = reader.read(task, None, answered=False)
-            while rows.batches:
-                found += question.count(rows.batches.pop())
+            if table_reader is self._whole:
+                for batch in reader.read_whole(task):
+                    found += question.count(batch)
+            else:
+                batches = reader.read(task, None, answered=False).batches
+                while batches:
+                    found += question.count(batches.pop())
         return found
+
+    def _refuse_doubt(self, file: DataFile) -> None:
+        """Raise :class:`UnsupportedFeatureError` if other readers may read other values from the column of an ORC file.
+
+        What pyarrow has not found, they may find: they cut the blanks of a CHAR, have another rule for the writer's
+        time zone, or another calendar.
+        """
+        question, path = self.question, file.file_path
+        kind = str(question.column.type)
+        with closing(open_source(path, question.table.io, file.file_size_in_bytes)) as source:
+            tail = read_tail(source)
+            mapping = question.table.name_mapping()
+            found = resolve_in_file(leaves_of(tail), question.field_id, question.schema, mapping, {})
+            if not isinstance(found, FoundColumn):
+                return
+            column = found.leaf.column
+            doubts = [orc_values(column, kind, tail.writer)]
+            if column.kind == "TIMESTAMP":
+                footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
+                doubts += [zone_doubt(column, footer.writer_timezone) for footer in footers]
+        if ColumnType.parse(kind).family in _DAYS:
+            day = 1 if ColumnType.parse(kind).family == "date" else _DAY
+            if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
+                doubts.append("readers disagree on the calendar of days before 1582-10-15")
+        doubt = next((one for one in doubts if isinstance(one, str) and one), None)
+        if doubt is not None:
+            raise UnsupportedFeatureError(doubt, file=path, column=question.column.name)
 
     def _refuse_early_times(self, path: str) -> None:
         """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from sidecar.bundle.page_indexes import StoredPageIndex
-from sidecar.bundle.row_indexes import StoredRowIndex
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys

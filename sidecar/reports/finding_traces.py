@@ -17,8 +17,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FloatType, NestedField, PrimitiveType
 
-from sidecar.bundle.page_indexes import StoredPageIndex, decode_page_index, leaf_of
-from sidecar.bundle.row_indexes import StoredRowIndex, row_index_bounds
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32

@@ -19,8 +19,8 @@ from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES

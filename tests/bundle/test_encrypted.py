@@ -19,9 +19,9 @@ from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import copy_segments

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sidecar.bundle.index_toc import MEMBERS_PER_PIECE
-from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.page_indexes import (
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE
+from sidecar.bundle.indexes.page_indexes import (
     PAGE_INDEXES,
     FieldPageIndexes,
     PageIndexKind,
@@ -20,6 +19,7 @@ from sidecar.bundle.page_indexes import (
     ordering_of,
     plan_page_indexes,
 )
+from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar

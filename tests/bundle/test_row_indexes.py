@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.index_toc import MEMBERS_PER_PIECE
-from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import (
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import (
     ROW_INDEXES,
     FieldRowIndexes,
     RowIndexKind,
@@ -24,6 +23,7 @@ from sidecar.bundle.row_indexes import (
     plan_row_indexes,
     row_index_kind,
 )
+from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc

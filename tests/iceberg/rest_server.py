@@ -48,9 +48,17 @@ class Server:
         self.locations[name] = f"{old.rpartition('/')[0]}/{uuid.uuid4()}.metadata.json"
         local(self.locations[name]).write_text(json.dumps(document))
 
-    def answer(self, name: str) -> dict[str, Any]:
-        """What loading and committing answer."""
-        return {"metadata-location": self.locations[name], "metadata": self.document(name), "config": {}}
+    def answer(self, name: str, only_refs: bool = False) -> dict[str, Any]:
+        """What loading and committing answer; ``only_refs`` leaves out the snapshots that no branch and no tag names.
+
+        Their statistics are left out, too, as Iceberg's ``TableMetadata.Builder`` does.
+        """
+        document = self.document(name)
+        if only_refs:
+            named = {ref["snapshot-id"] for ref in document["refs"].values()}
+            for key in ("snapshots", "statistics"):
+                document[key] = [one for one in document.get(key, []) if one["snapshot-id"] in named]
+        return {"metadata-location": self.locations[name], "metadata": document, "config": {}}
 
     def commit(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
         """Apply updates of statistics."""
@@ -98,7 +106,7 @@ def serving() -> Iterator[tuple[Server, str]]:
             if path == "config":
                 self.reply({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
             elif (name := path.removeprefix("namespaces/db/tables/")) in server.locations:
-                self.reply(server.answer(name))
+                self.reply(server.answer(name, only_refs="snapshots=refs" in self.path))
             else:
                 self.reply({"error": {"message": "gone", "type": "NoSuchTableException", "code": 404}}, 404)
 

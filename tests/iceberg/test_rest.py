@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,27 @@ def test_a_commit_that_is_overtaken_by_another_type_is_looked_at_again(served: t
     assert len(done.repairs) == 2
     types = [[blob["type"] for blob in e["blob-metadata"]] for e in server.document("t")["statistics"]]
     assert types == [[THETA], [THETA]]
+
+
+def test_snapshots_that_a_client_does_not_load_are_not_taken_for_expired(served: tuple[Server, str]) -> None:
+    """pyiceberg can be told to load the snapshots of branches and tags only, without the statistics of others."""
+    server, address = served
+    writer = server.client_side["t"].refresh()
+    document = server.document("t")
+    first, *_, last = sorted(document["snapshots"], key=lambda one: one["timestamp-ms"])
+    sidecar.build(client(address).load_table("db.t"), ["k"], snapshot_id=first["snapshot-id"], engine="local")
+    mode = {"snapshot-loading-mode": "refs"}
+    opened = sidecar.open_table("db.t", "rest", type="rest", uri=address, **mode)
+    tables = [client(address, **mode).load_table("db.t"), opened]
+    assert [len(table.metadata.snapshots) for table in tables] == [1, 3]
+    for table in tables:
+        report = sidecar.find(table, {"k": "0"}, all_snapshots=True)
+        assert (report.answer, len(report.snapshots)) == ("found", 3)
+        assert all(one.registered_for for one in report.sidecars)
+        kept = sidecar.expire(table, dry_run=True).kept
+        assert {entry.snapshot_id for entry in kept} == {first["snapshot-id"], last["snapshot-id"]}
+        for path in local(writer.location()).glob("metadata/*"):
+            os.utime(path, (0, 0))
+        server.write("t", server.document("t") | {"metadata-log": []})
+        os.utime(local(server.locations["t"]), (1, 1))
+        assert sidecar.collect_garbage(table, dry_run=True).files == []

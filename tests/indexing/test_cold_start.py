@@ -79,11 +79,8 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(folder: Path, *command: str) -> str:
-    """Run Python in a new process whose cache is ``folder``, and return what it prints.
-
-    LLVM does not optimise: that is half of the work of compiling, and none of these questions.
-    """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "NUMBA_OPT": "0", "PYTHONPATH": str(ROOT)}
+    """Run Python in a new process whose cache is ``folder``, and return what it prints."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout

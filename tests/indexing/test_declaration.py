@@ -97,7 +97,7 @@ def test_what_was_never_saved_is_taken_from_the_last_sidecar(table: Any) -> None
     built(table, "c", kinds=["theta"])
     table.append(rows(100))
     assert built(table) == {"a": {"bloom"}, "c": {"theta"}}
-    first, _, last = sidecar.open_sidecar(table).segments
+    first, last = sidecar.open_sidecar(table).segments
     assert first.bundles[1].toc.fpp == last.bundles[1].toc.fpp == 0.02
     assert declared(table) == {}
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.bundle.page_indexes import decode_page_index
+from sidecar.bundle.indexes.page_indexes import decode_page_index
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError

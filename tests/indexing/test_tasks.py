@@ -23,7 +23,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, Time
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.tasks import Record
-from sidecar.parquet import stored_values
+from sidecar.parquet import value_bounds
 from sidecar.source import FileIOSource
 from tests.indexing.cases import (
     LONG,
@@ -144,7 +144,7 @@ def test_a_chunk_of_which_some_pages_are_not_understood_is_read_by_pyarrow(
     """What was taken of the others is no filter of the chunk."""
     keys = rng().integers(0, 2**60, 30_000)
     path = ints_file(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
-    monkeypatch.setattr(stored_values, "KNOWN_ENCODINGS", known)
+    monkeypatch.setattr(value_bounds, "KNOWN_ENCODINGS", known)
     (record,) = columns_of(records := stage_one([path], plan_for(LONG)), 1)
     assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
     assert sketch_of(records, 1).estimate == pytest.approx(len(np.unique(keys)), rel=0.06)

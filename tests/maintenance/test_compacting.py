@@ -113,13 +113,19 @@ def test_segments_without_their_keys_stay(table: Any) -> None:
     assert sidecar.plan(table, "s = '5 text'", encryption_keys=KEYS).files_kept == 0
 
 
-def test_what_runs_recorded_in_the_file_stays(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_recorded_in_the_file_stays(table: Any) -> None:
     """Properties of sidecar's own, which a registration does not take over by itself."""
-    old = sidecar_of(table)
-    monkeypatch.setitem(old.puffin.metadata.properties, "sidecar.history", "[1]")
-    from sidecar.maintenance import compacting
+    before = own_properties(table)
+    assert before.keys() == {"sidecar.history", "sidecar.state"}
+    assert sidecar.compact(table).commits
+    assert own_properties(table) == before
 
-    assert compacting._our_properties([old.puffin]) == {"sidecar.history": "[1]"}
+
+def own_properties(table: Any) -> dict[str, str]:
+    opened = sidecar_of(table)
+    properties = opened.puffin.metadata.properties
+    opened.close()
+    return {name: text for name, text in properties.items() if name in ("sidecar.history", "sidecar.state")}
 
 
 def test_a_table_without_a_sidecar_is_wrong_usage(catalog: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -105,22 +107,73 @@ def test_a_young_metadata_file_that_names_it_keeps_it(table: Table) -> None:
     assert len(sidecar.collect_garbage(table, dry_run=True).files) == 1
     (old,) = unnamed(table)
     text = json.dumps({"statistics": [{"statistics-path": old}]}).encode()
-    for name, data in (("v.metadata.json", text), ("v.gz.metadata.json", gzip.compress(text))):
+    packed = gzip.compress(text)
+    for name, data in (("v.metadata.json", text), ("v.gz.metadata.json", packed), ("v.metadata.json.gz", packed)):
         path = metadata_folder(table) / name
         path.write_bytes(data)
         assert sidecar.collect_garbage(table).files == []
         path.unlink()
 
 
-def test_a_young_metadata_file_that_cannot_be_read_ends_the_run(table: Table, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [b"\x1f\x8b broken", gzip.compress(b"{}")[:10] + b"\xff" * 20, b"\x28\xb5\x2f\xfd another compression"],
+    ids=["header", "contents", "unknown"],
+)
+def test_a_young_metadata_file_that_cannot_be_read_ends_the_run(table: Table, data: bytes) -> None:
     pass_days(table, 4)
     broken = metadata_folder(table) / "v.gz.metadata.json"
-    broken.write_bytes(b"\x1f\x8b broken")
+    broken.write_bytes(data)
     with pytest.raises(StorageError, match="a young metadata file cannot be read"):
         sidecar.collect_garbage(table)
     assert len(unnamed(table)) == 1
     make_older(table, 4, broken.name)
     assert len(sidecar.collect_garbage(table).files) == 1
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["in the folder", "elsewhere"])
+def test_a_second_name_with_an_older_version_deletes_nothing_of_the_first(
+    table: Table, tmp_path: Path, copied: bool
+) -> None:
+    """Somebody registers an older version of the metadata to look at it; a nightly job cleans all tables."""
+    before = table.metadata_location
+    append_and_build(table, 2)
+    expected = stored(table)
+    make_older(table, 5)
+    first_version = metadata_folder(table) / before.rpartition("/")[2]
+    os.utime(first_version, (first_version.stat().st_mtime - DAY,) * 2)
+    (nameless,) = unnamed(table)
+    if copied:
+        (tmp_path / "copy").mkdir()
+        shutil.copy(first_version, tmp_path / "copy" / first_version.name)
+        before = f"folder://copy/{first_version.name}"
+        (metadata_folder(table) / "now.txt").touch()
+        first_version.unlink()
+    second = table.catalog.register_table("db.second", before)
+    if not copied:
+        (metadata_folder(table) / "now.txt").touch()
+    gone = {file.path for file in sidecar.collect_garbage(second).files}
+    assert not gone & set(entries(table).values()), "they are live under the first name"
+    assert gone <= {nameless}
+    assert expected - gone == stored(table)
+
+
+@pytest.mark.parametrize("name", ["{}#1.stats", "{}?1.stats", "é{}", "a%20{}"])
+def test_a_name_that_may_be_spelled_in_several_ways_stays(table: Table, name: str) -> None:
+    """pyiceberg takes ``#`` and ``?`` for the end of a path: it would delete the file without the rest of the name."""
+    live = entries(table)[head(table)].rpartition("/")[2]
+    folder = metadata_folder(table)
+    shutil.copy(folder / live, folder / name.format(live))
+    pass_days(table, 4)
+    report = sidecar.collect_garbage(table)
+    assert len(report.files) == 1
+    assert (folder / live).exists()
+    assert (folder / name.format(live)).exists()
+
+
+def test_a_file_from_the_future_makes_no_file_old(table: Table) -> None:
+    make_older(table, -365, "snap-*")
+    assert sidecar.collect_garbage(table).files == []
 
 
 def test_a_metadata_file_that_is_deleted_meanwhile_says_nothing(table: Table) -> None:
@@ -247,8 +300,6 @@ def test_storage_that_does_not_list_is_refused(table: Table, monkeypatch: Any) -
 
 def test_local_files_are_listed_without_a_store(catalog: Any) -> None:
     """In a local folder the clock is this machine's: a table without a new commit is cleaned too."""
-    import os
-
     table = catalog.create_table("db.local_garbage", rows().schema)
     first = append_and_build(table)
     append_and_build(table, 1)

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 import sidecar
-from sidecar.bundle.row_indexes import StoredRowIndex, decode_row_index, row_index_bounds
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_bounds
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.orc.bounds import compared_column, statistics_bounds

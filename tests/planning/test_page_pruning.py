@@ -25,8 +25,8 @@ from pyiceberg.types import (
 )
 
 import sidecar
+from sidecar.bundle.indexes.page_indexes import PageIndexKind, leaf_of
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_indexes import PageIndexKind, leaf_of
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.file_bounds import FileBounds

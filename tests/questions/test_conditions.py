@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.bundle.page_indexes import PageIndexKind, leaf_of
+from sidecar.bundle.indexes.page_indexes import PageIndexKind, leaf_of
 from sidecar.parquet.thrift import I64, Struct, decode_struct, encode_struct
 from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Compares, HasNull, HoldsAny, Operator

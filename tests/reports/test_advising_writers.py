@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from tests.iceberg.cases import local
 from tests.tables import create_with_rows
 
 ENABLED = "write.parquet.bloom-filter-enabled.column."
@@ -62,3 +63,29 @@ def test_a_filter_that_is_larger_than_writers_make_it_by_default(table: Table, m
     statement = sidecar.advise(table, ["o'clock"]).alter_table
     assert statement is not None
     assert pairs_of(statement)["write.parquet.bloom-filter-max-bytes"] == "512"
+
+
+@pytest.mark.parametrize("rate", ["high", "0", "2", "nan"])
+def test_properties_that_make_no_sense_are_warnings(table: Table, rate: str) -> None:
+    properties = {"write.parquet.bloom-filter-fpp.column.o'clock": rate, "write.parquet.bloom-filter-max-bytes": "1 MB"}
+    with table.transaction() as transaction:
+        transaction.set_properties(properties)
+    advice = sidecar.advise(table, ["o'clock"])
+    assert advice.alter_table is not None
+    assert pairs_of(advice.alter_table)[f"{ENABLED}o'clock"] == "true"
+    assert len(advice.warnings) == 2
+    assert all(any(name in warning for warning in advice.warnings) for name in properties)
+
+
+def test_a_table_from_a_metadata_file_gets_no_command(table: Table) -> None:
+    opened = sidecar.open_table(str(local(table.metadata_location)))
+    advice = sidecar.advise(opened, ["o'clock"])
+    assert [column.filters for column in advice.columns] == ["yes"]
+    assert (advice.commands, advice.alter_table) == ([], None)
+
+
+def test_a_column_that_was_read_in_one_file_is_not_judged(table: Table) -> None:
+    """Nothing shows whether the other files have the same values. A constant and what bounds tell are judged."""
+    (column,) = sidecar.advise(table, ["o'clock"], row_groups=1).columns
+    assert (column.filters, column.kinds) == ("not judged", [])
+    assert "one data file" in column.reason

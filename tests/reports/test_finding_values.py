@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import shutil
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
     DateType,
     DecimalType,
     DoubleType,
@@ -23,13 +29,15 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     TimestampType,
+    TimestamptzType,
     UUIDType,
 )
 
 from sidecar.errors import UsageError
 from sidecar.reports.finding import find
 from sidecar.reports.finding_values import conditions_from
-from tests.iceberg.mixed_tables import append_orc
+from tests.iceberg.cases import local
+from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
 
 SCHEMA = Schema(
     NestedField(1, "n", IntegerType()),
@@ -129,6 +137,31 @@ def test_promoted_columns_are_compared_in_their_wider_type(catalog: Any) -> None
     }  # fmt: skip
 
 
+def test_nan_is_found_beside_one_other_value(catalog: Any) -> None:
+    """Statistics have no NaN: Arrow takes a row group whose lowest value is the highest too for one of equal values."""
+    table: Table = catalog.create_table("db.find_nan", pa.schema([("f", pa.float32())]))
+    table.append(pa.table({"f": pa.array([0.5, math.nan], pa.float32())}))
+    assert find(table, {"f": "nan"}).conditions[0].rows == 1
+    with table.update_schema() as update:
+        update.update_column("f", DoubleType())
+    assert find(table, {"f": "nan"}).conditions[0].rows == 1
+
+
+def test_values_that_the_type_in_the_file_seems_not_to_have(catalog: Any, tmp_path: Any) -> None:
+    """pyiceberg takes an unsigned column for one of 32 bits with a sign, and compares nanoseconds with microseconds."""
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "ts", TimestampType()))
+    properties = {"write.metadata.metrics.default": "none"}
+    table: Table = catalog.create_table("db.find_foreign", schema, properties=properties)
+    table.append(pa.table({"n": [1], "ts": pa.array([1], pa.timestamp("us"))}))
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": schema.name_mapping.model_dump_json()})
+    (task,) = table.scan().plan_files()
+    foreign = pa.table({"n": pa.array([4_000_000_000], pa.uint32()), "ts": pa.array([1_500], pa.timestamp("ns"))})
+    pq.write_table(foreign, local(task.file.file_path), version="2.6")
+    found = find(table, {"n": "4000000000", "ts": "1970-01-01T00:00:00.000001"})
+    assert [one.rows for one in found.conditions] == [1, 1]
+
+
 def test_a_name_means_every_column_that_has_had_it(catalog: Any) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "mail", StringType()))
     table: Table = catalog.create_table("db.find_names", schema)
@@ -170,6 +203,38 @@ def test_times_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) -> 
         for text in ("1969-12-31 23:59:59.5", "1970-01-01 00:00:02.5", "1969-12-31 23:59:57", "1971-01-01 00:00:00")
     }
     assert list(answers.values()) == ["not proven", "found", "found", "absent"]
+
+
+def test_blanks_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) -> None:
+    """Java's readers cut the blanks of a CHAR(8), pyarrow's does not: what it has not found, Spark may find."""
+    foreign = Path(__file__).parents[1] / "data/orc/java_zlib_utf8.orc"
+    types = {"c_bool": BooleanType(), "c_tiny": IntegerType(), "c_small": IntegerType(), "c_int": IntegerType()}
+    types |= {"c_big": LongType(), "c_float": FloatType(), "c_double": DoubleType(), "c_sdict": StringType()}
+    types |= {"c_sdir": StringType(), "c_char": StringType(), "c_vchar": StringType(), "c_bin": BinaryType()}
+    types |= {"c_date": DateType(), "c_ts": TimestampType(), "c_tsi": TimestamptzType(), "c_dec10": DecimalType(10, 2)}
+    types |= {"c_dec18": DecimalType(18, 6), "c_dec38": DecimalType(38, 18), "c_null": IntegerType()}
+    schema = Schema(*(NestedField(n, name, kind) for n, (name, kind) in enumerate(types.items(), start=1)))
+    table: Table = catalog.create_table("db.find_char", schema)
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": schema.name_mapping.model_dump_json()})
+    file = orc_file(table, schema.as_arrow().empty_table())
+    shutil.copy(foreign, local(file.file_path))
+    size = foreign.stat().st_size
+    known = {"content": DataFileContent.DATA, "file_format": FileFormat.ORC, "partition": Record()}
+    append_files(
+        table,
+        [DataFile.from_args(**known, file_path=file.file_path, record_count=2300, file_size_in_bytes=size)],
+    )
+    answers = {
+        (name, value): find(table, {name: value}).answer
+        for name, value in (
+            ("c_char", "c6iw    "),
+            ("c_char", "c6iw"),
+            ("c_vchar", "no such"),
+            ("c_date", "0001-02-03"),
+        )
+    }
+    assert list(answers.values()) == ["found", "not proven", "absent", "not proven"]
 
 
 def test_texts_of_conditions(tmp_path: Any) -> None:

@@ -32,15 +32,15 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import SEGMENT_BYTES
 from sidecar.bundle.filters.rules import RULES
-from sidecar.bundle.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes
 from sidecar.bundle.merging.merged_filters import merge_filters, merged_rates, owners_of
 from sidecar.bundle.merging.merged_indexes import MergedIndexes, index_owners, merge_indexes
 from sidecar.bundle.merging.merged_sketches import merge_sketches
 from sidecar.bundle.merging.merged_units import MergedFile, MergedUnits, Owners, merge_coverage, merge_units
 from sidecar.bundle.merging.source_segment import INDEX_TYPES, CheckedSegment, FieldBlob, SourceSegment
 from sidecar.bundle.model import ListedManifest, SegmentHeader, UnitsTable
-from sidecar.bundle.page_indexes import FieldPageIndexes
-from sidecar.bundle.row_indexes import FieldRowIndexes
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.crypto.keys import EncryptionKeys

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sidecar.bundle.index_blob import IndexBlob
-from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
 from sidecar.bundle.merging.source_segment import CheckedSegment, FieldBlob, parts_of
 from sidecar.errors import DamagedFileError

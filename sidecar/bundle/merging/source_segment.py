@@ -24,11 +24,11 @@ from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.filters.rules import RULES
-from sidecar.bundle.index_blob import IndexBlob
-from sidecar.bundle.index_toc import MEMBERS_PER_PIECE, GroupKind
+from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, GroupKind
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES
 from sidecar.bundle.model import Coverage, FieldBounds, UnitEntry
-from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob
-from sidecar.bundle.row_indexes import ROW_INDEXES
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -89,6 +89,15 @@ class SourceSegment:
     def key_metadata(self) -> dict[int, bytes | None]:
         """The metadata of the key of each field's blobs by field id, ``None`` for plaintext."""
         return {i: None if b.toc.lock is None else b.toc.lock.key_metadata for (_, i), b in self.blobs.items()}
+
+    @cached_property
+    def rates(self) -> dict[int, float | None]:
+        """The rate that filters were built for, by field id; ``None`` if it is not known or not the same for all."""
+        found: dict[int, float | None] = {}
+        for (_, field_id), blob in self.blobs.items():
+            if isinstance(blob, FilterBundle):
+                found[field_id] = blob.toc.fpp if found.get(field_id, blob.toc.fpp) == blob.toc.fpp else None
+        return found
 
     @property
     def properties(self) -> dict[FieldBlob, Mapping[str, str]]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from sidecar.bundle.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.merging import merged_indexes
-from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.source import BytesSource
 from tests.bundle.merging.lake import Key, Lake, Part, merged, only, opened, write_parts

@@ -30,8 +30,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
-from sidecar.bundle.index_blob import FieldIndexes, IndexBlob
-from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
+from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.orc.bounds import statistics_bounds
 from sidecar.orc.row_index import decode_entry, take_apart

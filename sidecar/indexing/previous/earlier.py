@@ -5,7 +5,7 @@ if, for each requested column and kind, some segment lists it with that kind, an
 as it was then. Segments are carried over as bytes: those that serve files, and those with other columns, which a build
 of some columns must not lose. A segment without a live file is dropped, and so is one with only what is built anew.
 
-Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.earlier_sketches`).
+Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.previous.earlier_sketches`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.indexing.assemble import THETA, kinds_of
-from sidecar.indexing.carrying import live_files
-from sidecar.indexing.earlier_sketches import EarlierCounts, earlier_counts
+from sidecar.indexing.previous.carrying import live_files
+from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
 
 Want = tuple[int, str]
@@ -181,8 +181,7 @@ def _having(
     """
     having: dict[int, set[Want]] = {}
     asked = set(_wanted(plan))
-    options = {column.field_id: plan.options.of(column.field_id) for column in plan.columns}
-    rates = {field_id: one.fpp for field_id, one in options.items() if not one.any_rate}
+    rates = plan.fixed_rates()
     for segment in segments:
         wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}

@@ -18,7 +18,7 @@ import numpy as np
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.field_blob import FieldBlob
-from sidecar.bundle.index_toc import (
+from sidecar.bundle.indexes.index_toc import (
     LENGTH_BYTES,
     MAX_PART_BYTES,
     MEMBERS_PER_PIECE,

@@ -78,6 +78,9 @@ class SegmentCarrier:
     progress: Progress
     lg_k: int = DEFAULT_LG_K
     """log2 of the hashes of united sketches."""
+    rates: Mapping[int, float] = field(default_factory=dict)
+    """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
+    for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
     notes: list[str] = field(default_factory=list)
     """Why segments were not merged, and which damage was left out, each once."""
     _live: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -91,7 +94,7 @@ class SegmentCarrier:
         temporary file; it is smaller than an eighth of the base.
         """
         entries: list[TocEntry] = []
-        *others, last = sets_by_keys(carried, new) or [[]]
+        *others, last = sets_to_merge(carried, new, self.rates) or [[]]
         for members in others:
             entries += self._write_kin(writer, members, None, place)
         return entries + self._write_kin(writer, last, new, place)
@@ -99,7 +102,7 @@ class SegmentCarrier:
     def merge_all(self, writer: PuffinWriter, carried: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
         """Write one segment for each set of carried segments that may be merged, without files that are gone."""
         entries: list[TocEntry] = []
-        for members in sets_by_keys(carried):
+        for members in sets_to_merge(carried):
             entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
         return entries
 
@@ -216,17 +219,23 @@ def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registe
     return entries
 
 
-def sets_by_keys(carried: Sequence[SourceSegment], new: NewSegment | None = None) -> list[list[SourceSegment]]:
-    """Return the segments that may be merged with each other, in sets; the set that may take ``new`` is the last."""
-    kin: list[tuple[dict[int, bytes | None], list[SourceSegment]]] = []
+def sets_to_merge(
+    carried: Sequence[SourceSegment], new: NewSegment | None = None, rates: Mapping[int, float] | None = None
+) -> list[list[SourceSegment]]:
+    """Return the segments that may be merged with each other, in sets; the set that may take ``new`` is the last.
+
+    ``new`` has the ``rates`` that are asked for, by field id.
+    """
+    kin: list[tuple[dict[int, bytes | None], set[int], list[SourceSegment]]] = []
     if new is not None:
-        kin.append((dict(new.key_metadata), []))
+        kin.append((dict(new.key_metadata), set(), []))
     for source in carried:
-        for known, members in kin:
-            if may_merge(known, source.key_metadata):
+        other = {i for i, rate in (rates or {}).items() if source.rates.get(i, rate) != rate}
+        for known, others, members in kin:
+            if others == other and may_merge(known, source.key_metadata):
                 known.update(source.key_metadata)
                 members.append(source)
                 break
         else:
-            kin.append((dict(source.key_metadata), [source]))
-    return [members for _, members in (*kin[1:], *kin[:1])]
+            kin.append((dict(source.key_metadata), other, [source]))
+    return [members for *_, members in (*kin[1:], *kin[:1])]

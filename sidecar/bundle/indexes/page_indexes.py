@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
-from sidecar.bundle.index_blob import FieldIndexes, IndexBlob
-from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
+from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding

@@ -1,0 +1,4 @@
+"""What earlier builds left: the files that they serve, their sketches, and their segments in the new file.
+
+Start with :func:`sidecar.indexing.previous.earlier.look_back`.
+"""
