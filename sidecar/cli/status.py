@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize, repair
-from sidecar.cli.care.spans import share
+from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import RESULT, Cells, coverage_cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import Ref, Snapshot, opened_table, time_span
+from sidecar.cli.options import Ref, Snapshot, opened_table
 from sidecar.cli.output import escaped, facts, output, table
 from sidecar.run_log import quantity
 
@@ -45,7 +45,7 @@ def status(
       sidecar status db.lineitem --ref main --json
     """
     out = output()
-    longest = None if max_behind is None else time_span(max_behind, "--max-behind")
+    longest = None if max_behind is None else duration(max_behind, "--max-behind")
     least = None if min_coverage is None else share(min_coverage, "--min-coverage")
     from sidecar import status_table
     from sidecar.cli.draw import inspect

@@ -18,6 +18,7 @@ from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.repair import repair
+from sidecar.indexing.declaration import COLUMNS, NothingDeclaredError, wishes_of
 from sidecar.planning.inspect import describe_empty, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status_coverage import NOTHING_WAITS, CountedCoverage, count_coverage
 from sidecar.reports.status_lookups import measure_lookups
@@ -66,10 +67,11 @@ def status_table(
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
         warnings: list[str] = []
+        declared = _declared(table, warnings)
         with opened_sidecar(table, listing, warnings) as found:
             segments = found.sidecar.segments if found else []
             live = live_files(table, segments, listing)
-            counted = count_coverage(table, listing, segments, live)
+            counted = count_coverage(table, listing, segments, live, declared)
             lookups = measure_lookups(table, found, warnings) if found else {}
             facts = {
                 **vars(describe_indexes(table, listing, found, live, warnings)),
@@ -88,8 +90,21 @@ def status_table(
         | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
     )
     status.missed.extend(_missed(status, max_behind, min_coverage))
-    status.to_do.extend(_to_do(status, "sidecar.columns" in table.properties, ref))
+    status.to_do.extend(_to_do(status, COLUMNS in table.properties, ref))
     return status
+
+
+def _declared(table: Table, warnings: list[str]) -> list[tuple[str, str]]:
+    """Return the columns and kinds that the table declares. A damaged property is a warning."""
+    try:
+        wishes, _ = wishes_of(table, table.schema(), None, None, None, {})
+    except NothingDeclaredError:
+        return []
+    except UsageError as error:
+        warnings.append(str(error))
+        return []
+    named = [(table.schema().find_column_name(wish.column.field_id), wish.kinds) for wish in wishes]
+    return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
 
 
 def _check(max_behind: timedelta | None, min_coverage: float | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,12 +47,15 @@ class _Counter:
     listing: Listing
     indexes: dict[tuple[str, str], _Index] = field(default_factory=dict)
 
+    def index_of(self, column: str, kind: str) -> _Index:
+        return self.indexes.setdefault((column, kind), _Index(*(self._no_files() for _ in range(3))))
+
     def add(self, segment: Segment, states: Coverage, numbers: Sequence[int], ordinals: Sequence[int]) -> None:
         """Add what a segment says about one column and kind: its files ``ordinals`` are ``numbers`` in the listing."""
         column = self.table.schema().find_column_name(states.field_id)
         if column is None:
             return  # the table has dropped the column
-        index = self.indexes.setdefault((column, states.kind), _Index(*(self._no_files() for _ in range(3))))
+        index = self.index_of(column, states.kind)
         index.known[numbers] = True
         index.covered[numbers] |= _in_all_units(segment, states.indexed, ordinals)
         absent = np.array([state.state == UnitState.ABSENT for state in states.states], np.bool_)
@@ -92,13 +95,20 @@ class _Counter:
 
 
 def count_coverage(
-    table: Table, listing: Listing, segments: Sequence[Segment], live: Sequence[dict[int, int]]
+    table: Table,
+    listing: Listing,
+    segments: Sequence[Segment],
+    live: Sequence[dict[int, int]],
+    declared: Iterable[tuple[str, str]] = (),
 ) -> CountedCoverage:
     """Count what ``segments`` say about the files of ``listing``. ``live`` is what ``live_files`` returns for them.
 
     A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
+    ``declared`` are columns and kinds that the table wishes; they count although no segment has them yet.
     """
     counter = _Counter(table, listing)
+    for column, kind in declared:
+        counter.index_of(column, kind)
     for segment, files in zip(segments, live, strict=True):
         for states in segment.coverages:
             counter.add(segment, states, list(files.keys()), list(files.values()))

@@ -112,6 +112,23 @@ def test_no_snapshot_misses_nothing_and_no_sidecar_misses_all(tmp_path: Path) ->
     assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t"]
 
 
+def test_what_is_declared_and_not_built_waits(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    with table.refresh().transaction() as change:
+        change.set_properties({"sidecar.columns": "k:1,s:2"})
+    status = sidecar.status_table(table.refresh(), min_coverage=0.5)
+    assert (status.waiting.files, status.share_covered) == (1, 0.0)
+    assert status.covered["s"]["bloom"].to_dict() == {"files": 0, "rows": 0, "share": 0.0, "waiting": 1}
+    assert [missed.threshold for missed in status.missed] == ["min_coverage"]
+    sidecar.refresh(table)
+    fresh = sidecar.status_table(table.refresh(), min_coverage=1)
+    assert (fresh.waiting.files, fresh.share_covered, fresh.missed, fresh.to_do) == (0, 1.0, [], [])
+    assert [run.what for run in fresh.runs] == ["build", "refresh"]
+    with table.transaction() as change:
+        change.set_properties({"sidecar.kinds": "nosuch"})
+    assert any("sidecar.kinds" in text for text in sidecar.status_table(table.refresh()).warnings)
+
+
 def test_thresholds_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     table = make(tmp_path, builds=0)
     for limits in ({"max_behind": timedelta(seconds=-1)}, {"min_coverage": 95}, {"min_coverage": float("nan")}):
