@@ -57,11 +57,12 @@ def make_files(folder: Path) -> None:
     old = historical.HistoricalBloomFilter.from_arrow(keys, int64)
     (folder / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
     (folder / "parts.csv").write_text("key\n14\n21\n")
+    (folder / "people.txt").write_text("ann@example.com\nbob@example.com\n")
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with the files; the default catalog has the table ``db.lineitem``."""
+    """A folder with the files; the default catalog has the tables ``db.lineitem`` and ``db.users``."""
     folder = tmp_path_factory.mktemp("examples")
     make_files(folder)
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -69,6 +70,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     catalog.create_namespace("db")
     table = create_with_rows(catalog, "db.lineitem", map(lineitem, (0, 1)))
     sidecar.build(table, ["l_partkey"], engine="local")
+    users = pa.table({"user_id": [1, 2], "mail": ["eve@example.com", "joe@example.com"]})
+    create_with_rows(catalog, "db.users", [users])
     with pytest.MonkeyPatch.context() as patch:
         # pyiceberg reads its configuration once, when it is imported.
         patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])
