@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from uuid import UUID
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import ResidualEvaluator, inclusive_projection
+from pyiceberg.expressions.visitors import (
+    ResidualEvaluator,
+    UnpartitionedResidualEvaluator,
+    expression_evaluator,
+    inclusive_projection,
+)
 from pyiceberg.manifest import (
     INITIAL_SEQUENCE_NUMBER,
     DataFile,
@@ -19,8 +25,11 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestFile,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _open_manifest
-from pyiceberg.typedef import KeyDefaultDict
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import KeyDefaultDict, Record
+from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.file_identity import DataFileIdentity
@@ -115,7 +124,7 @@ def evaluators_of(scan: DataScan) -> Evaluators:
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs from pyiceberg's in two steps:
+    It differs from pyiceberg's in three steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
        :func:`for_partitions`. Residuals are those of the filter itself.
@@ -123,6 +132,7 @@ class _Planner(ManifestGroupPlanner):
        that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
+    3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
@@ -143,8 +153,28 @@ class _Planner(ManifestGroupPlanner):
         project = inclusive_projection(schema, spec, self.case_sensitive)
         return project(for_partitions(self._plain.row_filter))
 
+    def _build_partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
+        if not self._has_uuids(spec_id):
+            return super()._build_partition_evaluator(spec_id)
+        kinds = self.table_metadata.specs()[spec_id].partition_type(self.table_metadata.schema())
+        evaluate = expression_evaluator(Schema(*kinds.fields), self.partition_filters[spec_id], self.case_sensitive)
+
+        def match(file: DataFile) -> bool:
+            values = [file.partition[place] for place in range(len(kinds.fields))]
+            return evaluate(Record(*(value.bytes if isinstance(value, UUID) else value for value in values)))
+
+        return match
+
     def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
+        if self._has_uuids(spec_id):
+            whole = UnpartitionedResidualEvaluator(self.table_metadata.schema(), self._plain.row_filter)
+            return lambda _: whole
         return self._plain._build_residual_evaluator(spec_id)
+
+    def _has_uuids(self, spec_id: int) -> bool:
+        schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
+        sources = {part.source_id for part in spec.fields if isinstance(part.transform, IdentityTransform)}
+        return any(isinstance(schema.find_type(one), UUIDType) for one in sources & set(schema.field_ids))
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
         """Yield entries of data manifests, in order, then those of delete manifests that may apply to kept files."""

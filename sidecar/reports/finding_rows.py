@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.crypto.keys import EncryptionKeys
@@ -86,7 +88,7 @@ class RowCounter:
         return found
 
     def _read_plainly(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        if self._matching is not None:
+        if self._matching is not None and not self._in_partition(task.file):
             try:
                 return self._read_with(self._matching, task, deletes)
             except (StorageError, WrongChecksumError):
@@ -96,7 +98,7 @@ class RowCounter:
         return self._read_with(self._whole, task, deletes)
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
-        question, found = self.question, Counter[str]()
+        question, found, rows = self.question, Counter[str](), 0
         asked = FileQuestion(table_reader.row_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
         reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
@@ -104,11 +106,28 @@ class RowCounter:
             if table_reader is self._whole:
                 for batch in reader.read_whole(task):
                     found += question.count(batch)
+                    rows += batch.num_rows
+                found |= Counter(dict.fromkeys(self._in_partition(task.file), rows))
             else:
                 batches = reader.read(task, None, answered=False).batches
                 while batches:
                     found += question.count(batches.pop())
         return found
+
+    def _in_partition(self, file: DataFile) -> list[str]:
+        """Return the texts of the values that all rows of a file have by its partition.
+
+        If the file stores the column too, Spark and Trino read the partition's value, and pyiceberg the file's.
+        """
+        question, spec = self.question, self.question.table.metadata.specs().get(file.spec_id)
+        parts = enumerate(spec.fields if spec is not None and question.column.type.is_primitive else ())
+        held = [
+            file.partition[place]
+            for place, part in parts
+            if part.source_id == question.field_id and isinstance(part.transform, IdentityTransform)
+        ]
+        plain = (value.bytes if isinstance(value, UUID) else value for value in held)
+        return [text for value in plain if value is not None for text in question.texts_of(value)]
 
     def _refuse_doubt(self, file: DataFile) -> None:
         """Raise :class:`UnsupportedFeatureError` if other readers may read other values from the column of an ORC file.

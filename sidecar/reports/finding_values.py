@@ -141,12 +141,14 @@ class ValueQuestion:
         found: Counter[str] = Counter()
         counts: Any = pc.value_counts(_plain(self._values_in(batch)))
         for value, rows in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-            if value is None:
-                continue
-            is_nan = isinstance(value, float) and math.isnan(value)
-            for text in self.nan if is_nan else self.values.get(value, ()):
+            for text in self.texts_of(value):
                 found[text] += rows
         return found
+
+    def texts_of(self, value: Any) -> Sequence[str]:
+        """Return the texts that mean a value, which is as literals have it; empty for null."""
+        is_nan = isinstance(value, float) and math.isnan(value)
+        return self.nan if is_nan else self.values.get(value, ())
 
     def _values_in(self, batch: pa.RecordBatch) -> pa.Array[Any]:
         """Return the values of the asked column, which may be a field of structs."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, ManifestGroupPlanner, Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, UUIDType
 
+import sidecar
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
 from sidecar.planning.task_planner import plan_tasks
@@ -75,3 +81,27 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
 def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:
     table = catalog.create_table("db.planner_empty", ROWS.schema)
     assert plan_tasks(table.scan(), [], lambda *_: True) == []
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_partitions_of_uuids_are_found(catalog: Any, indexed: bool) -> None:
+    """pyiceberg compares them with bytes: none is equal, and an order is an error."""
+    keys = [UUID(int=n) for n in range(4)]
+    schema = Schema(NestedField(1, "u", UUIDType()), NestedField(2, "k", LongType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "u"))
+    table = catalog.create_table(f"db.uuid_partitions_{indexed}", schema, partition_spec=spec)
+    for n, key in enumerate(keys):
+        table.append(pa.table({"u": pa.array([key.bytes] * 2, pa.binary(16)), "k": [n, n + 10]}))
+    if indexed:
+        sidecar.build(table, ["k"], engine="local")
+        table.refresh()
+    for text, kept in (
+        (f"u = '{keys[2]}'", 1),
+        (f"u in ('{keys[1]}', '{keys[3]}')", 2),
+        (f"u >= '{keys[1]}'", 3),
+        (f"u = '{UUID(int=9)}'", 0),
+        (f"u = '{keys[2]}' and k = 12", 1),
+    ):
+        assert sidecar.plan(table, text).files_kept == kept, text
+    assert sidecar.scan(table, f"u = '{keys[2]}'")["k"].to_pylist() == [2, 12]
+    assert sidecar.find(table, {"u": str(keys[2])}).conditions[0].rows == 2

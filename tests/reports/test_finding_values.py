@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -235,6 +237,22 @@ def test_blanks_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) ->
         )
     }
     assert list(answers.values()) == ["found", "not proven", "absent", "not proven"]
+
+
+def test_a_partition_value_is_found_whatever_the_file_stores(catalog: Any) -> None:
+    """Spark and Trino read the partition's value of an identity partition, pyiceberg reads the file's."""
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "mail"))
+    schema = Schema(NestedField(1, "mail", StringType()), NestedField(2, "id", LongType()))
+    table: Table = catalog.create_table("db.find_both", schema, partition_spec=spec)
+    table.append(pa.table({"mail": ["ann", "ann"], "id": [1, 2]}))
+    (task,) = table.scan().plan_files()
+    path = local(task.file.file_path)
+    stored = pq.read_table(path, partitioning=None)
+    kind = stored.schema.field(0)
+    pq.write_table(stored.set_column(0, kind, pa.array(["bob", "eve"], kind.type)), path)
+    for read_all in (False, True):
+        assert find(table, {"mail": "ann"}, read_all=read_all).conditions[0].rows == 2
+    assert find(table, {"mail": "bob"}, read_all=True).conditions[0].rows == 1
 
 
 def test_texts_of_conditions(tmp_path: Any) -> None:
