@@ -51,7 +51,7 @@ from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
 from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.file_columns import FileColumn, FileColumns
-from sidecar.reading.file_predicate import in_types_of_file, may_not_fit
+from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
 from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
@@ -77,10 +77,18 @@ class FileView:
 
     def scanned_row_groups(self) -> set[int]:
         """Return the ordinals of the row groups whose statistics allow a match, so that Arrow would scan them."""
-        if self.arrow_filter is None or self.asks_uuid:
+        if self.statistics_filter is None:
             return set(range(self.fragment.num_row_groups))
-        subset = self.fragment.subset(filter=self.arrow_filter, schema=self.physical_schema)
+        subset = self.fragment.subset(filter=self.statistics_filter, schema=self.physical_schema)
         return {group.id for group in subset.row_groups}
+
+    @cached_property
+    def statistics_filter(self) -> Any:
+        """An Arrow expression that all matching rows meet and statistics can be asked; ``None`` if there is none."""
+        if self.arrow_filter is None or self.asks_uuid:
+            return None
+        wide = for_statistics(self.row_filter)
+        return None if wide == AlwaysTrue() else expression_to_pyarrow(wide, self.file_schema)
 
     @property
     def asks_uuid(self) -> bool:
@@ -277,24 +285,26 @@ class TableReader:
 
     @cached_property
     def _filters_here(self) -> bool:
-        """Whether pyiceberg's translation of the filter may be wrong for a file, or Arrow may not evaluate it."""
-        schema = self._metadata.schema()
-        asked = map(schema.find_field, extract_field_ids(self.row_filter))
-        return any(isinstance(field.field_type, UUIDType) for field in asked) or may_not_fit(self.row_filter)
+        """Whether the rows that pyiceberg finds may be wrong.
+
+        Its translation of the filter may be wrong for a file. Arrow does not compare UUIDs. And it takes floats as
+        constant whose minimum and maximum are equal, although there may be NaN too.
+        """
+        schema, asked = self._metadata.schema(), self.row_filter
+        has_uuid = any(isinstance(schema.find_field(i).field_type, UUIDType) for i in extract_field_ids(asked))
+        return has_uuid or asks_floats(asked) or may_not_fit(asked)
 
     def _read_filtering(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """Read a whole file as pyiceberg does, but with the filter of our view of it.
 
-        Rows are numbered before the filter if some are deleted. Arrow cannot compare UUIDs. In both cases all row
-        groups are read, in order.
+        All row groups are read, in order, if rows are deleted, because rows are numbered before the filter then.
         """
         deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
-            by_arrow = view.arrow_filter if not deleted and not view.asks_uuid else None
-            residual, first_row = view.residual() if by_arrow is None else None, 0
+            by_arrow, residual, first_row = None if deleted else view.statistics_filter, view.residual(), 0
             names = [column.name for column in view.projected.columns]
             scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names, filter=by_arrow)
             for batch in scanner.to_batches():

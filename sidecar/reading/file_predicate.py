@@ -14,10 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyiceberg.expressions import (
+    AlwaysTrue,
     And,
     BooleanExpression,
     BoundIn,
+    BoundIsNaN,
     BoundLiteralPredicate,
+    BoundNotEqualTo,
+    BoundNotIn,
     BoundPredicate,
     BoundSetPredicate,
     In,
@@ -57,6 +61,29 @@ def in_types_of_file(bound: BooleanExpression, file_schema: Schema, missing: Map
     id. Raises :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
     """
     return bind(file_schema, _translated(bound, file_schema, missing), case_sensitive=True)
+
+
+def for_statistics(bound: BooleanExpression) -> BooleanExpression:
+    """Return an expression in the types of a file without the parts that Arrow's statistics are wrong about.
+
+    More rows meet it. Statistics leave out NaN, and minimum and maximum are equal for 0.0 and -0.0. Arrow takes a
+    column with equal minimum and maximum as constant, and rules out its NaN rows, and the other zero for an IN list,
+    in which zeros differ. NaN also meets ``NOT (x > 5)`` among Arrow's rows.
+    """
+    if isinstance(bound, And | Or):
+        return type(bound)(for_statistics(bound.left), for_statistics(bound.right))
+    if isinstance(bound, Not):
+        return AlwaysTrue() if asks_floats(bound) else bound
+    is_doubtful = isinstance(bound, BoundIsNaN | BoundNotEqualTo | BoundNotIn) or (
+        isinstance(bound, BoundIn) and any(literal.value == 0 for literal in bound.literals)
+    )
+    return AlwaysTrue() if is_doubtful and asks_floats(bound) else bound
+
+
+def asks_floats(bound: BooleanExpression) -> bool:
+    """Return whether an expression asks for values of a FLOAT or DOUBLE column."""
+    leaves = predicates(rewrite_not(bound))
+    return any(isinstance(leaf.term.ref().field.field_type, FloatType | DoubleType) for leaf in leaves)
 
 
 def may_not_fit(bound: BooleanExpression) -> bool:
