@@ -170,6 +170,7 @@ from sidecar.reading.report import TableScanReport as TableScanReport
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.reports.advising import advise as advise
+from sidecar.reports.advising import auto_columns as auto_columns
 from sidecar.reports.advising_report import Advice as Advice
 from sidecar.reports.advising_report import AdviceSample as AdviceSample
 from sidecar.reports.advising_report import AdvisedColumn as AdvisedColumn

@@ -39,6 +39,10 @@ SHOWN = 20
 """How many of the files to be indexed the text of a dry run names; JSON names all."""
 
 
+AUTO = "auto"
+"""What ``--columns`` names for the columns that ``advise`` names."""
+
+
 class Harvest(str, Enum):
     """Which of the filters in the files are used as they are."""
 
@@ -71,7 +75,8 @@ def build(
             "--columns",
             "-c",
             metavar="A,B",
-            help="Columns to index, nested ones with dots [those that the table declares, else the last sidecar's].",
+            help="Columns to index, nested ones with dots, or auto: those that advise names "
+            "[those that the table declares, else the last sidecar's].",
         ),
     ] = None,
     kinds: Annotated[
@@ -135,6 +140,7 @@ def build(
     \b
     Examples:
       sidecar build db.lineitem --columns l_partkey,l_comment --save
+      sidecar build db.lineitem --columns auto
       sidecar build db.lineitem --columns l_shipdate --kinds page-index
       sidecar build 'db.*' --columns l_partkey --dry-run
     """
@@ -143,13 +149,14 @@ def build(
     target_rate = None if fpp is None else rate(fpp)
     chosen_kinds = None if kinds is None else cast("list[BuildKind]", names(kinds))  # build checks the names
     mode: dict[str, Any] = {"dry_run": True} if dry_run else {}  # a dry run has another result
+    from sidecar import auto_columns
     from sidecar import build as build_index
 
     def build_table(table: Any) -> BuildReport | PlannedBuild:
         with out.progress() as progress:
             report: BuildReport | PlannedBuild = build_index(
                 table,
-                indexed_columns,
+                auto_columns(table) if indexed_columns == [AUTO] else indexed_columns,
                 kinds=chosen_kinds,
                 fpp=target_rate,
                 harvest=harvest.value,

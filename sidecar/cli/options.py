@@ -12,8 +12,6 @@ from sidecar.cli.output import output
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from sidecar.crypto.keys import EncryptionKeys
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
@@ -102,19 +100,6 @@ def refuse_table_options(snapshot: int | None, ref: str | None) -> None:
             "--catalog, --snapshot and --ref are for tables, but a path was given",
             hint="A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path.",
         )
-
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def time_span(text: str, option: str) -> timedelta:
-    """A span of time, written as ``3d``, ``36h``, ``90m`` or ``0s``; ``option`` is named in the error."""
-    match = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
-    if match is None:
-        raise UsageError(f"{option} is a number with a unit, such as 3d, 36h, 90m or 30s", found=repr(text))
-    from datetime import timedelta
-
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def names(text: str) -> list[str]:

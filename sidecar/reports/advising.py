@@ -93,8 +93,16 @@ def advise(
 
 
 def auto_columns(table: Table) -> list[str]:
-    """Return the names of the columns of a table's current snapshot that deserve filters, by :func:`advise`."""
-    return [column.name for column in advise(table).columns if column.filters == "yes"]
+    """Return the names of the columns of a table's current snapshot that deserve filters, by :func:`advise`.
+
+    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them. Raises
+    :class:`UsageError` if no column deserves filters, and the errors of :func:`advise`.
+    """
+    found = [column.name for column in advise(table).columns if column.filters == "yes"]
+    if not found:
+        name = ".".join(table.name())
+        raise UsageError(f"no column of {name} deserves filters", hint=f"sidecar advise {name} says why.")
+    return found
 
 
 def _advise(table: Table, listing: Listing, sample: Sample, column: TableColumn, options: Options) -> AdvisedColumn:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.care.spans import duration
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import opened_table, time_span
+from sidecar.cli.options import opened_table
 from sidecar.cli.output import announce_dry_run, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -46,7 +47,7 @@ def expire(
     from sidecar import expire as expire_table
 
     work = partial(
-        expire_table, older_than=time_span(older_than, "--older-than"), retain_last=retain_last, dry_run=dry_run
+        expire_table, older_than=duration(older_than, "--older-than"), retain_last=retain_last, dry_run=dry_run
     )
     if are_several_tables(tables):
         run_tables(out, tables, work, cells, dry_run=dry_run)

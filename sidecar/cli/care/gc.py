@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.care.spans import duration
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import opened_table, time_span
+from sidecar.cli.options import opened_table
 from sidecar.cli.output import announce_dry_run, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
@@ -53,7 +54,7 @@ def gc(
     out = output()
     from sidecar import collect_garbage
 
-    collect = partial(collect_garbage, older_than=time_span(older_than, "--older-than"), force=force)
+    collect = partial(collect_garbage, older_than=duration(older_than, "--older-than"), force=force)
     several = are_several_tables(tables)
     if not (dry_run or yes) and (several or out.is_json or not sys.stdin.isatty()):
         raise UsageError("gc deletes files, and nobody can be asked", hint="Add --yes, or --dry-run to see the files.")

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 from sidecar.errors import UsageError
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
 _SHARE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(%?)", re.ASCII)
 
 
 def duration(text: str, option: str) -> timedelta:
-    """A span of time: a number and ``s``, ``m``, ``h`` or ``d``. Raises :class:`UsageError` that names the option."""
+    """A span of time: a number and s, m, h, d or w. Raises :class:`UsageError` that names the option."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{option} is a span of time such as 90s, 30m, 1h or 5d, not '{text}'")
