@@ -90,7 +90,7 @@ class KeySet:
         least, most = self.literals(np.array([0, len(self.sorted) - 1]))
         at_least: Any = GreaterThanOrEqual
         at_most: Any = LessThanOrEqual
-        # pyiceberg treats an infinite literal as out of the range of floats, so no row would match it.
+        # pyiceberg's own reader finds no row of an older file of floats by an infinite literal.
         infinite = [isinstance(bound, float) and math.isinf(bound) for bound in (least, most)]
         bounds = [AlwaysTrue() if infinite[0] else at_least(self.column, least)]
         bounds += [AlwaysTrue() if infinite[1] else at_most(self.column, most)]

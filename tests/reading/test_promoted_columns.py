@@ -124,6 +124,11 @@ def test_deleted_rows_are_left_out(tables: tuple[Table, Table], expected: dict[s
     assert {key for batch in batches for key in batch["id"].to_pylist()} == expected[text] - {*deleted}
 
 
+@pytest.mark.parametrize(("keys", "found"), [([1e39, math.inf], {0}), ([-math.inf, -1e300], {4}), ([1e300], set())])
+def test_keys_beyond_the_type_lose_no_row(tables: tuple[Table, Table], keys: list[float], found: set[int]) -> None:
+    assert ids(sidecar.scan(tables[0], "true", keys={"d": keys})) == found
+
+
 def test_dates_are_not_compared_with_times_of_a_day() -> None:
     """pyiceberg would truncate the literal and lose the day itself; it promotes no dates when it projects them."""
     day = NestedField(1, "day", DateType(), required=False)
