@@ -88,7 +88,7 @@ def embed_table(
     else:
         work = RewrittenFiles(table, fields, EmbedOptions(rules, page_index, placement), encryption_keys)
         _run(work, replaceable.listing, replaceable.files, report, threads, progress)
-        if refresh and report.snapshot_id is not None:
+        if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
             _refresh(table, report, threads, encryption_keys, progress)
     report.seconds = time.monotonic() - start
     return report

@@ -50,9 +50,18 @@ class Operation(NamedTuple):
 
 OPERATIONS = {
     "build": Operation(lambda t: sidecar.build(t, ["k"], engine="local"), lambda t: is_covered(t)),
+    "refresh": Operation(lambda t: sidecar.refresh(t, engine="local"), lambda t: is_covered(t)),
+    "compact": Operation(
+        lambda t: sidecar.compact(t), lambda t: not sidecar.compact(t.refresh(), dry_run=True).commits
+    ),
+    "embed": Operation(lambda t: embed(t), lambda t: not embed(t.refresh()).replaced and is_covered(t)),
     "expire": Operation(lambda t: sidecar.expire(t, older_than=NOW), lambda t: not to_expire(t)),
     "gc": Operation(lambda t: sidecar.collect_garbage(t), lambda t: not garbage(t)),
 }
+
+
+def embed(table: Table) -> Any:
+    return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True)
 
 
 def is_covered(table: Table) -> bool:
