@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
@@ -141,6 +142,12 @@ class PreparedBuild:
     def files_to_read(self) -> list[ListedFile]:
         """:attr:`files`, and those that are read again for distinct counts."""
         return [*self.files, *self.earlier.counts.files]
+
+    def upper_bounds(self, field_id: int) -> set[AlsoCounted]:
+        """Return what the sketch of a field counts although no live row may have it."""
+        inexact = field_id in self.earlier.counts.inexact
+        removed = {AlsoCounted.REMOVED_FILES} if inexact else set[AlsoCounted]()
+        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
 
     @property
     def _unserved(self) -> list[ListedFile]:

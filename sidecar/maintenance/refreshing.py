@@ -22,12 +22,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
+from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, lineage, snapshot_id_of
 from sidecar.iceberg.registering import register_again
@@ -181,6 +183,8 @@ class _Refresh:
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
             return False
+        if prepared.earlier.counts.files:  # distinct values must be counted again
+            return False
         if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
@@ -188,7 +192,7 @@ class _Refresh:
             self.end("registered", reason)
             return True
         reached("refresh: register again")
-        if not register_again(self.table, found.statistics, snapshot_id):
+        if not register_again(self.table, _with_marks(found.statistics, prepared), snapshot_id):
             return False
         show_commit(self.table)
         self.end("registered", reason)
@@ -218,6 +222,18 @@ class _Refresh:
 
     def _take(self, entry: StatisticsFile) -> None:
         self.report.statistics_path, self.report.file_size = entry.statistics_path, entry.file_size_in_bytes
+
+
+def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
+    """Return an entry whose distinct counts are marked as upper bounds where files or rows were removed since."""
+    blobs = []
+    for blob in entry.blob_metadata:
+        properties = dict(blob.properties or {})
+        if is_our_theta(blob):
+            known = upper_bound_reasons(properties) or []
+            properties |= upper_bound_properties([*known, *prepared.upper_bounds(blob.fields[0])])
+        blobs.append(blob.model_copy(update={"properties": properties}))
+    return entry.model_copy(update={"blob_metadata": blobs})
 
 
 def _rewrite_up_to(table: Table) -> int:

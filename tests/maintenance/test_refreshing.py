@@ -236,3 +236,22 @@ def test_a_history_of_the_last_runs(table: Any) -> None:
     ]
     assert all(run.bytes_read and run.seconds > 0 for run in runs)
     assert [bool(run.bytes_carried) for run in runs] == [False, True, True, True]
+
+
+def distinct(table: Any) -> tuple[int | None, list[str] | None]:
+    """The distinct count of ``k``, and why it is an upper bound."""
+    counted = sidecar.inspect_table(table.refresh()).coverage["k"]["theta"]
+    return counted.ndv, counted.upper_bound
+
+
+def test_distinct_counts_are_marked_and_then_counted_again(catalog: Any) -> None:
+    table = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(0), rows(1), rows(2, 2)])
+    sidecar.build(table, ["k"], engine="local", save=True)
+    table.delete("k in (4, 24)")  # the file of two rows: less than 5 % of its group
+    assert refresh(table).action == "registered"
+    assert distinct(table) == (82, ["removed-files"])
+    assert refresh(table).action == "current"
+    table.delete(f"k in ({', '.join(map(str, rows(1)['k'].to_pylist()))})")
+    assert refresh(table).action == "written"
+    assert distinct(table) == (40, None)
+    assert refresh(table).action == "current"

@@ -22,8 +22,8 @@ class AlsoCounted(str, Enum):
     __str__ = str.__str__
 
 
-def upper_bound_properties(reasons: Iterable[AlsoCounted]) -> dict[str, str]:
-    """Return the property of a blob whose count is an upper bound for these reasons; nothing without reasons."""
+def upper_bound_properties(reasons: Iterable[str]) -> dict[str, str]:
+    """Return the property of a blob whose count is an upper bound for these words; nothing without words."""
     words = sorted(set(reasons))
     return {UPPER_BOUND: ",".join(words)} if words else {}
 
