@@ -14,7 +14,6 @@ from typing import Any, Literal, overload
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
@@ -247,7 +246,7 @@ class _Build:
         for field_id, sketch in counts.sketches.items():
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
-            indexed.upper_bounds[field_id] = self._also_counted(field_id)
+            indexed.upper_bounds[field_id] = prepared.also_counted(field_id)
         report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
         report.files_left = len(prepared.indexable) - len(indexable)
         report.files_indexed -= report.files_left
@@ -261,13 +260,6 @@ class _Build:
             show_commit(prepared.table)
         report.seconds = prepared.request.seconds()
         return report
-
-    def _also_counted(self, field_id: int) -> set[AlsoCounted]:
-        """Return what the sketch of a field counts although no live row may have it."""
-        removed = (
-            {AlsoCounted.REMOVED_FILES} if field_id in self.prepared.earlier.counts.inexact else set[AlsoCounted]()
-        )
-        return removed | ({AlsoCounted.ROW_DELETES} if self.prepared.listing.delete_files else set())
 
     def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.sketches.upper_bound import AlsoCounted, upper_bound_reasons
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress
@@ -22,6 +23,7 @@ from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.columns import Options
@@ -141,6 +143,21 @@ class PreparedBuild:
     def files_to_read(self) -> list[ListedFile]:
         """:attr:`files`, and those that are read again for distinct counts."""
         return [*self.files, *self.earlier.counts.files]
+
+    def also_counted(self, field_id: int) -> set[AlsoCounted]:
+        """Return what the sketch of a field counts although no live row may have it."""
+        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
+        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
+
+    def says_upper_bounds(self) -> bool:
+        """Return whether the earlier sidecar says of each count that is too high for the snapshot why it is."""
+        counts, found = self.earlier.counts, self.earlier.found
+        blobs = [] if found is None else filter(is_our_theta, found.sidecar.puffin.metadata.blobs)
+        said = {blob.fields[0]: set(upper_bound_reasons(blob.properties) or ()) for blob in blobs}
+        needed = {i: self.also_counted(i) for i in counts.sketches}
+        for field_id in counts.to_count_again:
+            needed[field_id] = self.also_counted(field_id) | {AlsoCounted.REMOVED_FILES}
+        return all(said[i].issuperset(reasons) for i, reasons in needed.items() if i in said)
 
     @property
     def _unserved(self) -> list[ListedFile]:

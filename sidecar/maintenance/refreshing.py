@@ -3,7 +3,8 @@
 A refresh ends as soon as it knows enough:
 
 1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail.
-2. An ancestor's sidecar answers for all files: the same file is registered for the snapshot. Nothing is copied.
+2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
+   snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
 4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over.
 
@@ -181,7 +182,10 @@ class _Refresh:
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
             return False
-        if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
+        is_sound = prepared.earlier.is_whole(self.table) and not prepared.earlier.counts.to_count_again
+        if not is_sound and found.statistics.file_size_in_bytes <= rewrite_up_to:
+            return False
+        if not prepared.says_upper_bounds():
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
         if self.report.dry_run:
@@ -196,15 +200,24 @@ class _Refresh:
         return True
 
     def _write(self, prepared: PreparedBuild) -> None:
-        self.end("written", "not all files are covered" if prepared.indexable else "parts of the sidecar are gone")
+        self.end("written", self._why(prepared))
         if self.report.dry_run:
-            self.report.engine, _ = choose_engine(prepared.files, self.request.chosen_engine(), self.request.spark)
+            self.report.engine, _ = choose_engine(
+                prepared.files_to_read, self.request.chosen_engine(), self.request.spark
+            )
             return
         reached("refresh: build")
         built = run_build(prepared)
         self.report.add_build(built)
         if prepared.earlier.found is not None:
             self._unregister(prepared.earlier.found)
+
+    def _why(self, prepared: PreparedBuild) -> str:
+        if prepared.indexable:
+            return "not all files are covered"
+        if prepared.earlier.counts.to_count_again or not prepared.says_upper_bounds():
+            return "distinct counts have values of rows that are gone"
+        return "parts of the sidecar are gone"
 
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""

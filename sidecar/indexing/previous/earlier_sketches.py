@@ -97,6 +97,11 @@ class EarlierCounts:
         found = {file.ordinal: file for one in self.segments for recount in one.recounts for file in recount.files}
         return [found[ordinal] for ordinal in sorted(found)]
 
+    @property
+    def to_count_again(self) -> set[int]:
+        """The fields that are read again in some files."""
+        return {one.column.field_id for one in self.segments if one.recounts}
+
     def is_replaced(self, segment_id: bytes, field_ids: Iterable[int]) -> bool:
         """Return whether the groups of a field in a carried segment are written anew."""
         asked = set(field_ids)
