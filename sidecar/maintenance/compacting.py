@@ -16,6 +16,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from sidecar.bundle.merging.source_segment import SourceSegment
+from sidecar.bundle.runs import STATE_PROPERTY, state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import Progress
@@ -208,8 +209,11 @@ class _Compaction:
                 use_keys(self.table, self.keys, now)
                 sources += [source for source in self._sources(now) if source.segment.id not in known]
                 known |= {source.segment.id for source in sources}
-            writer.properties.update(_our_properties([self.found.sidecar.puffin, *replaced]))
             written[:] = carrier.merge_all(writer, sources, place)
+            writer.properties.update(_our_properties([self.found.sidecar.puffin, *replaced]))
+            state = state_of(writer.properties)
+            if state is not None:
+                writer.properties[STATE_PROPERTY] = state_property(state.lacking(carrier.lost))
             write_toc(writer, written, **place)
 
         has_pages = any(s.page_index_blobs or s.row_index_blobs for s in self.found.sidecar.segments)
