@@ -177,7 +177,7 @@ class _Refresh:
     def _needs_no_copy(self, prepared: PreparedBuild, rewrite_up_to: int) -> bool:
         """End the refresh without a new file if the earlier one can stay; return whether it has ended."""
         found, snapshot_id = prepared.earlier.found, prepared.listing.snapshot_id
-        if prepared.earlier.is_registered(self.table, snapshot_id):
+        if prepared.earlier.is_registered(self.table, snapshot_id) and not prepared.earlier.counts.to_count_again:
             self.end("current", "the sidecar has all that is declared")
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
@@ -209,8 +209,11 @@ class _Refresh:
         reached("refresh: build")
         built = run_build(prepared)
         self.report.add_build(built)
-        if prepared.earlier.found is not None:
-            self._unregister(prepared.earlier.found)
+        found = prepared.earlier.found
+        if found is not None and built.statistics_path == found.statistics.statistics_path:
+            self.end("current", "no file could be counted again")
+        elif found is not None:
+            self._unregister(found)
 
     def _why(self, prepared: PreparedBuild) -> str:
         if prepared.indexable:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.types import IntegerType, LongType
 
 import sidecar
 from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
 from sidecar.iceberg.metadata_log import statistics_of
+from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.test_carrying import damage_filters
 from tests.tables import create_with_rows
@@ -114,3 +119,53 @@ def test_columns_of_a_build_that_came_between_are_known_later(table: Any) -> Non
     table.append(rows(3))
     assert refresh(table) == "written"
     assert (covered(table, "k"), covered(table, "s")) == (4, 4)
+
+
+def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
+    """A merge of filters of two rates would take the coarse one for all, and the files would be indexed again."""
+    build(table, "k", kinds=["bloom"], fpp=0.05, save=True)
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.fpp": "0.001"})
+    actions = []
+    for _ in range(4):
+        actions.append(refresh(table, max_new_files=1))
+        sidecar.compact(table.refresh())
+    assert actions == ["written", "written", "written", "current"]
+    (segment,) = sidecar.open_sidecar(table.refresh()).segments
+    assert (segment.bundles[1].toc.fpp, segment.num_files) == (0.001, 3)
+
+
+def test_files_that_could_not_be_counted_are_counted_later(table: Any) -> None:
+    """The count has lost its old sketches, which are of another type, so that nothing else marks it as too low."""
+    with table.update_schema() as update:
+        update.add_column("i", IntegerType())
+    before = {task.file.file_path for task in table.scan().plan_files()}
+    table.append(rows(3).append_column("i", pa.array(range(40), pa.int32())))
+    build(table, "i", save=True)
+    (new,) = {task.file.file_path for task in table.scan().plan_files()} - before
+    path = Path(local(new))
+    with table.update_schema() as update:
+        update.update_column("i", LongType())
+    table.append(rows(4).append_column("i", pa.array(range(40, 80), pa.int64())))
+    path.rename(path.with_suffix(".away"))
+    report = sidecar.refresh(table, engine="local")
+    assert (report.action, counts(table)[3][0]) == ("written", "40")
+    assert any("was not counted again for i" in warning for warning in report.warnings)
+    report = sidecar.refresh(table, engine="local")
+    assert report.action == "current"
+    assert any("was not counted again for i" in warning for warning in report.warnings)
+    path.with_suffix(".away").rename(path)
+    assert [refresh(table), refresh(table)] == ["written", "current"]
+    assert counts(table)[3][0] == "80"
+
+
+def test_a_file_without_rows_is_indexed_once(table: Any) -> None:
+    path = f"{table.location()}/data/empty.parquet"
+    with pq.ParquetWriter(local(path), rows(0).schema):
+        pass
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+    first = build(table, "k")
+    assert build(table, "k").statistics_path == first.statistics_path
+    table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")  # a snapshot that changes no file
+    assert [refresh(table), refresh(table)] == ["registered", "current"]

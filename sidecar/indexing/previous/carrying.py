@@ -108,7 +108,7 @@ class SegmentCarrier:
         """Write one segment for each set of carried segments that may be merged, without files that are gone."""
         self.lost = {}
         entries: list[TocEntry] = []
-        for members in sets_to_merge(carried):
+        for members in sets_to_merge(carried, rates=self.rates):
             entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
         return entries
 
