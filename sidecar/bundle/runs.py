@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from sidecar.bundle.toc import check_properties
@@ -74,6 +74,11 @@ class SidecarState:
     snapshot_id: int
     mapping: str
     columns: Mapping[int, BuiltColumn] = field(default_factory=dict)
+
+    def lacking(self, files: Mapping[int, int]) -> SidecarState:
+        """Return the state after so many files have lost indexes, by field id."""
+        changed = {i: replace(column, left=column.left + files.get(i, 0)) for i, column in self.columns.items()}
+        return replace(self, columns=changed)
 
 
 def history_of(properties: Mapping[str, str]) -> list[RunRecord]:

@@ -254,7 +254,7 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
         if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
-            registrar = Registrar(prepared, self.engine, outcome.state)
+            registrar = Registrar(prepared, self.engine, outcome.state.lacking(counts.uncounted))
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)

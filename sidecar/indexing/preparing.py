@@ -23,6 +23,7 @@ from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.columns import Options
@@ -145,8 +146,7 @@ class PreparedBuild:
 
     def upper_bounds(self, field_id: int) -> set[AlsoCounted]:
         """Return what the sketch of a field counts although no live row may have it."""
-        inexact = field_id in self.earlier.counts.inexact
-        removed = {AlsoCounted.REMOVED_FILES} if inexact else set[AlsoCounted]()
+        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
         return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
 
     @property

@@ -19,6 +19,7 @@ from sidecar.bundle.runs import (
     RunRecord,
     SidecarState,
     history_property,
+    intact_state_of,
     state_property,
 )
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -153,7 +154,7 @@ class Registrar:
             if selection.files or not carried:
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)
-            self._describe_run(writer, replaced, indexed)
+            self._describe_run(writer, replaced, indexed, carrier.lost)
             write_toc(writer, entries, **place)
 
         has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
@@ -169,8 +170,13 @@ class Registrar:
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
 
-    def _describe_run(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed) -> None:
-        """Set the file's properties that tell of this run and the last ones, and what the file is complete for."""
+    def _describe_run(
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed, lost: Mapping[int, int]
+    ) -> None:
+        """Set the file's properties that tell of this run and the last ones, and what the file is complete for.
+
+        ``lost``: the files of which damaged indexes were left out, by field id.
+        """
         old = self.earlier.found
         files = [*([] if old is None else [old.sidecar.puffin]), *replaced]
         request, to_index = self.prepared.request, self.prepared.to_index
@@ -188,7 +194,17 @@ class Registrar:
             bytes_carried=bytes_carried(self.table, self.plan, self.earlier),
         )
         writer.properties[HISTORY_PROPERTY] = history_property([file.metadata.properties for file in files], run)
-        writer.properties[STATE_PROPERTY] = state_property(self.state)
+        writer.properties[STATE_PROPERTY] = state_property(self._state_with(replaced).lacking(lost))
+
+    def _state_with(self, replaced: Sequence[PuffinReader]) -> SidecarState:
+        """Return the state with the columns of other builds of this snapshot that were registered meanwhile."""
+        columns, live = dict(self.state.columns), self.table.schema().field_ids
+        for reader in replaced:
+            other = intact_state_of(reader.metadata.properties)
+            for field_id, column in ({} if other is None else other.columns).items():
+                if field_id in live:
+                    columns.setdefault(field_id, column)
+        return replace(self.state, columns=columns)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""

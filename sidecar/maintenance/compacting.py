@@ -16,6 +16,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from sidecar.bundle.merging.source_segment import SourceSegment
+from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import Progress
@@ -150,7 +151,7 @@ class _Compaction:
         sources = self._sources(sidecar)
         segments = [self._described(source) for source in sources]
         open_ones = [s for s, told in zip(sources, segments, strict=True) if told.kept_because is None]
-        sets = sets_to_merge(open_ones)
+        sets = sets_to_merge(open_ones, rates=self._rates())
         commits = any(self._is_worth_it(members) for members in sets)
         report = CompactReport(
             dry_run=dry_run,
@@ -174,6 +175,12 @@ class _Compaction:
         keep = partial(_has_columns, self.table.schema().field_ids)
         return [SourceSegment(sidecar, segment, keep) for segment in sidecar.segments]
 
+    def _rates(self) -> dict[int, float]:
+        """Return the rates that some files still lack, by field id: a merge with others would give these up."""
+        state = intact_state_of(self.found.sidecar.puffin.metadata.properties)
+        columns = {} if state is None else state.columns
+        return {i: built.fpp for i, built in columns.items() if built.left and isinstance(built.fpp, float)}
+
     def _described(self, source: SourceSegment) -> CompactedSegment:
         segment, why = source.segment, None
         for blob in source.blobs.values():
@@ -193,7 +200,7 @@ class _Compaction:
         )
 
     def _register(self, report: CompactReport) -> CompactReport:
-        carrier = SegmentCarrier(self.table, self.listing, self.keys, self.progress)
+        carrier = SegmentCarrier(self.table, self.listing, self.keys, self.progress, rates=self._rates())
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         written: list[TocEntry] = []
 
@@ -208,8 +215,11 @@ class _Compaction:
                 use_keys(self.table, self.keys, now)
                 sources += [source for source in self._sources(now) if source.segment.id not in known]
                 known |= {source.segment.id for source in sources}
-            writer.properties.update(_our_properties([self.found.sidecar.puffin, *replaced]))
             written[:] = carrier.merge_all(writer, sources, place)
+            writer.properties.update(_our_properties([self.found.sidecar.puffin, *replaced]))
+            state = state_of(writer.properties)
+            if state is not None:
+                writer.properties[STATE_PROPERTY] = state_property(state.lacking(carrier.lost))
             write_toc(writer, written, **place)
 
         has_pages = any(s.page_index_blobs or s.row_index_blobs for s in self.found.sidecar.segments)

@@ -3,7 +3,8 @@
 A refresh ends as soon as it knows enough:
 
 1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail.
-2. An ancestor's sidecar answers for all files: the same file is registered for the snapshot. Nothing is copied.
+2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
+   snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
 4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over.
 
@@ -22,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
+from sidecar.bundle.sketches.upper_bound import AlsoCounted, upper_bound_properties, upper_bound_reasons
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -178,14 +179,13 @@ class _Refresh:
     def _needs_no_copy(self, prepared: PreparedBuild, rewrite_up_to: int) -> bool:
         """End the refresh without a new file if the earlier one can stay; return whether it has ended."""
         found, snapshot_id = prepared.earlier.found, prepared.listing.snapshot_id
-        if prepared.earlier.is_registered(self.table, snapshot_id):
+        if prepared.earlier.is_registered(self.table, snapshot_id) and not prepared.earlier.counts.to_count_again:
             self.end("current", "the sidecar has all that is declared")
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
             return False
-        if prepared.earlier.counts.files:  # distinct values must be counted again
-            return False
-        if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
+        is_sound = prepared.earlier.is_whole(self.table) and not prepared.earlier.counts.to_count_again
+        if not is_sound and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
         if self.report.dry_run:
@@ -200,15 +200,27 @@ class _Refresh:
         return True
 
     def _write(self, prepared: PreparedBuild) -> None:
-        self.end("written", "not all files are covered" if prepared.indexable else "parts of the sidecar are gone")
+        self.end("written", self._why(prepared))
         if self.report.dry_run:
-            self.report.engine, _ = choose_engine(prepared.files, self.request.chosen_engine(), self.request.spark)
+            self.report.engine, _ = choose_engine(
+                prepared.files_to_read, self.request.chosen_engine(), self.request.spark
+            )
             return
         reached("refresh: build")
         built = run_build(prepared)
         self.report.add_build(built)
-        if prepared.earlier.found is not None:
-            self._unregister(prepared.earlier.found)
+        found = prepared.earlier.found
+        if found is not None and built.statistics_path == found.statistics.statistics_path:
+            self.end("current", "no file could be counted again")
+        elif found is not None:
+            self._unregister(found)
+
+    def _why(self, prepared: PreparedBuild) -> str:
+        if prepared.indexable:
+            return "not all files are covered"
+        if prepared.earlier.counts.to_count_again or not prepared.says_upper_bounds():
+            return "distinct counts have values of rows that are gone"
+        return "parts of the sidecar are gone"
 
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""
@@ -231,7 +243,8 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
             known = upper_bound_reasons(properties) or []
-            properties |= upper_bound_properties([*known, *prepared.upper_bounds(blob.fields[0])])
+            removed = {AlsoCounted.REMOVED_FILES} if blob.fields[0] in prepared.earlier.counts.to_count_again else set()
+            properties |= upper_bound_properties([*known, *removed, *prepared.upper_bounds(blob.fields[0])])
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+import numpy as np
 from pyiceberg.table import Table
 
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
@@ -83,6 +84,9 @@ class SegmentCarrier:
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
     notes: list[str] = field(default_factory=list)
     """Why segments were not merged, and which damage was left out, each once."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """The live files of which damaged indexes were left out, by field id; of the last run of :meth:`write` or
+    :meth:`merge_all`."""
     _live: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def write(
@@ -93,6 +97,7 @@ class SegmentCarrier:
         Memory: the units tables of what is merged. A new segment that is merged at once is first written to a
         temporary file; it is smaller than an eighth of the base.
         """
+        self.lost = {}
         entries: list[TocEntry] = []
         *others, last = sets_to_merge(carried, new, self.rates) or [[]]
         for members in others:
@@ -101,8 +106,9 @@ class SegmentCarrier:
 
     def merge_all(self, writer: PuffinWriter, carried: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
         """Write one segment for each set of carried segments that may be merged, without files that are gone."""
+        self.lost = {}
         entries: list[TocEntry] = []
-        for members in sets_to_merge(carried):
+        for members in sets_to_merge(carried, rates=self.rates):
             entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
         return entries
 
@@ -133,6 +139,7 @@ class SegmentCarrier:
                 entries += _copy(writer, [source], place)
         damaged = sum(int(units.sum()) for source in checked for units in source.damaged.values())
         if damaged:
+            self._count_lost(checked)
             self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
         if checked:
             files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
@@ -148,6 +155,13 @@ class SegmentCarrier:
             )
         self.progress("merging segments", len(sources), len(sources))
         return entries
+
+    def _count_lost(self, checked: Sequence[CheckedSegment]) -> None:
+        for source in checked:
+            live = list(self._live_in(source.segment).values())
+            for (_, field_id), units in source.damaged.items():
+                files = np.searchsorted(source.first_units, np.flatnonzero(units), "right") - 1
+                self.lost[field_id] = self.lost.get(field_id, 0) + len(np.intersect1d(files, live))
 
     def _live_in(self, segment: Segment) -> dict[int, int]:
         if segment.id not in self._live:

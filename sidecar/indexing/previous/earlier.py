@@ -189,7 +189,7 @@ def _having(
         tried_again = _tried_again(segment, plan)
         for ordinal, known in live[segment.id].items():
             units = range(first[known], first[known + 1])
-            if not units:
+            if not units and files[ordinal].record_count:
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
             odd = {want for want in asked & others.keys() if is_orc and others[want][units.start : units.stop].any()}

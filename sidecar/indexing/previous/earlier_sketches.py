@@ -88,6 +88,8 @@ class EarlierCounts:
     """Fields whose union also counts values of removed files."""
     segments: list[SegmentCount] = field(default_factory=list)
     """Those with groups that are counted again or left out."""
+    uncounted: dict[int, int] = field(default_factory=dict)
+    """The files that could not be counted again and are in no count, by field id."""
     encrypted: set[int] = field(default_factory=set)
     """Fields that are encrypted in files that were counted again."""
 
@@ -96,6 +98,11 @@ class EarlierCounts:
         """The files that are read again, in the order of the listing."""
         found = {file.ordinal: file for one in self.segments for recount in one.recounts for file in recount.files}
         return [found[ordinal] for ordinal in sorted(found)]
+
+    @property
+    def to_count_again(self) -> set[int]:
+        """The fields that are read again in some files."""
+        return {one.column.field_id for one in self.segments if one.recounts}
 
     def is_replaced(self, segment_id: bytes, field_ids: Iterable[int]) -> bool:
         """Return whether the groups of a field in a carried segment are written anew."""
@@ -276,6 +283,8 @@ def _take(
         counts.add(field_id, [old], lg_k)
         counts.inexact.add(field_id)
         return
+    if lost:
+        counts.uncounted[field_id] = counts.uncounted.get(field_id, 0) + len(lost)
     sketch = indexed.group_sketches.get((number, field_id), ThetaSketch(lg_k))
     counts.add(field_id, [sketch], lg_k)
     counted = [file for file in recount.files if file.ordinal not in lost]

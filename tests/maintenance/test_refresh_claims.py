@@ -1,0 +1,171 @@
+"""What a refresh leaves registered is true: distinct counts, what was lost to damage, and what other builds made."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.types import IntegerType, LongType
+
+import sidecar
+from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.iceberg.metadata_log import statistics_of
+from tests.iceberg.cases import local
+from tests.iceberg.table_cases import delete_by_position
+from tests.indexing.test_carrying import damage_filters
+from tests.tables import create_with_rows
+
+serial = itertools.count()
+
+
+def rows(number: int, count: int = 40) -> pa.Table:
+    return pa.table({"k": [number * 1000 + n for n in range(count)], "s": [f"{number} {n}" for n in range(count)]})
+
+
+@pytest.fixture
+def table(catalog: Any) -> Any:
+    """Two files with distinct keys, and a file of one row."""
+    return create_with_rows(catalog, f"db.claims_{next(serial)}", [rows(0), rows(1), rows(2, 1)])
+
+
+def build(table: Any, *columns: str, **options: Any) -> Any:
+    return sidecar.build(table, list(columns), engine="local", **options)
+
+
+def refresh(table: Any, **options: Any) -> str:
+    action: str = sidecar.refresh(table.refresh(), engine="local", **options).action
+    return action
+
+
+def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
+    """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
+    entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
+    return {b.fields[0]: (b.properties["ndv"], upper_bound_reasons(b.properties)) for b in entry.blob_metadata}
+
+
+def covered(table: Any, column: str) -> int | None:
+    files: int | None = sidecar.inspect_table(table.refresh()).coverage[column]["bloom"].files
+    return files
+
+
+@pytest.mark.parametrize("rewrite_up_to", ["268435456", "0"])
+def test_a_count_is_made_again_after_many_rows_have_gone(table: Any, rewrite_up_to: str) -> None:
+    """Also that of a large sidecar, which said nothing of removed rows."""
+    build(table, "k")
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.refresh.rewrite-up-to": rewrite_up_to})
+    table.delete("k < 1000")
+    assert refresh(table, dry_run=True) == "written"
+    assert [refresh(table), refresh(table)] == ["written", "current"]
+    assert counts(table) == {1: ("41", None)}
+
+
+def test_few_rows_that_have_gone_are_said_once_and_cost_one_copy(table: Any) -> None:
+    build(table, "k")
+    table.delete("k = 2000")
+    assert refresh(table) == "written"
+    assert counts(table) == {1: ("81", ["removed-files"])}
+    table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")  # a snapshot that changes no file
+    assert [refresh(table), refresh(table)] == ["registered", "current"]
+    assert counts(table) == {1: ("81", ["removed-files"])}
+
+
+def test_row_deletes_are_said_once_and_cost_one_copy(table: Any) -> None:
+    build(table, "k")
+    paths = [task.file.file_path for task in table.scan().plan_files()]
+    for position, expected in ((1, "written"), (2, "registered")):
+        delete_by_position(table, {paths[-1]: [position]})
+        table = table.catalog.load_table(table.name())
+        assert refresh(table) == expected
+        assert counts(table) == {1: ("81", ["row-deletes"])}
+
+
+@pytest.mark.parametrize("merge", ["compact", "refresh"])
+def test_what_a_merge_has_left_out_is_indexed_again(table: Any, merge: str) -> None:
+    build(table, "k", kinds=["bloom"])
+    for number in (3, 4):
+        table.append(rows(number))
+        refresh(table)
+    delta = len(sidecar.open_sidecar(table).segments) - 1
+    damage_filters(table, delta)
+    if merge == "compact":
+        warnings = sidecar.compact(table).warnings
+    else:
+        table.append(rows(5))
+        warnings = sidecar.refresh(table.refresh(), engine="local").warnings
+    assert any("damaged indexes were left out" in warning for warning in warnings)
+    files = len(list(table.refresh().scan().plan_files()))
+    assert covered(table, "k") != files
+    assert [refresh(table), refresh(table)] == ["written", "current"]
+    assert covered(table, "k") == files
+
+
+def test_columns_of_a_build_that_came_between_are_known_later(table: Any) -> None:
+    other = table.catalog.load_table(table.name())
+    done: list[Any] = []
+
+    def interfere(what: str, step: int | None = None, total: int | None = None) -> None:
+        if what == "slicing" and not done:
+            done.append(None)
+            build(other, "s")
+
+    build(table, "k", progress=interfere)
+    assert done
+    table.append(rows(3))
+    assert refresh(table) == "written"
+    assert (covered(table, "k"), covered(table, "s")) == (4, 4)
+
+
+def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
+    """A merge of filters of two rates would take the coarse one for all, and the files would be indexed again."""
+    build(table, "k", kinds=["bloom"], fpp=0.05, save=True)
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.fpp": "0.001"})
+    actions = []
+    for _ in range(4):
+        actions.append(refresh(table, max_new_files=1))
+        sidecar.compact(table.refresh())
+    assert actions == ["written", "written", "written", "current"]
+    (segment,) = sidecar.open_sidecar(table.refresh()).segments
+    assert (segment.bundles[1].toc.fpp, segment.num_files) == (0.001, 3)
+
+
+def test_files_that_could_not_be_counted_are_counted_later(table: Any) -> None:
+    """The count has lost its old sketches, which are of another type, so that nothing else marks it as too low."""
+    with table.update_schema() as update:
+        update.add_column("i", IntegerType())
+    before = {task.file.file_path for task in table.scan().plan_files()}
+    table.append(rows(3).append_column("i", pa.array(range(40), pa.int32())))
+    build(table, "i", save=True)
+    (new,) = {task.file.file_path for task in table.scan().plan_files()} - before
+    path = Path(local(new))
+    with table.update_schema() as update:
+        update.update_column("i", LongType())
+    table.append(rows(4).append_column("i", pa.array(range(40, 80), pa.int64())))
+    path.rename(path.with_suffix(".away"))
+    report = sidecar.refresh(table, engine="local")
+    assert (report.action, counts(table)[3][0]) == ("written", "40")
+    assert any("was not counted again for i" in warning for warning in report.warnings)
+    report = sidecar.refresh(table, engine="local")
+    assert report.action == "current"
+    assert any("was not counted again for i" in warning for warning in report.warnings)
+    path.with_suffix(".away").rename(path)
+    assert [refresh(table), refresh(table)] == ["written", "current"]
+    assert counts(table)[3][0] == "80"
+
+
+def test_a_file_without_rows_is_indexed_once(table: Any) -> None:
+    path = f"{table.location()}/data/empty.parquet"
+    with pq.ParquetWriter(local(path), rows(0).schema):
+        pass
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+    first = build(table, "k")
+    assert build(table, "k").statistics_path == first.statistics_path
+    table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")  # a snapshot that changes no file
+    assert [refresh(table), refresh(table)] == ["registered", "current"]
