@@ -17,6 +17,7 @@ from sidecar.errors import UnsupportedFeatureError
 from tests import hostile_doors
 from tests.iceberg.cases import create
 
+ROOT = Path(__file__).parents[1]
 HOSTILE = Path(__file__).parent / "data" / "hostile"
 COST = 150
 """CPU time of one call, in units of a fixed piece of work that the same process measures after it."""
@@ -27,10 +28,13 @@ OURS = ("value", "DamagedFileError", "UnsupportedFeatureError", "UsageError", "S
 
 def answers_of(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """What every door answers, each in a child of one warm process."""
-    worker = Path(hostile_doors.__file__)
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(worker), *map(str, paths)], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", hostile_doors.__name__, *map(str, paths)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -51,7 +51,7 @@ def measure_builds(builds: int, files: int) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     import sidecar
-    from sidecar.indexing import carrying
+    from sidecar.indexing.previous import carrying
 
     merged = [0]
     merge = carrying.merge_segments

@@ -140,7 +140,6 @@ def build(
     \b
     Examples:
       sidecar build db.lineitem --columns l_partkey,l_comment --save
-      sidecar build db.lineitem --columns auto
       sidecar build db.lineitem --columns l_shipdate --kinds page-index
       sidecar build 'db.*' --columns l_partkey --dry-run
     """

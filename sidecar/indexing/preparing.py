@@ -23,7 +23,6 @@ from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
-from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.columns import Options

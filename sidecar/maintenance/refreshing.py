@@ -218,7 +218,7 @@ class _Refresh:
     def _why(self, prepared: PreparedBuild) -> str:
         if prepared.indexable:
             return "not all files are covered"
-        if prepared.earlier.counts.to_count_again or not prepared.says_upper_bounds():
+        if prepared.earlier.counts.to_count_again:
             return "distinct counts have values of rows that are gone"
         return "parts of the sidecar are gone"
 

@@ -86,8 +86,8 @@ def test_many_tables_are_a_line_each(lake: Any) -> None:
         ("gc db.t", "nobody can be asked"),
         ("gc db.t --json --older-than 3d", "Add --yes"),
         ("gc db.t --yes --older-than 2h", "below 24 hours"),
-        ("gc db.t --yes --older-than 3", "a number with a unit"),
-        ("expire db.t --older-than soon", "a number with a unit"),
+        ("gc db.t --yes --older-than 3", "a span of time"),
+        ("expire db.t --older-than soon", "a span of time"),
         ("expire db.t --retain-last 0", "--retain-last"),
     ],
 )

@@ -62,7 +62,7 @@ def make_files(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with the files; the default catalog has the tables ``db.lineitem`` and ``app.users``."""
+    """A folder with the files; the default catalog has the tables ``db.lineitem`` and ``hr.users``."""
     folder = tmp_path_factory.mktemp("examples")
     make_files(folder)
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -71,8 +71,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     table = create_with_rows(catalog, "db.lineitem", map(lineitem, (0, 1)))
     sidecar.build(table, ["l_partkey"], engine="local")
     users = pa.table({"user_id": [1, 2], "mail": ["eve@example.com", "joe@example.com"]})
-    catalog.create_namespace("app")
-    create_with_rows(catalog, "app.users", [users])
+    catalog.create_namespace("hr")
+    create_with_rows(catalog, "hr.users", [users])
     with pytest.MonkeyPatch.context() as patch:
         # pyiceberg reads its configuration once, when it is imported.
         patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])

@@ -57,9 +57,9 @@ def find(
 
     \b
     Examples:
-      sidecar find app.users mail=ann@example.com
-      sidecar find app.users mail=ann@example.com user_id=42 --all-snapshots --json
-      sidecar find app.users mail --values people.txt --all-snapshots
+      sidecar find hr.users mail=ann@example.com
+      sidecar find hr.users mail=ann@example.com user_id=42 --all-snapshots --json
+      sidecar find hr.users mail --values people.txt --all-snapshots
     """
     out = output()
     from sidecar import find as find_values
