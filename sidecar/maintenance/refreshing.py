@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.upper_bound import AlsoCounted, upper_bound_properties, upper_bound_reasons
+from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -184,8 +184,9 @@ class _Refresh:
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
             return False
-        is_sound = prepared.earlier.is_whole(self.table) and not prepared.earlier.counts.to_count_again
-        if not is_sound and found.statistics.file_size_in_bytes <= rewrite_up_to:
+        if prepared.earlier.counts.to_count_again:
+            return False
+        if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
         if self.report.dry_run:
@@ -243,8 +244,7 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
             known = upper_bound_reasons(properties) or []
-            removed = {AlsoCounted.REMOVED_FILES} if blob.fields[0] in prepared.earlier.counts.to_count_again else set()
-            properties |= upper_bound_properties([*known, *removed, *prepared.upper_bounds(blob.fields[0])])
+            properties |= upper_bound_properties([*known, *prepared.upper_bounds(blob.fields[0])])
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
 
