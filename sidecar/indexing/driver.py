@@ -188,7 +188,7 @@ def build(
         result = (nothing_planned if dry_run else empty_report)("auto" if fpp is None else fpp, request.seconds())
     else:
         with prepare(table, snapshot_id, request) as prepared:
-            wishes = prepared.wishes
+            wishes = prepared.asked
             result = plan_build(prepared) if dry_run else run_build(prepared)
     if save and not dry_run:
         save_declaration(table, declared_as(wishes))

@@ -114,7 +114,10 @@ class PreparedBuild:
     table: Table
     request: BuildRequest
     listing: Listing
+    asked: Sequence[ColumnWish]
+    """The indexes that the table is to have."""
     wishes: Sequence[ColumnWish]
+    """Those of :attr:`asked` that can be built with the given keys."""
     plan: BuildPlan
     built: dict[int, BuiltIndexes]
     """What the earlier sidecar has of each column, by field id."""
@@ -186,7 +189,8 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
-    wishes, notes = request.wishes(table, snapshot, built)
+    asked, notes = request.wishes(table, snapshot, built)
+    wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if request.columns is None and found is not None:
         wishes = _openable(wishes, found, protection, notes)
@@ -208,7 +212,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
     plan = BuildPlan(wanted, _schema(table, snapshot), table.name_mapping(), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files, request.exact)
-    return PreparedBuild(table, request, listing, wishes, plan, built, earlier, protection, notes)
+    return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 
 
 def _openable(

@@ -53,6 +53,14 @@ def test_what_is_saved_is_read_back_by_a_build_without_options(table: Any) -> No
     assert [segment.bundles[1].toc.fpp for segment in segments] == [0.02, 0.02]
 
 
+def test_columns_whose_key_is_missing_stay_declared(table: Any) -> None:
+    keys = sidecar.EncryptionKeys(sidecar.ExplicitKeys({b"m": bytes(16)}), bundle_keys={"c": b"m"})
+    sidecar.build(table, ["a", "c"], engine="local", encryption_keys=keys, save=True)
+    report = sidecar.build(table, engine="local", save=True)
+    assert [column.name for column in report.columns] == ["a"]
+    assert declared(table)["sidecar.columns"] == "a:1,c:3"
+
+
 def test_kinds_and_rates_of_single_columns(table: Any) -> None:
     properties = {
         "sidecar.columns": "a:1,b:2,c:3",
