@@ -54,7 +54,7 @@ OPERATIONS = {
     "compact": Operation(
         lambda t: sidecar.compact(t), lambda t: not sidecar.compact(t.refresh(), dry_run=True).commits
     ),
-    "embed": Operation(lambda t: embed(t), lambda t: not embed(t.refresh()).replaced and is_covered(t)),
+    "embed": Operation(lambda t: embed(t), lambda t: has_filters(t) and is_covered(t)),
     "expire": Operation(lambda t: sidecar.expire(t, older_than=NOW), lambda t: not to_expire(t)),
     "gc": Operation(lambda t: sidecar.collect_garbage(t), lambda t: not garbage(t)),
 }
@@ -62,6 +62,11 @@ OPERATIONS = {
 
 def embed(table: Table) -> Any:
     return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True)
+
+
+def has_filters(table: Table) -> bool:
+    """Whether every data file is one that embedding has written."""
+    return all("-sidecar-" in task.file.file_path for task in table.refresh().scan().plan_files())
 
 
 def is_covered(table: Table) -> bool:
