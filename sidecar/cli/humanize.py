@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sidecar.run_log import size as size
+
 
 def count(number: int | None) -> str:
     """``1,234,567``; a dash if the number is not known."""
@@ -13,17 +15,6 @@ def count(number: int | None) -> str:
 def distinct(number: int, upper_bound: Sequence[str] | None) -> str:
     """A number of distinct values: ``1,234``, or ``≤ 1,234`` if there are reasons why it is an upper bound."""
     return f"{'≤ ' if upper_bound else ''}{count(number)}"
-
-
-def size(number: float | None) -> str:
-    """Bytes in three significant digits: ``16.8 MB`` (decimal units)."""
-    if number is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.5:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.3g} TB"
 
 
 def duration(seconds: float | None) -> str:

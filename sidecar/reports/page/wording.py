@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-
-def size(number: float | None) -> str:
-    """Bytes in three significant digits, in decimal units."""
-    if number is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.5:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.3g} TB"
+from sidecar.run_log import size as size
 
 
 def count(number: int | None) -> str:
