@@ -18,6 +18,10 @@ class Progress(Protocol):
         """Report that ``done`` of ``total`` steps of ``what`` are done; ``None`` if a number is not known."""
 
 
+def no_progress(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Ignore progress."""
+
+
 IndexKind: TypeAlias = Literal["bloom", "page-index"]
 """A kind of index of one column in one row group."""
 BLOOM: Final = "bloom"

@@ -12,9 +12,7 @@ that pyiceberg cannot carry over.
 
 from __future__ import annotations
 
-import random
 import re
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,17 +32,13 @@ from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes import read_deletes
+from sidecar.iceberg.entry_commits import ATTEMPTS, pause
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.write_statistics import storage_error
-
-ATTEMPTS = 6
-"""The most attempts of a commit while other commits interfere."""
-FIRST_PAUSE = 0.1
-"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
@@ -136,8 +130,7 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
     """
     replaced = {file.path: file for file in listing.files if file.path in new_files}
     for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+        pause(attempt)
         now = reload_table(table)
         parent, current = _rebase(now, listing, replaced, new_files)
         producer = ReplaceProducer(now, parent)

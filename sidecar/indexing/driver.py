@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import UnitState
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
-from sidecar.convert.outcome import Progress
+from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
@@ -31,7 +31,7 @@ from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_engine, engine_for
 from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
-from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
+from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
 from sidecar.indexing.previous.earlier_sketches import count_again
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.sketches.upper_bound import AlsoCounted
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
-from sidecar.convert.outcome import Progress
+from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError, refuse_text
@@ -38,10 +38,6 @@ from sidecar.indexing.options import (
 )
 from sidecar.indexing.previous.earlier import Earlier, look_back
 from sidecar.indexing.tasks import BuildPlan
-
-
-def no_progress(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Ignore progress."""
 
 
 @dataclass(frozen=True)

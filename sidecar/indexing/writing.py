@@ -44,7 +44,7 @@ from sidecar.indexing.groups import (
     tails,
 )
 from sidecar.indexing.preparing import PreparedBuild
-from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier, use_keys
+from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier
 from sidecar.indexing.previous.earlier import Earlier, other_segments, sketches_to_carry
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
@@ -149,7 +149,7 @@ class Registrar:
                 own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
                 return write_segment(to, header, units, fields, own, sketches, **place)
 
-            carried = self._carried(replaced)
+            carried = self._carried(carrier, replaced)
             new = None
             if selection.files or not carried:
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
@@ -221,7 +221,7 @@ class Registrar:
         keys = self.prepared.protection.keys
         return {i: None if keys is None else keys.bundle_keys.get(paths[i]) for i in fields}
 
-    def _carried(self, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
+    def _carried(self, carrier: SegmentCarrier, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
         """Return the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         wanted = partial(_is_wanted, self.table, self.plan, self.earlier)
         carried: list[SourceSegment] = []
@@ -232,10 +232,7 @@ class Registrar:
             again = _counted_again(self.earlier, old)
             carried += (SourceSegment(old, s, wanted, again.get(s.id, ())) for s in self.earlier.segments)
         for reader in replaced:
-            now = SidecarFile.open(
-                reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
-            )
-            use_keys(self.table, self.plan.encryption_keys, now)
+            now = carrier.open_replaced(reader)
             new = other_segments(now.segments, known, self.plan)
             known |= {segment.id for segment in new}
             carried += (SourceSegment(now, segment, wanted) for segment in new)

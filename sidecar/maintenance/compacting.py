@@ -19,7 +19,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
-from sidecar.convert.outcome import Progress
+from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
@@ -28,7 +28,7 @@ from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
-from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
+from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
@@ -119,7 +119,7 @@ def compact(
         name = ".".join(table.name())
         raise UsageError(f"the table {name} has no sidecar", hint=f"Build one: sidecar build {name} --columns ...")
     try:
-        report = _Compaction(table, found, encryption_keys, progress or _silent).run(dry_run)
+        report = _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
     finally:
         found.sidecar.close()
     report = replace(report, seconds=time.monotonic() - start)
@@ -209,10 +209,7 @@ class _Compaction:
             sources = self._sources(self.found.sidecar)
             known = {source.segment.id for source in sources}
             for reader in replaced:
-                now = SidecarFile.open(
-                    reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
-                )
-                use_keys(self.table, self.keys, now)
+                now = carrier.open_replaced(reader)
                 sources += [source for source in self._sources(now) if source.segment.id not in known]
                 known |= {source.segment.id for source in sources}
             written[:] = carrier.merge_all(writer, sources, place)
@@ -246,7 +243,3 @@ def _our_properties(files: Sequence[PuffinReader]) -> dict[str, str]:
         for name, text in file.metadata.properties.items()
         if name.startswith(f"{MARK}.") and name != TOC_PROPERTY
     }
-
-
-def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Ignore progress."""

@@ -24,7 +24,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
-from sidecar.convert.outcome import Progress
+from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
@@ -38,7 +38,7 @@ from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_engine
 from sidecar.indexing.options import BuildEngine
-from sidecar.indexing.preparing import BuildRequest, PreparedBuild, no_progress, prepare
+from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport

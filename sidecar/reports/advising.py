@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from sidecar.convert.harvest import GOOD
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.filters.theta import DEFAULT_LG_K
@@ -76,7 +76,7 @@ def advise(
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     if row_groups < 1 or max_bytes < 1:
         raise UsageError("the sample is empty", expected="at least one row group and one byte")
-    show = progress or _silent
+    show = progress or no_progress
     if is_empty(table, snapshot_id):
         return _of_empty(table, start)
     show("listing files")
@@ -181,7 +181,3 @@ def _of_empty(table: Table, start: float) -> Advice:
         warnings=["the table has no snapshot yet: there is nothing to judge"],
         seconds=time.monotonic() - start,
     )
-
-
-def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Ignore progress."""

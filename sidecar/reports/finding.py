@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -29,6 +29,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
 
+from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
@@ -59,9 +60,6 @@ from sidecar.run_log import log_run
 from sidecar.source import local_path
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[..., None]
-"""Gets ``(what, done=None, total=None)``."""
 
 ORPHANS = "files that no retained snapshot names: left-over data files, manifests and versions of the metadata"
 OTHERS = "the other retained snapshots; all_snapshots asks them"
@@ -113,16 +111,12 @@ def find(
     else:
         snapshots = [] if is_empty(table, snapshot_id) else [snapshot_of(table, snapshot_id)]
     questions = Questions(table, conditions, [snapshot.snapshot_id for snapshot in snapshots])
-    search = _Search(table, questions, encryption_keys, read_all, progress or _silent)
+    search = _Search(table, questions, encryption_keys, read_all, progress or no_progress)
     remote = local_path(table.location()) is None
     search.run(snapshots, threads_of(threads, remote))
     report = _report(table, search, conditions, all_snapshots, read_all, time.perf_counter() - started)
     log_run(log, lambda: _log_line(report), report.warnings)
     return report
-
-
-def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Show no progress."""
 
 
 class RowFate(Enum):

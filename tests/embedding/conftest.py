@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import replace
+from sidecar.iceberg import entry_commits
 from tests.embedding.table_cases import create
 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that failed is tried again at once."""
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
+from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import BytesSource
 
@@ -88,6 +89,12 @@ class SegmentCarrier:
     """The live files of which damaged indexes were left out, by field id; of the last run of :meth:`write` or
     :meth:`merge_all`."""
     _live: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def open_replaced(self, reader: PuffinReader) -> SidecarFile:
+        """Open the file of another commit that came between, with the keys."""
+        opened = SidecarFile.open(reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid)
+        use_keys(self.table, self.keys, opened)
+        return opened
 
     def write(
         self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
