@@ -34,16 +34,29 @@ LAYERS = [
     {"maintenance"},
     {"reading", "embedding"},
     {"reports"},
-    {"spark"},
+    {"spark", "serving"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-BUILT_ON_TABLES = {"iceberg", "planning", "indexing", "maintenance", "reading", "embedding", "reports", "spark"}
+BUILT_ON_TABLES = {
+    "iceberg",
+    "planning",
+    "indexing",
+    "maintenance",
+    "reading",
+    "embedding",
+    "reports",
+    "spark",
+    "serving",
+}
 ROOMS_OF = {
     "numba": {"kernels"},
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
+    "starlette": {"serving"},
+    "uvicorn": {"serving"},
+    "httpx": {"serving"},
     "pyiceberg": {"source", "target", "files", "many_files", "convert", *BUILT_ON_TABLES},
 }
 UPWARD = {("indexing", "spark"), ("planning", "reading")}

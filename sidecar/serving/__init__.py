@@ -1,0 +1,1 @@
+"""A REST endpoint of Iceberg's protocol that plans scans with the sidecar."""

@@ -1,0 +1,60 @@
+"""Defines what a plan request is answered with, and the planner that the routes of both servers call.
+
+The catalog server and the proxy load the table in their own ways. Then both ask the same planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pyiceberg.table import Table
+
+Identifier = tuple[str, ...]
+"""The namespace's levels, and the name of the table."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as far as the answer depends on it."""
+
+    user_agent: str = ""
+    """The header ``User-Agent``: pyiceberg 0.12 refuses NULL in partition values."""
+    client_version: str = ""
+    """The header ``X-Client-Version`` of Java's clients."""
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """What a plan did, for its log line and the metrics. It has no literals."""
+
+    files_total: int = 0
+    files_kept: int = 0
+    index_bytes_read: int = 0
+    sentinel: bool = False
+    """Whether a file was returned only so that Spark's DELETE works."""
+    fallback: str = ""
+    """Why the sidecar was not asked or not believed, as one of few stable words; empty if it was asked."""
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """The body of an answer with status 200, in pieces that are sent one after the other."""
+
+    body: Sequence[bytes]
+    facts: PlanFacts
+
+
+class Planner(Protocol):
+    """Answers the plan routes for a table that its caller has just loaded and may read."""
+
+    def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
+        """Answer ``POST .../plan``. Raises errors of :mod:`sidecar.errors` for what is wrong with the request."""
+
+    def tasks(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
+        """Answer ``POST .../tasks``: the page that a plan task stands for."""
+
+    def mode(self, table: Table, identifier: Identifier) -> Literal["server", "client"]:
+        """Return who should plan scans of the table, for ``config`` of its load-table response."""
