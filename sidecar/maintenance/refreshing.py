@@ -2,7 +2,8 @@
 
 A refresh ends as soon as it knows enough:
 
-1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail.
+1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail. With
+   encryption keys the sidecar is opened and the files are listed, because the state says nothing of keys.
 2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
    snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
@@ -155,7 +156,13 @@ class _Refresh:
             self._write(prepared)
 
     def _is_current(self, entry: StatisticsFile) -> bool:
-        """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not."""
+        """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not.
+
+        The footer does not say under which keys indexes are, nor which columns were left out because their keys were
+        missing. So with keys the sidecar is opened.
+        """
+        if self.request.encryption_keys is not None:
+            return False
         try:
             source = open_source(entry.statistics_path, self.table.io, entry.file_size_in_bytes)
         except SidecarError:
