@@ -44,6 +44,7 @@ from sidecar.indexing.groups import (
     tails,
 )
 from sidecar.indexing.preparing import PreparedBuild
+from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier
 from sidecar.indexing.previous.earlier import Earlier, other_segments, sketches_to_carry
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
@@ -197,14 +198,11 @@ class Registrar:
         writer.properties[STATE_PROPERTY] = state_property(self._state_with(replaced).lacking(lost))
 
     def _state_with(self, replaced: Sequence[PuffinReader]) -> SidecarState:
-        """Return the state with the columns of other builds of this snapshot that were registered meanwhile."""
-        columns, live = dict(self.state.columns), self.table.schema().field_ids
-        for reader in replaced:
-            other = intact_state_of(reader.metadata.properties)
-            for field_id, column in ({} if other is None else other.columns).items():
-                if field_id in live:
-                    columns.setdefault(field_id, column)
-        return replace(self.state, columns=columns)
+        """Return the state with what other builds of this snapshot have registered meanwhile."""
+        found = (intact_state_of(reader.metadata.properties) for reader in replaced)
+        others = [state for state in found if state is not None]
+        asked = {column.field_id for column in self.plan.columns}
+        return joined_state(self.state, others, self.table.schema().field_ids, asked)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""

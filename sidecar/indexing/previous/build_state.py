@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
@@ -67,6 +67,34 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
         )
     state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns)
     return BuildOutcome(state, behind)
+
+
+def joined_state(
+    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[int] = ()
+) -> SidecarState:
+    """Return the state of a file that has the indexes of ``own``, and those of ``others`` for the same snapshot.
+
+    ``live_fields`` are the columns that the table still has. The build of ``own`` has indexed the fields in ``asked``
+    itself; other columns are carried over from both files.
+    """
+    columns = dict(own.columns)
+    for other in others:
+        for field_id, column in other.columns.items():
+            if field_id in live_fields:
+                before = columns.get(field_id)
+                columns[field_id] = column if before is None else _joined(before, column, field_id in asked)
+    return replace(own, columns=columns)
+
+
+def _joined(own: BuiltColumn, other: BuiltColumn, is_asked: bool) -> BuiltColumn:
+    if not is_asked and set(other.kinds) > set(own.kinds):
+        return other
+    if not is_asked and set(other.kinds) == set(own.kinds):
+        return replace(own, left=min(own.left, other.left))
+    if set(own.kinds) >= set(other.kinds):
+        return own
+    kinds = (*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds))
+    return replace(own, kinds=kinds, left=max(own.left, other.left))
 
 
 def _has(built: BuiltColumn | None, wish: ColumnWish) -> bool:
