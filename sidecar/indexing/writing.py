@@ -99,7 +99,8 @@ class Registrar:
     ) -> Registration:
         """Write the new segment and the carried ones, and register the file. Raises the errors of registering.
 
-        ``groups`` are the groups of files that the new sketches count.
+        ``groups`` are the groups of files that the new sketches count. If the build leaves files to later ones, their
+        values are in no sketch: then the table keeps the counts that it has, and gets none that is far too low.
         """
         header = SegmentHeader(
             table_uuid=self.listing.table_uuid,
@@ -119,6 +120,7 @@ class Registrar:
                 {**properties_of(i in in_clear), **upper_bound_properties(indexed.upper_bounds.get(i, ()))},
             )
             for i, sketch in sorted(indexed.sketches.items())
+            if not self.prepared.left
         ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 

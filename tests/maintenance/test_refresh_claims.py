@@ -164,6 +164,18 @@ def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
     assert (segment.bundles[1].toc.fpp, segment.num_files) == (0.001, 3)
 
 
+def test_a_run_that_leaves_files_registers_no_count_of_the_others(table: Any) -> None:
+    """Spark would take the count of a few files for that of the table."""
+    build(table, "k")
+    before = counts(table)[1]
+    for number in (3, 4):
+        table.append(rows(number))
+    assert refresh(table, max_new_files=1) == "written"
+    assert counts(table)[1] == before
+    assert refresh(table, max_new_files=1) == "written"
+    assert counts(table)[1] == ("161", None)
+
+
 def test_files_that_could_not_be_counted_are_counted_later(table: Any) -> None:
     """The count has lost its old sketches, which are of another type, so that nothing else marks it as too low."""
     with table.update_schema() as update:
