@@ -5,7 +5,7 @@ What clients expect differs from the OpenAPI file in places, and decides:
 - Bounds are the hexadecimal digits of the single-value bytes (Java). pyiceberg drops them, so it gets none, and no
   counts either.
 - Partition values are a list in the order of the spec (Java). pyiceberg 0.12 refuses NULL in it, and takes values
-  without converting them, so it gets an empty list. It reads identity columns that a file lacks from the table's schema.
+  without converting them, so it gets an empty list.
 - Each task has a residual: without one Java fails on partitioned tables.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from pyiceberg.conversions import to_json
 from pyiceberg.manifest import DataFile, DataFileContent
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, PrimitiveType, UnknownType
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.manifests import LatestFields
@@ -104,8 +104,8 @@ def _partition(file: DataFile, kinds: Sequence[IcebergType]) -> list[Any]:
 
 
 def _value(value: Any, kind: IcebergType, path: str) -> Any:
-    if value is None:
-        return None
+    if value is None or not isinstance(kind, PrimitiveType) or isinstance(kind, UnknownType):
+        return None  # the type of a partition value is unknown once its column was dropped
     if isinstance(value, float) and not math.isfinite(value):
         raise UnsupportedFeatureError(
             "the protocol has no partition value for NaN and infinity",
