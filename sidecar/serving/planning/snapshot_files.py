@@ -21,7 +21,7 @@ from sidecar.planning.bound_columns import may_match
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import DataManifest
-from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, read_delete_manifest
+from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
 
 Flags = npt.NDArray[np.bool_]
 
@@ -165,7 +165,13 @@ class FilesByBounds:
         return None
 
     def is_decided_by_partition(self, file: DataFile, spec_id: int) -> bool:
-        """Return whether the partition of a file decides that all of its rows match."""
+        """Return whether the partition of a file decides that all of its rows match.
+
+        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, and its count would not be that of
+        the rows that it finds.
+        """
+        if {None, "NaN"} & {*partition_of(file)}:
+            return False
         try:
             return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)
         except TypeError:  # as in may
