@@ -48,7 +48,7 @@ _DELETE_BYTES = 4000
 _LINE_BYTES = 2000
 
 
-class SnapshotFiles:
+class LiveSnapshot:
     """The live files of a snapshot of a table that its caller may read.
 
     Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart.
@@ -118,7 +118,7 @@ class FilesByBounds:
     planning would keep.
     """
 
-    def __init__(self, files: SnapshotFiles, table: Table, row_filter: BooleanExpression) -> None:
+    def __init__(self, files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> None:
         self._files = files
         self._row_filter = row_filter
         self._table = table
