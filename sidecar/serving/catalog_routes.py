@@ -111,7 +111,8 @@ class _CatalogRoutes:
             case ["namespaces"] if method == "GET":
                 return self._namespaces(request)
             case ["namespaces", namespace] if method in ("GET", "HEAD"):
-                return self._namespace(_levels(namespace))
+                found = self._namespace(_levels(namespace))
+                return found if method == "GET" else _CatalogAnswer(204)
             case ["namespaces", namespace, "tables"] if method == "GET":
                 return self._tables(_levels(namespace))
             case ["namespaces", namespace, "views"] if method == "GET":
@@ -134,8 +135,11 @@ class _CatalogRoutes:
         """Answer a request about a table; ``None`` if there is no such route."""
         caller = Caller(request.headers.get("user-agent", ""), request.headers.get("x-client-version", ""))
         match method, rest:
-            case "GET" | "HEAD", []:
+            case "GET", []:
                 return self._loaded(identifier, request)
+            case "HEAD", []:
+                self._load(identifier)
+                return _CatalogAnswer(204)
             case "POST", ["plan"]:
                 return _CatalogAnswer(body=self._planner.plan(self._load(identifier), identifier, body, caller))
             case "POST", ["tasks"]:

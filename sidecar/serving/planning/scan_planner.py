@@ -225,7 +225,7 @@ class _Scan:
 
     def _deletes(self, path: str, sequence_number: int, spec_id: int, partition: tuple[object, ...]) -> Sequence[bytes]:
         deletes = self.files.deletes
-        if deletes.is_empty:
+        if not deletes.count:
             return ()
         return [
             deletes.encoded(one, self.files.partition_types(one.spec_id), self._for_pyiceberg)

@@ -11,10 +11,11 @@ meet but that is not ``true``. pyiceberg counts a file without reading it if the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from pyiceberg.expressions import (
@@ -121,14 +122,20 @@ class _Names:
         return self._columns[name]
 
     def _find(self, name: str) -> PredicateColumn | None:
-        names = self._schema.column_names
-        alike = sum(name.lower() == other.lower() for other in names)
-        if not (name in names if self._case_sensitive else alike == 1):
+        if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
             return None
         try:
             return find_column(self._schema, name, self._case_sensitive)
         except SidecarError:
             return None
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._schema.column_names)
+
+    @cached_property
+    def _alike(self) -> Counter[str]:
+        return Counter(name.lower() for name in self._known)
 
 
 def _chain(node: dict[str, Any], kind: str) -> list[Any]:
