@@ -246,7 +246,7 @@ class _Build:
         for field_id, sketch in counts.sketches.items():
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
-            indexed.upper_bounds[field_id] = prepared.upper_bounds(field_id)
+            indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
         report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
         report.files_left = len(prepared.indexable) - len(indexable)
         report.files_indexed -= report.files_left
@@ -254,7 +254,11 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
         if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
-            registrar = Registrar(prepared, self.engine, outcome.state.lacking(counts.uncounted))
+            registrar = Registrar(
+                prepared,
+                self.engine,
+                outcome.state.lacking(counts.uncounted),
+            )
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)

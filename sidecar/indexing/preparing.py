@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.bundle.sketches.upper_bound import AlsoCounted
+from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, marked
 from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
@@ -23,8 +23,10 @@ from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import SketchToCopy
 from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
+from sidecar.indexing.assemble import THETA
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, built_indexes, wishes_of
 from sidecar.indexing.options import (
@@ -36,7 +38,8 @@ from sidecar.indexing.options import (
     check_rate,
     options_of,
 )
-from sidecar.indexing.previous.earlier import Earlier, look_back
+from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
+from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.tasks import BuildPlan
 
 
@@ -142,10 +145,26 @@ class PreparedBuild:
         """:attr:`files`, and those that are read again for distinct counts."""
         return [*self.files, *self.earlier.counts.files]
 
-    def upper_bounds(self, field_id: int) -> set[AlsoCounted]:
-        """Return what the sketch of a field counts although no live row may have it."""
-        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
-        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
+    def marks(self, field_id: int, new: Collection[int] = ()) -> CountMarks:
+        """Return why the count of a field is a bound: of its new sketch, or else of the sketch that is carried over.
+
+        ``new`` are the ordinals of the files that this build has counted.
+        """
+        earlier, counts = self.earlier, self.earlier.counts
+        counted, removed = earlier.counted.get(field_id, set()), field_id in earlier.removed
+        if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
+            counted, removed = counted & counts.counted.get(field_id, set()), field_id in counts.inexact
+        upper = {AlsoCounted.REMOVED_FILES} if removed else set[AlsoCounted]()
+        upper |= {AlsoCounted.ROW_DELETES} if self.listing.delete_files else set()
+        lacks = any(f.record_count and f.ordinal not in counted and f.ordinal not in new for f in self.listing.files)
+        return CountMarks(frozenset(map(str, upper)), frozenset({str(NotCounted.FILES)} if lacks else ()))
+
+    def carried_sketches(self) -> list[SketchToCopy]:
+        """Return the sketches of the earlier sidecar that hold for what is carried over, with today's marks."""
+        return [
+            (replace(blob, properties=marked(blob.properties, self.marks(blob.fields[0]))), puffin)
+            for blob, puffin in sketches_to_carry(self.earlier)
+        ]
 
     @property
     def _unserved(self) -> list[ListedFile]:
@@ -186,6 +205,13 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
     asked, notes = request.wishes(table, snapshot, built)
+    if request.exact and not any(THETA in wish.kinds for wish in asked):
+        raise UsageError(
+            "exact is about distinct counts, and none are to be built",
+            expected=f"the kind {THETA} for some column",
+            found=", ".join(dict.fromkeys(kind for wish in asked for kind in wish.kinds)),
+            hint="Add it with --kinds (kinds=), or leave out --exact.",
+        )
     wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if request.columns is None and found is not None:

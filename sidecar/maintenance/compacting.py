@@ -19,7 +19,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
-from sidecar.convert.outcome import Progress, no_progress
+from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
@@ -179,7 +179,7 @@ class _Compaction:
         """Return the rates that some files still lack, by field id: a merge with others would give these up."""
         state = intact_state_of(self.found.sidecar.puffin.metadata.properties)
         columns = {} if state is None else state.columns
-        return {i: built.fpp for i, built in columns.items() if built.left and isinstance(built.fpp, float)}
+        return {i: built.fpp for i, built in columns.items() if built.left.get(BLOOM) and isinstance(built.fpp, float)}
 
     def _described(self, source: SourceSegment) -> CompactedSegment:
         segment, why = source.segment, None

@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import marked
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -238,13 +238,12 @@ class _Refresh:
 
 
 def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
-    """Return an entry whose distinct counts are marked as upper bounds where files or rows were removed since."""
+    """Return an entry whose distinct counts are marked as bounds where files or rows were removed or added since."""
     blobs = []
     for blob in entry.blob_metadata:
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
-            known = upper_bound_reasons(properties) or []
-            properties |= upper_bound_properties([*known, *prepared.upper_bounds(blob.fields[0])])
+            properties = marked(properties, prepared.marks(blob.fields[0]))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
 

@@ -13,7 +13,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.types import IntegerType, LongType
 
 import sidecar
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.metadata_log import statistics_of
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -45,7 +45,7 @@ def refresh(table: Any, **options: Any) -> str:
 def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
     """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
     entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
-    return {b.fields[0]: (b.properties["ndv"], upper_bound_reasons(b.properties)) for b in entry.blob_metadata}
+    return {b.fields[0]: (b.properties["ndv"], CountMarks.of(b.properties).upper_bound) for b in entry.blob_metadata}
 
 
 def covered(table: Any, column: str) -> int | None:

@@ -10,7 +10,7 @@ Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.prev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,10 @@ class Earlier:
     """Whether not all files that are not served are indexed now, so that the others need their earlier indexes."""
     counts: EarlierCounts = field(default_factory=EarlierCounts)
     """Distinct counts of the requested fields in the served files."""
+    counted: dict[int, set[int]] = field(default_factory=dict)
+    """Ordinals of the live files of which the carried segments have counted all units, by field id."""
+    removed: set[int] = field(default_factory=set)
+    """Fields of which the carried segments have counted files that are gone."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -65,6 +69,10 @@ class Earlier:
             return False
         fields = {i for blob in self.found.sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
         return table.schema().field_ids >= fields
+
+    def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
+        """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
+        return {ordinal for ordinal in files if (field_id, kind) not in self.having.get(ordinal, ())}
 
     def close(self) -> None:
         """Close the earlier file."""
@@ -152,12 +160,29 @@ def _fill(
         is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
         if live[segment.id] and own and is_used:
             earlier.segments.append(segment)
+            _note_counted(earlier, segment, live[segment.id])
     if earlier.served or earlier.limited:
 
         def holds(coverage: Coverage) -> bool:
             return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
 
         earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
+
+
+def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -> None:
+    """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
+    first = segment.unit_ranges
+    gone = np.ones(len(first) - 1, np.bool_)
+    gone[list(live.values())] = False
+    for (field_id, kind), coverage in _kinds(segment):
+        if kind != THETA:
+            continue
+        if (coverage.files_with_entries(first) & gone).any():
+            earlier.removed.add(field_id)
+        units = np.diff(first)
+        whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
+        counted = earlier.counted.setdefault(field_id, set())
+        counted.update(ordinal for ordinal, known in live.items() if whole[known])
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:

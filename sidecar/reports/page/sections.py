@@ -59,13 +59,21 @@ def _parts(facts: TableFacts) -> Iterator[Element]:
         yield table_of(
             ["column", "estimate", "from", "to"],
             [
-                [one.column, count(one.estimate), "unknown" if one.upper_bound else count(one.low), count(one.high)]
+                [
+                    one.column,
+                    count(one.estimate),
+                    "unknown" if one.upper_bound else count(one.low),
+                    "unknown" if one.lower_bound else count(one.high),
+                ]
                 for one in facts.distinct
             ],
             {1, 2, 3},
         )
         if any(one.upper_bound for one in facts.distinct):
             text = "Where the lower end is unknown, the count still has values of rows that were removed."
+            yield element("p", text, class_="dim")
+        if any(one.lower_bound for one in facts.distinct):
+            text = "Where the upper end is unknown, some data files are not counted yet."
             yield element("p", text, class_="dim")
     yield from _history(facts.snapshots, status)
     if facts.advice is not None:
