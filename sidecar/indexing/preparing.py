@@ -47,8 +47,9 @@ from sidecar.indexing.tasks import BuildPlan
 class BuildRequest:
     """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
 
-    ``most_files``: the most data files that are indexed; ``None`` for all. ``what``: the operation, for the log and the
-    history of the sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
+    ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and carry
+    over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of the
+    sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
     """
 
     columns: Sequence[str] | None = None
@@ -67,6 +68,7 @@ class BuildRequest:
     encryption_keys: EncryptionKeys | None = None
     allow_plaintext: bool = False
     most_files: int | None = None
+    only_carry: bool = False
     what: str = "build"
     started: float = field(default_factory=time.monotonic)
     at: datetime = field(default_factory=partial(datetime.now, timezone.utc))
@@ -90,6 +92,8 @@ class BuildRequest:
         ``built`` is what its last sidecar has. Without a snapshot, the table's schema counts. Raises as
         :func:`sidecar.indexing.declaration.wishes_of`.
         """
+        if self.only_carry:
+            return [], []
         schema = table.schema() if snapshot is None else _schema(table, snapshot)
         found, notes = wishes_of(table, schema, self.columns, self.kinds, self.fpp, built)
         return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
@@ -127,7 +131,9 @@ class PreparedBuild:
 
     @cached_property
     def indexable(self) -> list[ListedFile]:
-        """The files that no earlier segment serves and that could be indexed."""
+        """The files that no earlier segment serves and that could be indexed; none without a column."""
+        if not self.wishes:
+            return []
         return [file for file in self._unserved if file.not_indexable is None]
 
     @property
@@ -250,7 +256,7 @@ def _openable(
         for wish in wishes
         if wish.column.field_id in locked and not protection.seals(wish.column.path) and not protection.allow_plaintext
     ]
-    if len(refused) == len(wishes):
+    if refused and len(refused) == len(wishes):
         raise UsageError(
             "the indexes of all columns are encrypted, and none of their bundle keys is given",
             file=found.statistics.statistics_path,

@@ -141,7 +141,7 @@ class Registrar:
 
             carried = self._carried(carrier, replaced)
             new = None
-            if selection.files or not carried:
+            if selection.files or (self.plan.columns and not carried):
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)
             self._describe_run(writer, replaced, indexed, carrier.lost)

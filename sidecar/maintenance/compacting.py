@@ -22,7 +22,7 @@ from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
-from sidecar.iceberg.catalog import show_commit
+from sidecar.iceberg.catalog import command_for, show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
@@ -117,7 +117,8 @@ def compact(
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref))
     if found is None:
         name = ".".join(table.name())
-        raise UsageError(f"the table {name} has no sidecar", hint=f"Build one: sidecar build {name} --columns ...")
+        build = command_for(table, "build", "--columns", "...")
+        raise UsageError(f"the table {name} has no sidecar", hint=f"Build one: {build}")
     try:
         report = _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
     finally:

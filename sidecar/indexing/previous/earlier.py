@@ -19,7 +19,8 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
-from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.find_sidecar import FoundSidecar
@@ -64,11 +65,10 @@ class Earlier:
         return self.found is not None and self.found.snapshot_id == snapshot_id and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
-        """Return whether all segments are carried over, and ``table`` still has the columns of all our blobs."""
+        """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
         if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
             return False
-        fields = {i for blob in self.found.sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
-        return table.schema().field_ids >= fields
+        return not gone_fields(table, self.found.sidecar)
 
     def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
         """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
@@ -78,6 +78,12 @@ class Earlier:
         """Close the earlier file."""
         if self.found is not None:
             self.found.sidecar.close()
+
+
+def gone_fields(table: Table, sidecar: SidecarFile) -> set[int]:
+    """Return the fields of our blobs in a sidecar that ``table`` does not have any more."""
+    fields = {i for blob in sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
+    return fields - table.schema().field_ids
 
 
 def look_back(
