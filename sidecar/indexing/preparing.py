@@ -131,15 +131,13 @@ class PreparedBuild:
 
     @cached_property
     def indexable(self) -> list[ListedFile]:
-        """The files that no earlier segment serves and that could be indexed; none without a column."""
-        if not self.wishes:
-            return []
+        """The files that no earlier segment serves and that could be indexed."""
         return [file for file in self._unserved if file.not_indexable is None]
 
     @property
     def to_index(self) -> list[ListedFile]:
-        """The files of :attr:`indexable` that are indexed now."""
-        return self.indexable[: self.request.most_files]
+        """The files of :attr:`indexable` that are indexed now; none if no column is."""
+        return self.indexable[: self.request.most_files] if self.wishes else []
 
     @property
     def files(self) -> list[ListedFile]:

@@ -101,9 +101,8 @@ def status_table(
 def _wished(table: Table, found: FoundSidecar | None, warnings: list[str]) -> list[tuple[str, str]] | None:
     """Return the columns and kinds that a refresh indexes. ``None`` after a damaged property, which is a warning."""
     try:
-        wishes, notes = wishes_of(
-            table, table.schema(), None, None, None, built_indexes(found.sidecar) if found else {}
-        )
+        built = built_indexes(found.sidecar) if found else {}
+        wishes, notes = wishes_of(table, table.schema(), None, None, None, built)
     except NothingDeclaredError:
         return []
     except UsageError as error:
