@@ -97,7 +97,7 @@ def test_the_blobs_of_others_stay(table: Any) -> None:
 
 
 def test_the_sidecar_of_a_tag_stays(table: Any) -> None:
-    sidecar.build(table, ["a"], engine="local", save=True)
+    sidecar.build(table, ["a"], kinds=["bloom"], engine="local", save=True)
     built = table.current_snapshot().snapshot_id
     table.manage_snapshots().create_tag(built, "checked").commit()
     table.append(rows(100))
