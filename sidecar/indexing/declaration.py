@@ -31,6 +31,7 @@ from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
+from sidecar.run_steps import reached
 
 Rate: TypeAlias = float | Literal["auto"]
 """A false-positive rate that is asked for."""
@@ -204,6 +205,7 @@ def save_declaration(table: Table, declaration: TableDeclaration) -> None:
         present = {name: text for name, text in now.properties.items() if _is_declaration(name)}
         if present == wanted:
             break
+        reached("declare: commit")
         try:
             with now.transaction() as transaction:
                 transaction.set_properties(wanted)

@@ -39,6 +39,7 @@ from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
+from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +235,7 @@ class _Build:
         prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
         listing, options, counts = prepared.listing, plan.options, earlier.counts
         progress, indexable = prepared.request.progress, prepared.to_index
+        reached("build: index")
         problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
         records = self.engine.index(make_tasks(groups), plan, progress)
@@ -254,6 +256,7 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
         if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
+            reached("build: register")
             registrar = Registrar(
                 prepared,
                 self.engine,

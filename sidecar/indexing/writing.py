@@ -53,6 +53,7 @@ from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.puffin.writer import PuffinWriter
+from sidecar.run_steps import reached
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Registrar:
             tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
+                reached("build: write new segment")
                 slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], progress)
                 fields = (
                     FieldBundle(
@@ -144,6 +146,7 @@ class Registrar:
             if selection.files or (self.plan.columns and not carried):
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)
+            reached("build: segments written")
             self._describe_run(writer, replaced, indexed, carrier.lost)
             write_toc(writer, entries, **place)
 

@@ -36,6 +36,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
+from sidecar.run_steps import reached
 from sidecar.source import BytesSource
 
 KINDS_OF_BLOBS = {
@@ -161,6 +162,7 @@ class SegmentCarrier:
         if damaged:
             self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
         if checked:
+            reached("segments: merge")
             files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
             merged = files.files, files.manifests, files.schemas
             entries += merge_segments(
