@@ -119,7 +119,8 @@ def _sizes(status: TableStatus) -> Iterator[Element]:
     if loose.bytes is not None:
         lines.append(("not referenced", float(loose.bytes), size(loose.bytes)))
     yield element("h3", "Sizes")
-    yield _figure(bars("sizes", lines), f"The sidecar has {rate(status.size_share)} of the size of the data")
+    share = "" if status.size_share is None else f"The sidecar has {rate(status.size_share)} of the size of the data"
+    yield _figure(bars("sizes", lines), share)
     if loose.unknown_because is not None:
         yield element("p", f"Files that nothing references are not known: {loose.unknown_because}.")
 
@@ -138,7 +139,7 @@ def _costs(status: TableStatus) -> Iterator[Element]:
 def _fill(columns: list[ColumnFill]) -> Iterator[Element]:
     if columns:
         yield element("h3", "Fill of the filters by file")
-        yield element("p", "A cell for each file, or for neighbours: the darker, the more bits are set.", class_="dim")
+        yield element("p", "A cell for each file, or for neighbours: the stronger its colour, the more bits are set.", class_="dim")
     for one in columns:
         yield _figure(fill_map(one), f"{one.column}: {count(one.filters_read)} of {count(one.filters)} filters read")
 
@@ -181,4 +182,4 @@ def _warnings(texts: list[str]) -> Iterator[Element]:
 
 
 def _figure(picture: Element, caption: str) -> Element:
-    return element("figure", picture, element("figcaption", caption))
+    return element("figure", picture, *([element("figcaption", caption)] if caption else []))
