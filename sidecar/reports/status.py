@@ -1,7 +1,8 @@
 """Reports the state of a table's sidecars: coverage, time behind, cost of lookups, leftovers, and what to do.
 
-Manifests, the table's metadata, tails and a few ranges of sidecars are read, and the metadata folder is listed. No data
-file is read. The counts are about the sidecar that plans of the snapshot really use.
+Manifests, the table's metadata, tails and a few ranges of sidecars are read, and no data file. The search for leftovers
+lists the metadata folder and opens the Puffin files in it that the metadata does not name; a monitor can leave it out.
+The counts are about the sidecar that plans of the snapshot really use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wi
 from sidecar.planning.inspect import describe_empty, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status_coverage import NOTHING_WAITS, CountedCoverage, count_coverage
 from sidecar.reports.status_lookups import measure_lookups
-from sidecar.reports.status_registrations import describe_refs, registered_sidecars, unreferenced_files
+from sidecar.reports.status_registrations import (
+    NOT_LOOKED_FOR,
+    describe_refs,
+    registered_sidecars,
+    unreferenced_files,
+)
 from sidecar.reports.status_results import MissedThreshold, NextStep, TableStatus
 from sidecar.run_log import quantity
 
@@ -39,12 +45,15 @@ def status_table(
     ref: str | None = None,
     max_behind: timedelta | None = None,
     min_coverage: float | None = None,
+    leftovers: bool = True,
 ) -> TableStatus:
     """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
 
     ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
     ``max_behind``: how long a data file may wait for its indexes at most.
     ``min_coverage``: the least share of rows, from 0 to 1, that each index of the sidecar must cover.
+    ``leftovers``: look for files of sidecar that nothing references. That lists the metadata folder and opens these
+    files; without it, a run each minute costs little, and ``unreferenced`` is not known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
     No data file is read. Raises :class:`UsageError` for thresholds that make no sense, and the errors of
@@ -59,7 +68,7 @@ def status_table(
         "repairs": planned.repairs,
         "losable": losable,
         "registered": registered_sidecars(table),
-        "unreferenced": unreferenced_files(table),
+        "unreferenced": unreferenced_files(table) if leftovers else NOT_LOOKED_FOR,
     }
     if is_empty(table, snapshot_id):
         wished = None

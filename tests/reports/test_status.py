@@ -15,6 +15,8 @@ from pyiceberg.types import LongType
 
 import sidecar
 from sidecar import errors
+from sidecar.maintenance.garbage import find_garbage
+from sidecar.reports import status_registrations
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -154,6 +156,33 @@ def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
     assert (old.unreferenced.files, old.unreferenced.deletable) == (1, 1)
     assert commands(old) == ["sidecar gc db.t --catalog folder"]
     assert (metadata_folder(table) / Path(first).name).exists()
+
+
+def test_a_monitor_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path, builds=2)
+    sidecar.expire(table, older_than=timedelta(0))
+    whole = sidecar.status_table(table)
+    monkeypatch.setattr("sidecar.maintenance.garbage.list_stored_files", None)
+    quick = sidecar.status_table(table, leftovers=False)
+    assert quick.unreferenced.to_dict() == {
+        "files": None,
+        "bytes": None,
+        "deletable": None,
+        "unknown_because": "they were not looked for",
+    }
+    assert (quick.covered, quick.registered, quick.to_do) == (whole.covered, whole.registered, whole.to_do)
+
+
+def test_young_leftovers_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether ``gc`` would delete them needs all metadata files of three days."""
+    table = make(tmp_path, builds=2)
+    sidecar.expire(table, older_than=timedelta(0))
+    asked: list[timedelta] = []
+    monkeypatch.setattr(
+        status_registrations, "find_garbage", lambda *given: (asked.append(given[1]), find_garbage(*given))[1]
+    )
+    assert sidecar.status_table(table.refresh()).unreferenced.deletable == 0
+    assert asked == [timedelta(0)]
 
 
 def test_a_storage_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,11 @@ def _costs(status: TableStatus) -> Iterator[Element]:
 def _fill(columns: list[ColumnFill]) -> Iterator[Element]:
     if columns:
         yield element("h3", "Fill of the filters by file")
-        yield element("p", "A cell for each file, or for neighbours: the stronger its colour, the more bits are set.", class_="dim")
+        yield element(
+            "p",
+            "A cell for each file, or for neighbours: the stronger its colour, the more bits are set.",
+            class_="dim",
+        )
     for one in columns:
         yield _figure(fill_map(one), f"{one.column}: {count(one.filters_read)} of {count(one.filters)} filters read")
 
