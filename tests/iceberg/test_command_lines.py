@@ -28,7 +28,10 @@ def test_a_catalog_is_named_unless_a_bare_command_takes_it(tmp_path: Path, monke
     assert command_for(lake, "gc") == "sidecar gc 'db.odd name' --catalog lake"
     monkeypatch.setenv("SIDECAR_CATALOG", "lake")
     assert shlex.split(command_for(default, "gc"))[-2:] == ["--catalog", "default"]
-    assert shlex.split(command_for(lake, "gc"))[-2:] == ["--catalog", "lake"]  # the next shell may not have the variable
+    assert shlex.split(command_for(lake, "gc"))[-2:] == [
+        "--catalog",
+        "lake",
+    ]
 
 
 def test_status_prints_such_lines(tmp_path: Path) -> None:
