@@ -264,9 +264,7 @@ def _column(column: Any) -> tuple[str, ...]:
     if ndv is not None:
         exact = ndv["lower"] == ndv["upper"]
         spread = (ndv["upper"] - ndv["lower"]) / 2
-        distinct = humanize.distinct(int(ndv["estimate"]), ndv.get("upper_bound")) + (
-            "" if exact else f" ± {spread:,.0f}"
-        )
+        distinct = humanize.distinct(int(ndv["estimate"]), ndv) + ("" if exact else f" ± {spread:,.0f}")
     return (
         column["type"],
         filters or "–",

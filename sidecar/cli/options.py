@@ -103,8 +103,10 @@ def refuse_table_options(snapshot: int | None, ref: str | None) -> None:
 
 
 def names(text: str) -> list[str]:
-    """The names in a comma-separated list, in order and without repeats."""
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """The names in a comma-separated list, in order and without repeats; a comma in a name is ``%2C``."""
+    from sidecar.iceberg.resolve import listed_names
+
+    found = list(dict.fromkeys(listed_names(text)))
     if not found:
         raise UsageError("the list of names is empty", found=repr(text))
     return found

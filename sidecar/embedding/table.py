@@ -34,6 +34,7 @@ from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
+from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ def _run(
         report.replaced.sort(key=lambda replaced: replaced.old_path)
         if not new_files:
             return
+        reached("embed: files written")
         stale = _sidecar_path(work.table)
         committed = commit_replace(work.table, listing, new_files)
     # The commit may have succeeded, and then the table refers to the new files: they must stay.
@@ -134,6 +136,7 @@ def _run(
     except BaseException:
         work.delete_written()
         raise
+    reached("embed: committed")
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
     report.attempts = committed.attempts
     report.stale_sidecar = stale

@@ -39,6 +39,7 @@ from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
+from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +235,7 @@ class _Build:
         prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
         listing, options, counts = prepared.listing, plan.options, earlier.counts
         progress, indexable = prepared.request.progress, prepared.to_index
+        reached("build: index")
         problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
         records = self.engine.index(make_tasks(groups), plan, progress)
@@ -246,7 +248,7 @@ class _Build:
         for field_id, sketch in counts.sketches.items():
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
-            indexed.upper_bounds[field_id] = prepared.upper_bounds(field_id)
+            indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
         report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
         report.files_left = len(prepared.left)
         report.files_indexed -= report.files_left
@@ -254,7 +256,12 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
         if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
-            registrar = Registrar(prepared, self.engine, outcome.state.lacking(counts.uncounted))
+            reached("build: register")
+            registrar = Registrar(
+                prepared,
+                self.engine,
+                outcome.state.lacking(counts.uncounted),
+            )
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)

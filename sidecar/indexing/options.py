@@ -56,6 +56,8 @@ def options_of(listing: Listing, wanted: Mapping[int, tuple[Sequence[str], float
         raise UsageError("lg_k is out of range", expected="7 to 20", found=common.lg_k)
     auto = auto_fpp(_units_expected(listing))
     each = {field_id: _options_of_one(kinds, fpp, auto, common) for field_id, (kinds, fpp) in wanted.items()}
+    if not each:
+        return common
     first, *others = each.values()
     if all(other == first for other in others):
         return first

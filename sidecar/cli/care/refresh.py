@@ -110,11 +110,14 @@ def _result(data: Any) -> str:
         return f"to be indexed: {humanize.count(data['files_indexed'])}"
     if data["dry_run"] and data["action"] == "registered":
         return "to be registered again"
+    if data["dry_run"] and data["action"] == "removed":
+        return "to be removed: its columns are gone"
     for path, reason in list(data["files_failed"].items())[:1]:
         return f"not indexed: {path}: {reason}"
     done = {
         "current": "nothing to do",
         "registered": "registered again",
+        "removed": "removed: its columns are gone",
         "written": f"{humanize.count(data['files_indexed'])} indexed" if data["files_indexed"] else "written anew",
         "postponed": f"postponed: {data['reason']}",
         "empty": "no snapshot yet",
