@@ -17,9 +17,10 @@ from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
+from sidecar.engines.work import Progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_files
 from sidecar.parquet.embed import Placement
 from sidecar.results import Result

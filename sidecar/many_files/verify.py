@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sidecar.engines.work import Progress
 from sidecar.errors import Problem
 from sidecar.files import ORC, PARQUET, PUFFIN, Verification, verify_file
-from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import SkippedFile, find_files
 from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.parquet.verify.filters import ValuesLookedUp
