@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sidecar.config import configured
-from sidecar.engines.work import EngineName, LocalWork, WorkEngine
+from sidecar.engines.work import EngineKind, LocalWork, WorkEngine
 from sidecar.errors import UsageError
 
 BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
@@ -22,7 +22,7 @@ AS_ASKED = "as asked for"
 class ChosenEngine(NamedTuple):
     """An engine, and why it was chosen."""
 
-    name: EngineName
+    name: EngineKind
     reason: str
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-EngineName: TypeAlias = Literal["local", "spark"]
+EngineKind: TypeAlias = Literal["local", "spark"]
 """Where work runs, once that is chosen."""
 
 Progress = Callable[[str, int, int], object]
@@ -34,7 +34,7 @@ SIZES_LOOKED_AT = 64
 class WorkEngine(Protocol):
     """Does the same work for each of many items."""
 
-    name: EngineName
+    name: EngineKind
     reason: str
     """Why this engine was chosen."""
 
@@ -51,7 +51,7 @@ class WorkEngine(Protocol):
 class LocalWork:
     """Works in this process, on ``threads`` items at the same time."""
 
-    name: EngineName = "local"
+    name: EngineKind = "local"
 
     def __init__(self, threads: int = 1, reason: str = "") -> None:
         self.reason = reason

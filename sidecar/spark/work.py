@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sidecar.engines.work import EngineName, Progress
+from sidecar.engines.work import EngineKind, Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.spark.frames import ArrowMap, Names, in_order, kept, partitions_for, size_of, spark_errors
 
@@ -34,7 +34,7 @@ ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 class SparkWork:
     """Works on a Spark session, classic or Connect. The caller owns the session; it is not stopped here."""
 
-    name: EngineName = "spark"
+    name: EngineKind = "spark"
 
     def __init__(self, session: Any, reason: str = "") -> None:
         self.reason = reason
