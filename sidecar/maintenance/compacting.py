@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -21,6 +22,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
@@ -36,6 +38,10 @@ from sidecar.results import Result
 from sidecar.run_log import counted, log_run
 
 log = logging.getLogger(__name__)
+
+
+ONE_FILE = "merging reads and writes one file, whose regions are moved as they are"
+"""Why segments are merged in this process, whatever engine is asked for."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -78,6 +84,10 @@ class CompactReport(Result):
     """What the caller should know."""
     seconds: float
     """The time that it took."""
+    engine: str = "local"
+    """Where the segments were merged: always ``local``."""
+    engine_reason: str = ONE_FILE
+    """Why they were merged there."""
 
     def log_line(self, table: str) -> str:
         """What was done, for the log."""
@@ -96,6 +106,8 @@ def compact(
     encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> CompactReport:
     """Merge the segments of a table's sidecar into one, and leave out indexes of files and columns that are gone.
 
@@ -106,6 +118,8 @@ def compact(
     segment with an encrypted index whose key is missing stays as it is.
     ``progress``: called as work goes on.
     ``dry_run``: look at the sidecar and the manifests, and write nothing.
+    ``engine``, ``spark``: as for :func:`sidecar.build`, so that all maintenance takes the same options. Merging runs in
+    this process with any of them, and the report says so.
 
     No data file is read. The sidecar is read twice, and written once.
 
@@ -113,6 +127,7 @@ def compact(
     shows at once, and the errors of :func:`sidecar.iceberg.registering.register`.
     """
     start = time.monotonic()
+    asked_engine(engine, spark)
     check_writable(table)
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref))
     if found is None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import KeyPlace, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.options import (
+    Engine,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    Table,
+    encryption_keys,
+    engine_name,
+    not_on_spark,
+    opened_table,
+)
 from sidecar.cli.output import announce_dry_run, facts, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -20,6 +30,7 @@ def compact(
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
+    engine: Engine = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be compacted, and write nothing.")
     ] = False,
@@ -27,7 +38,8 @@ def compact(
     """Merge the segments of a table's sidecar into one.
 
     Indexes of data files and columns that are gone are left out. No data file is read. Builds keep a sidecar at two
-    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes.
+    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes. It runs in this
+    process with any --engine: its work is to read and write one file.
 
     \b
     Examples:
@@ -45,9 +57,11 @@ def compact(
             encryption_keys=encryption_keys(keys),
             progress=progress,
             dry_run=dry_run,
+            engine=engine_name(engine),
         )
-    out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows)
+    data = report.to_dict()
+    out.warn([*report.warnings, *not_on_spark(engine, data)])
+    out.result(data, draw, rows)
 
 
 def draw(to: Console, report: Any) -> None:
