@@ -88,13 +88,13 @@ def _each(shipped: bytes) -> ArrowMap:
         work = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
-                answer = _answer(work, pickle.loads(row["item"]))
+                answer = answer_of(work, pickle.loads(row["item"]))
                 yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": answer}], schema=ANSWERS)
 
     return run
 
 
-def _answer(work: Callable[[T], R], item: T) -> bytes:
+def answer_of(work: Callable[[T], R], item: T) -> bytes:
     try:
         return pickle.dumps(work(item))
     except SidecarError as error:  # also of a result that is too large to be sent
