@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.spark.daemon import OURS
+
 DEATHS = "SIDECAR_TEST_DEATHS"
 """Variable with the folder where each death is noted, as an empty file. ``<kind>.executor`` is there before."""
 
@@ -50,6 +52,8 @@ def patch() -> None:
 
 
 if __name__ == "__main__":
+    for name in (*OURS, "sidecar.embedding.file", "sidecar.convert.to_puffin", "sidecar.many_files.verify"):
+        import_module(name)
     patch()
     pyspark_daemon: Any = import_module("pyspark.daemon")
     pyspark_daemon.manager()
