@@ -35,7 +35,7 @@ def parts() -> list[pa.Table]:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    return create_with_rows(catalog, "db.planner", parts(), columns=["s", "n"])
+    return create_with_rows(catalog, "db.scan_planner", parts(), columns=["s", "n"])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_no_sentinel_is_needed(planner: ScanPlanner, table: Table, condition: An
 
 
 def test_files_that_match_wholly_need_a_sentinel(planner: ScanPlanner, catalog: Any) -> None:
-    table = create_with_rows(catalog, "db.planner_whole", [rows([21] * ROWS), *parts()], columns=["s"])
+    table = create_with_rows(catalog, "db.scan_planner_whole", [rows([21] * ROWS), *parts()], columns=["s"])
     whole, other = paths(ask(planner, table, equal("s", "v021")))
     assert [whole] == paths(ask(planner, table, equal("s", "v021"), PYICEBERG))
     assert other != whole
@@ -102,7 +102,7 @@ def test_files_that_match_wholly_need_a_sentinel(planner: ScanPlanner, catalog: 
 
 
 def test_a_table_without_a_sidecar(planner: ScanPlanner, catalog: Any) -> None:
-    table = create_with_rows(catalog, "db.planner_bare", parts())
+    table = create_with_rows(catalog, "db.scan_planner_bare", parts())
     found, facts = ask_for_facts(planner, table, equal("s", "v020"))
     assert (len(paths(found)), facts.fallback) == (FILES, file_selection.NO_SIDECAR)
     assert paths(ask(planner, table, equal("s", "w"))) == []
@@ -128,7 +128,7 @@ def test_a_plan_that_fails_is_made_by_manifests(
 
 
 def test_what_is_wrong_with_the_table_is_an_error(planner: ScanPlanner, catalog: Any) -> None:
-    table = create_with_rows(catalog, "db.planner_broken", parts()[:1], columns=["s"])
+    table = create_with_rows(catalog, "db.scan_planner_broken", parts()[:1], columns=["s"])
     snapshot = table.current_snapshot()
     assert snapshot is not None
     manifest = local(snapshot.manifests(table.io)[0].manifest_path)
@@ -139,7 +139,7 @@ def test_what_is_wrong_with_the_table_is_an_error(planner: ScanPlanner, catalog:
 
 
 def test_snapshots(planner: ScanPlanner, catalog: Any) -> None:
-    table = catalog.create_table("db.planner_empty", rows([1]).schema)
+    table = catalog.create_table("db.scan_planner_empty", rows([1]).schema)
     assert ask(planner, table, equal("s", "a")) == {"status": "completed", "file-scan-tasks": []}
     table.append(rows([1]))
     first = table.current_snapshot().snapshot_id
@@ -156,7 +156,7 @@ SPEC_SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "s", String
 def partitioned(catalog: Any) -> Table:
     """A partition for 1, one for 2 and one for NULL."""
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
-    table: Table = catalog.create_table("db.planner_parts", SPEC_SCHEMA, partition_spec=spec)
+    table: Table = catalog.create_table("db.scan_planner_parts", SPEC_SCHEMA, partition_spec=spec)
     table.append(pa.table({"p": pa.array([1, 2, None], pa.int64()), "s": ["a", "b", "c"]}))
     sidecar.build(table, ["s"], engine="local")
     table.refresh()
@@ -197,7 +197,7 @@ def test_ranges_over_null_partitions(planner: ScanPlanner, partitioned: Table) -
 def test_swapped_columns_are_planned_under_both_names(planner: ScanPlanner, catalog: Any) -> None:
     """A request does not say whether its names are those of the snapshot or of the table as it is now."""
     files = [pa.table({"a": [f"a{n}"] * 2, "b": [f"b{n}"] * 2}) for n in (1, 2, 3)]
-    table = create_with_rows(catalog, "db.planner_swapped", files, columns=["a", "b"])
+    table = create_with_rows(catalog, "db.scan_planner_swapped", files, columns=["a", "b"])
     everything = paths(ask(planner, table))
     for old, new in (("a", "between"), ("b", "a"), ("between", "b")):
         with table.update_schema() as update:
