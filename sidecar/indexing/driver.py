@@ -250,7 +250,7 @@ class _Build:
         for field_id in indexed.sketches:
             indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
         report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
-        report.files_left = len(prepared.indexable) - len(indexable)
+        report.files_left = len(prepared.left)
         report.files_indexed -= report.files_left
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
         report.carry(earlier, outcome.behind, prepared.notes)

@@ -140,6 +140,11 @@ class PreparedBuild:
         return self.indexable[: self.request.most_files] if self.wishes else []
 
     @property
+    def left(self) -> list[ListedFile]:
+        """The files of :attr:`indexable` that are left to later builds."""
+        return self.indexable[len(self.to_index) :]
+
+    @property
     def files(self) -> list[ListedFile]:
         """The files that the new segment lists: those that are indexed now, and those in formats without indexes."""
         return self.to_index + [file for file in self._unserved if file.not_indexable is not None]

@@ -44,8 +44,9 @@ from sidecar.indexing.groups import (
     tails,
 )
 from sidecar.indexing.preparing import PreparedBuild
+from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
-from sidecar.indexing.previous.earlier import Earlier, other_segments
+from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
@@ -89,7 +90,8 @@ class Registrar:
     ) -> Registration:
         """Write the new segment and the carried ones, and register the file. Raises the errors of registering.
 
-        ``groups`` are the groups of files that the new sketches count.
+        ``groups`` are the groups of files that the new sketches count. If the build leaves files to later ones, their
+        values are in no sketch: then the table keeps the counts that it has, and gets none that is far too low.
         """
         header = SegmentHeader(
             table_uuid=self.listing.table_uuid,
@@ -109,6 +111,7 @@ class Registrar:
                 dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
             )
             for i, sketch in sorted(indexed.sketches.items())
+            if not self.prepared.left
         ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 
@@ -190,14 +193,11 @@ class Registrar:
         writer.properties[STATE_PROPERTY] = state_property(self._state_with(replaced).lacking(lost))
 
     def _state_with(self, replaced: Sequence[PuffinReader]) -> SidecarState:
-        """Return the state with the columns of other builds of this snapshot that were registered meanwhile."""
-        columns, live = dict(self.state.columns), self.table.schema().field_ids
-        for reader in replaced:
-            other = intact_state_of(reader.metadata.properties)
-            for field_id, column in ({} if other is None else other.columns).items():
-                if field_id in live:
-                    columns.setdefault(field_id, column)
-        return replace(self.state, columns=columns)
+        """Return the state with what other builds of this snapshot have registered meanwhile."""
+        found = (intact_state_of(reader.metadata.properties) for reader in replaced)
+        others = [state for state in found if state is not None]
+        asked = set(wanted_indexes(self.plan))
+        return joined_state(self.state, others, self.table.schema().field_ids, asked)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""

@@ -16,7 +16,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from sidecar.bundle.merging.source_segment import SourceSegment
-from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_of, state_property
+from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import BLOOM, Progress, no_progress
@@ -28,6 +28,7 @@ from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
+from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
@@ -236,9 +237,11 @@ class _Compaction:
                 sources += [source for source in self._sources(now) if source.segment.id not in known]
                 known |= {source.segment.id for source in sources}
             written[:] = carrier.merge_all(writer, sources, place)
-            writer.properties.update(_our_properties([self.found.sidecar.puffin, *replaced]))
-            state = state_of(writer.properties)
-            if state is not None:
+            files = [*replaced, self.found.sidecar.puffin]
+            writer.properties.update(_our_properties(files))
+            states = [state for file in files if (state := intact_state_of(file.metadata.properties)) is not None]
+            if states:
+                state = joined_state(states[0], states[1:], self.table.schema().field_ids)
                 writer.properties[STATE_PROPERTY] = state_property(state.lacking(carrier.lost))
             write_toc(writer, written, **place)
 
@@ -259,10 +262,13 @@ def _has_columns(live_fields: set[int], entry: TocEntry) -> bool:
 
 
 def _our_properties(files: Sequence[PuffinReader]) -> dict[str, str]:
-    """Return sidecar's own properties of the files; the last file wins. The place of the directory is written anew."""
+    """Return sidecar's own properties of the files, newest first; the newest one wins.
+
+    The place of the directory and the state are written anew.
+    """
     return {
         name: text
-        for file in files
+        for file in reversed(files)
         for name, text in file.metadata.properties.items()
-        if name.startswith(f"{MARK}.") and name != TOC_PROPERTY
+        if name.startswith(f"{MARK}.") and name not in (TOC_PROPERTY, STATE_PROPERTY)
     }

@@ -2,7 +2,8 @@
 
 A refresh ends as soon as it knows enough:
 
-1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail.
+1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail. With
+   encryption keys the sidecar is opened and the files are listed, because the state says nothing of keys.
 2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
    snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
@@ -26,7 +27,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.count_marks import marked
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -159,7 +160,13 @@ class _Refresh:
             self._write(prepared)
 
     def _is_current(self, entry: StatisticsFile) -> bool:
-        """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not."""
+        """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not.
+
+        The footer does not say under which keys indexes are, nor which columns were left out because their keys were
+        missing. So with keys the sidecar is opened.
+        """
+        if self.request.encryption_keys is not None:
+            return False
         try:
             source = open_source(entry.statistics_path, self.table.io, entry.file_size_in_bytes)
         except SidecarError:
@@ -229,6 +236,8 @@ class _Refresh:
             return False
         if prepared.earlier.counts.to_count_again:
             return False
+        if _can_count_more(prepared, found):
+            return False
         if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
@@ -264,6 +273,8 @@ class _Refresh:
             return "not all files are covered"
         if prepared.earlier.counts.to_count_again:
             return "distinct counts have values of rows that are gone"
+        if prepared.earlier.found is not None and _can_count_more(prepared, prepared.earlier.found):
+            return "distinct counts lack files that are counted by now"
         return "parts of the sidecar are gone"
 
     def _unregister(self, found: FoundSidecar) -> None:
@@ -289,6 +300,19 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
             properties = marked(properties, prepared.marks(blob.fields[0]))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
+
+
+def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
+    """Return whether a registered count is missing or lacks files, and the sketches of groups have all files.
+
+    A run that left files has registered no new count, and those files may be gone since.
+    """
+    counted = {
+        blob.fields[0]
+        for blob in found.statistics.blob_metadata
+        if len(blob.fields) == 1 and not CountMarks.of(blob.properties).lower
+    }
+    return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 
 def _rewrite_up_to(table: Table) -> int:
