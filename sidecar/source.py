@@ -237,6 +237,12 @@ class DryRunIO(NamedTuple):
     makes_folders: bool
 
 
+class RepeatedIO(NamedTuple):
+    """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (:mod:`sidecar.target`)."""
+
+    io: FileIO | None
+
+
 class _Opened(NamedTuple):
     """An open file of a ``FileIO``. ``read`` takes offset and length and returns fewer bytes only at the file's end."""
 
@@ -496,7 +502,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
     if local is not None:
         return LocalSource(local)
     opener: object = io  # type checkers do not take a DryRunIO for a FileIO
-    if isinstance(opener, DryRunIO):
+    if isinstance(opener, DryRunIO | RepeatedIO):
         io = opener.io
     check_scheme(path, io)
     if io is None:

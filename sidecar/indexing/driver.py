@@ -19,6 +19,7 @@ from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine
 from sidecar.errors import StorageError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.listing import ListedFile
@@ -28,8 +29,8 @@ from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
-from sidecar.indexing.engine_choice import choose_engine, engine_for
-from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
+from sidecar.indexing.engine_choice import choose_build_engine, engine_for
+from sidecar.indexing.options import BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
@@ -202,7 +203,9 @@ def plan_build(prepared: PreparedBuild) -> PlannedBuild:
     Raises the errors of :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
     request, table = prepared.request, prepared.table
-    planned = planned_build(prepared, choose_engine(prepared.files_to_read, request.chosen_engine(), request.spark))
+    planned = planned_build(
+        prepared, choose_build_engine(prepared.files_to_read, request.chosen_engine(), request.spark)
+    )
     log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
     return planned
 

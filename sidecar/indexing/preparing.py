@@ -14,11 +14,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, marked
-from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
@@ -31,7 +31,6 @@ from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, built_indexes, wishes_of
 from sidecar.indexing.options import (
     USUAL_KINDS,
-    BuildEngine,
     BuildKind,
     FilterFormat,
     check_options,
@@ -79,10 +78,7 @@ class BuildRequest:
 
     def chosen_engine(self) -> BuildEngine:
         """Return the engine that is asked for, or else the configured one."""
-        if self.engine is not None:
-            return self.engine
-        configured_engine: BuildEngine = configured("engine") if self.spark is None else "auto"
-        return configured_engine
+        return asked_engine(self.engine, self.spark)
 
     def wishes(
         self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
@@ -102,7 +98,8 @@ class BuildRequest:
         """Raise :class:`UsageError` for an option that makes no sense."""
         refuse_text(columns=self.columns or (), kinds=self.kinds or ())
         kinds = USUAL_KINDS if self.kinds is None else self.kinds
-        check_options(kinds, self.harvest, self.filter_format, self.chosen_engine())
+        check_options(kinds, self.harvest, self.filter_format)
+        self.chosen_engine()
         if self.fpp is not None:
             check_rate(self.fpp)
         if self.most_files is not None and self.most_files < 1:

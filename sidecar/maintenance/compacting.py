@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -21,6 +22,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
 from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
@@ -39,6 +41,10 @@ from sidecar.run_log import counted, log_run
 log = logging.getLogger(__name__)
 
 BUILD_AGAIN = "Build it again with --full."
+
+
+ONE_FILE = "merging reads and writes one file, whose regions are moved as they are"
+"""Why segments are merged in this process, whatever engine is asked for."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -81,6 +87,10 @@ class CompactReport(Result):
     """What the caller should know."""
     seconds: float
     """The time that it took."""
+    engine: str = "local"
+    """Where the segments were merged: always ``local``."""
+    engine_reason: str = ONE_FILE
+    """Why they were merged there."""
 
     def log_line(self, table: str) -> str:
         """What was done, for the log."""
@@ -99,6 +109,8 @@ def compact(
     encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> CompactReport:
     """Merge the segments of a table's sidecar into one, and leave out indexes of files and columns that are gone.
 
@@ -109,6 +121,8 @@ def compact(
     segment with an encrypted index whose key is missing stays as it is.
     ``progress``: called as work goes on.
     ``dry_run``: look at the sidecar and the manifests, and write nothing.
+    ``engine``, ``spark``: as for :func:`sidecar.build`, so that all maintenance takes the same options. Merging runs in
+    this process with any of them, and the report says so.
 
     No data file is read. The sidecar is read twice, and written once. Without a sidecar there is nothing to compact.
 
@@ -116,6 +130,7 @@ def compact(
     :func:`sidecar.iceberg.registering.register`.
     """
     start = time.monotonic()
+    asked_engine(engine, spark)
     check_writable(table)
     doubts: list[str] = []
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)

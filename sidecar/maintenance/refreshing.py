@@ -30,6 +30,7 @@ from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
@@ -40,8 +41,7 @@ from sidecar.iceberg.refs import generations, is_empty, lineage, snapshot_id_of
 from sidecar.iceberg.registering import register_again, unregister
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.driver import run_build
-from sidecar.indexing.engine_choice import choose_engine
-from sidecar.indexing.options import BuildEngine
+from sidecar.indexing.engine_choice import choose_build_engine
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.previous.earlier import gone_fields
@@ -255,7 +255,7 @@ class _Refresh:
     def _write(self, prepared: PreparedBuild) -> None:
         self.end("written", self._why(prepared))
         if self.report.dry_run:
-            self.report.engine, _ = choose_engine(
+            self.report.engine, _ = choose_build_engine(
                 prepared.files_to_read, self.request.chosen_engine(), self.request.spark
             )
             return

@@ -9,7 +9,16 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import KeyPlace, Ref, Snapshot, encryption_keys, opened_table
+from sidecar.cli.options import (
+    Engine,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    encryption_keys,
+    engine_name,
+    not_on_spark,
+    opened_table,
+)
 from sidecar.cli.output import announce_dry_run, facts, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -24,6 +33,7 @@ def compact(
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
+    engine: Engine = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be compacted, and write nothing.")
     ] = False,
@@ -31,8 +41,9 @@ def compact(
     """Merge the segments of a table's sidecar into one.
 
     Indexes of data files and columns that are gone are left out. No data file is read. Builds keep a sidecar at two
-    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes. Many tables
-    (several, a glob) give a line for each table.
+    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes. It runs in this
+    process with any --engine: its work is to read and write one file. Many tables (several, a glob) give a line for
+    each table.
 
     \b
     Examples:
@@ -51,14 +62,16 @@ def compact(
                 encryption_keys=encryption_keys(keys),
                 progress=progress,
                 dry_run=dry_run,
+                engine=engine_name(engine),
             )
 
     if are_several_tables(tables):
         run_tables(out, tables, compact_one, cells, dry_run=dry_run)
         return
     report = compact_one(opened_table(tables[0]))
-    out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows)
+    data = report.to_dict()
+    out.warn([*report.warnings, *not_on_spark(engine, data)])
+    out.result(data, draw, rows)
 
 
 def cells(report: Any) -> Cells:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.build import EngineName
 from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import run_tables
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, KeyPlace, encryption_keys
+from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
 from sidecar.cli.output import output
-from sidecar.cli.shell.choices import choice
 
 if TYPE_CHECKING:
     from sidecar.maintenance.refresh_report import RefreshReport
@@ -44,14 +42,7 @@ def refresh(
             help="Or once it has lacked rows for longer than this: 90s, 30m, 1h, 2d.",
         ),
     ] = "1h",
-    engine: Annotated[
-        EngineName | None,
-        choice(
-            "--engine",
-            EngineName,
-            "Where to build [auto]: on Spark; in this process if little is new or Java is missing.",
-        ),
-    ] = None,
+    engine: Engine = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,
@@ -79,7 +70,7 @@ def refresh(
                 max_new_files=max_new_files,
                 min_uncovered=uncovered,
                 max_behind=behind,
-                engine=None if engine is None else engine.value,
+                engine=engine_name(engine),
                 encryption_keys=encryption_keys(keys),
                 allow_plaintext=allow_plaintext,
                 progress=progress,
