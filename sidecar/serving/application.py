@@ -24,7 +24,7 @@ from sidecar.serving.settings import ServeSettings
 log = logging.getLogger(__name__)
 
 
-def make_application(settings: ServeSettings, planner: Planner) -> ASGIApp:
+def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
     """Return the application for ``settings``, in which ``planner`` answers plan requests."""
     print_plan_lines()
     counters = Counters(settings.folder)
@@ -40,7 +40,7 @@ def make_application(settings: ServeSettings, planner: Planner) -> ASGIApp:
         catalog = opened_catalog(settings)
         app = Starlette(routes=[*operations_routes(load_for(catalog), counters), *routes_of(catalog, watched)])
     app.router.redirect_slashes = False  # a redirect would name the host that the client named
-    app.add_exception_handler(SidecarError, _report)
+    app.add_exception_handler(SidecarError, report_error)
     app.add_exception_handler(HTTPException, _report_status)
     app.add_exception_handler(Exception, _report_bug)
     return Guard(app, settings)
@@ -61,7 +61,8 @@ def as_response(document: ErrorDocument) -> Response:
     return Response(document.body, document.status, media_type="application/json")
 
 
-async def _report(request: Request, error: Exception) -> Response:
+async def report_error(request: Request, error: Exception) -> Response:
+    """Answer a request that was refused or failed."""
     return as_response(document_of(error))
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import StorageError, UsageError
@@ -109,17 +110,14 @@ def require_extra() -> None:
 
 
 @contextmanager
-def running(settings: ServeSettings, application: Any = None) -> Iterator[str]:
-    """Run a server in a thread of this process until the block ends; yield its address.
+def running(settings: ServeSettings, application: Any) -> Iterator[str]:
+    """Run an application in a thread of this process until the block ends; yield its address.
 
-    ``application``: takes the place of the application for ``settings``.
+    It is what :mod:`sidecar.serving.application` makes for ``settings``.
     """
-    from sidecar.serving.application import make_application
-
-    require_extra()
     with _listening(settings) as (listener, address):
-        server = _uvicorn(settings, application or make_application(settings))
-        ended = Event()
+        server = _uvicorn(settings, application)
+        ended = threading.Event()
 
         def run() -> None:
             try:
@@ -127,7 +125,7 @@ def running(settings: ServeSettings, application: Any = None) -> Iterator[str]:
             finally:
                 ended.set()
 
-        thread = Thread(target=run, name="sidecar-serve", daemon=True)
+        thread = threading.Thread(target=run, name="sidecar-serve", daemon=True)
         thread.start()
         try:
             while not server.started:
@@ -142,8 +140,22 @@ def running(settings: ServeSettings, application: Any = None) -> Iterator[str]:
 def _run_alone(settings: ServeSettings, listener: socket.socket) -> None:
     from sidecar.serving.application import make_application
 
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has stopped
+    with _signals_end_the_server():
         _uvicorn(settings, make_application(settings)).run(sockets=[listener])
+
+
+@contextmanager
+def _signals_end_the_server() -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop the server and not the program: uvicorn raises them again after it has stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:

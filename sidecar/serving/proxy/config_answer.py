@@ -50,7 +50,7 @@ def prefix_of(document: dict[str, Any]) -> str:
 
 def plans_itself(document: dict[str, Any]) -> bool:
     """Whether the upstream tells clients to let it plan scans."""
-    return _effective(document, MODE) == "server"
+    return bool(_effective(document, MODE) == "server")
 
 
 def rewrite_config(document: dict[str, Any], address: str) -> None:
