@@ -22,7 +22,8 @@ OWN_TOKEN = b"x-sidecar-token"
 """The header of the server's own token before an upstream, whose tokens are in ``Authorization``."""
 _PORT = re.compile(r":\d{1,5}$")
 _SEPARATOR = re.compile(rb"[/\\]")
-_CONTROL = re.compile(rb"[\x00-\x1f\x7f\\]")
+_CONTROL = re.compile(rb"[\x00-\x1e\x7f]")
+"""Control characters but 0x1f, which joins the levels of a namespace."""
 
 
 class Guard:
@@ -59,7 +60,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> ErrorDocument | None:
         """Return the answer to a request that is refused."""
-        if _leaves_its_place(scope["raw_path"]):
+        if _is_odd(scope["raw_path"]):
             return error_document(ErrorType.BAD_REQUEST, "the path has a part that is . or .., or control characters")
         length = headers_of(scope, b"content-length")
         if length and length[0].isdigit() and int(length[0]) > self._most_body:
@@ -137,10 +138,10 @@ async def send_document(send: Send, document: ErrorDocument) -> None:
     await send({"type": "http.response.body", "body": document.body})
 
 
-def _leaves_its_place(raw_path: bytes) -> bool:
-    """Whether a path can mean another place for a server that resolves it: a part is ``.`` or ``..``.
+def _is_odd(raw_path: bytes) -> bool:
+    """Whether a path can mean another place for a server that resolves it, or has control characters.
 
-    Namespaces and tables of these names cannot be reached.
+    Namespaces and tables with the names ``.`` and ``..`` cannot be reached.
     """
     if not raw_path.startswith(b"/") or raw_path.startswith(b"//"):
         return True
@@ -149,7 +150,7 @@ def _leaves_its_place(raw_path: bytes) -> bool:
         path = unquote_to_bytes(path)
         if any(part.partition(b";")[0] in (b".", b"..") for part in _SEPARATOR.split(path)):
             return True
-    return _CONTROL.search(raw_path) is not None
+    return b"\\" in raw_path or _CONTROL.search(unquote_to_bytes(raw_path)) is not None
 
 
 def _too_large(most: int) -> str:

@@ -99,6 +99,7 @@ def test_before_an_upstream_the_token_has_its_own_header(tmp_path: Path) -> None
         b"//evil.example/v1",
         b"http://evil.example/v1/config",
         b"/v1/a\x00b",
+        b"/v1/a%0d%0aX-Injected:%201",
     ],
 )
 def test_paths_that_lead_elsewhere_are_refused(path: bytes) -> None:

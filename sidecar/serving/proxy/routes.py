@@ -127,7 +127,7 @@ class Proxy:
             headers.append((b"if-none-match", b", ".join(known)))
         response = await self._send(request, headers)
         body = await self._upstream.read(response)
-        if response.status_code == 200:
+        if response.status_code == 200 and not await self._plans_all_upstream(request, asked.prefix):
             body = await run_in_threadpool(self._with_mode, body, asked)
         tag = response.headers.get("etag", "").encode("latin-1") or (known[0] if len(known) == 1 else b"")
         return _as_response(response, body, self._tags.ours(tag) if tag and response.status_code in (200, 304) else b"")
@@ -211,14 +211,22 @@ class Proxy:
         """Whether the upstream plans a table: it says so for the table, or for all tables with its prefix."""
         if loaded.upstreams_mode is not None:
             return loaded.upstreams_mode == "server"
-        if asked.prefix not in self._planned_upstream:
+        return await self._plans_all_upstream(request, asked.prefix)
+
+    async def _plans_all_upstream(self, request: Request, prefix: str) -> bool:
+        """Whether the upstream plans all tables with a prefix.
+
+        The answer is known of prefixes that clients got from this worker. Of others the upstream's config for no
+        particular warehouse is asked, once; it may be about another prefix.
+        """
+        if prefix not in self._planned_upstream:
             response = await self._upstream.send("GET", b"/v1/config", for_own_load(request.headers.raw))
             body = await self._upstream.read(response)
             document = _json_object(body) if response.status_code == 200 else None
-            if document is None or prefix_of(document) != asked.prefix:
-                return False
-            self._note_planning(document)
-        return self._planned_upstream[asked.prefix]
+            if document is not None:
+                self._note_planning(document)
+            self._planned_upstream.setdefault(prefix, False)
+        return self._planned_upstream[prefix]
 
     def _note_planning(self, document: dict[str, Any]) -> None:
         """Remember whether the upstream plans the tables with the prefix in a config answer."""
