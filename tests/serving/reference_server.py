@@ -79,16 +79,8 @@ def reference_server(warehouse: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = {"CATALOG_WAREHOUSE": str(warehouse), "CATALOG_REST_PORT": str(port)}
-    command = [
-        java(),
-        *JAVA_OPTIONS,
-        "-Xmx256m",
-        "-cp",
-        os.pathsep.join(jars),
-        "org.apache.iceberg.rest.RESTCatalogServer",
-    ]
-    options = [one for one in command if not one.startswith("-Xmn")]
-    server = subprocess.Popen(options, env=os.environ | settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [java(), *OPTIONS, "-cp", os.pathsep.join(jars), "org.apache.iceberg.rest.RESTCatalogServer"]
+    server = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(server, f"http://127.0.0.1:{port}")
         yield f"http://127.0.0.1:{port}"
