@@ -502,9 +502,9 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
     path = os.fspath(path)
     opener: object = io  # type checkers do not take a DryRunIO for a FileIO
     if isinstance(opener, DryRunIO):
-        io = opener.io
-    if isinstance(io, ChecksLocations):
-        io.check_location(path)
+        opener = io = opener.io
+    if isinstance(opener, ChecksLocations):
+        opener.check_location(path)
     local = local_path(path)
     if local is not None:
         return LocalSource(local)

@@ -51,10 +51,9 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
             )
         table = await load(request, asked)
         if asked.rest:
-            text = await run_in_threadpool(_report, table)
-            return HTMLResponse(
-                text, headers=_PRIVATE | {"content-security-policy": f"{POLICY}; frame-ancestors 'none'"}
-            )
+            text, policy = await run_in_threadpool(_report, table)
+            framing = {"content-security-policy": f"{policy}; frame-ancestors 'none'"}
+            return HTMLResponse(text, headers=_PRIVATE | framing)
         return Response(await run_in_threadpool(_status, table), headers=_PRIVATE, media_type="application/json")
 
     return [
