@@ -25,6 +25,7 @@ from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
+from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
 from tests.tables import create_with_rows
 
@@ -103,15 +104,11 @@ def test_a_catalog_that_is_not_configured_is_an_error_of_the_call() -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key.pem -out cert.pem"
-    subprocess.run([*command.split(), "-addext", "subjectAltName=DNS:localhost"], cwd=tmp_path, check=True, stderr=-3)
-    settings = checked_settings(
-        upstream="http://127.0.0.1:9", port=0, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem"
-    )
-
+    cert, key = certificate(tmp_path)
+    settings = checked_settings(upstream="http://127.0.0.1:9", port=0, tls_cert=cert, tls_key=key)
     with running(settings, make_application(settings)) as url:
         assert url.startswith("https://")
-        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        trusted = ssl.create_default_context(cafile=str(cert))
         address = url.replace("127.0.0.1", "localhost") + "/healthz"
         with urllib.request.urlopen(address, timeout=20, context=trusted) as answer:
             assert json.loads(answer.read()) == {"status": "ok"}

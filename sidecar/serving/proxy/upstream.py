@@ -23,12 +23,10 @@ MOST_CONNECTIONS = 100
 """Connections of a worker to the upstream."""
 MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
-_NO_CERTIFICATE = (
-    "the upstream asks for a client's certificate (mTLS), which a proxy cannot pass on; describe the catalog in "
-    "~/.pyiceberg.yaml and serve it with --catalog"
+_ABOUT_TLS = (
+    "an upstream whose certificate this machine does not trust, or that asks for a client's certificate (mTLS), cannot "
+    "be behind a proxy; describe the catalog in ~/.pyiceberg.yaml and serve it with --catalog"
 )
-_ALERTS = dict.fromkeys(("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"), _NO_CERTIFICATE)
-"""What OpenSSL's codes of alerts mean for whoever starts the server."""
 
 
 class UpstreamFailedError(RefusedRequestError):
@@ -117,21 +115,20 @@ class Upstream:
         """
         self._counters.add(sample("sidecar_upstream_requests_total", answer="none"))
         log.warning("the upstream failed: %s", foreign_reason(error))
-        alert = _alert_in(error)
-        if alert is not None:
-            return UpstreamFailedError(alert, ErrorType.BAD_GATEWAY)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+            if _is_about_tls(error):
+                return UpstreamFailedError(f"there is no TLS connection: {_ABOUT_TLS}", ErrorType.BAD_GATEWAY)
             return UpstreamFailedError("the upstream cannot be reached", ErrorType.UNAVAILABLE)
         if isinstance(error, httpx.TimeoutException):
             return UpstreamFailedError("the upstream did not answer in time", ErrorType.GATEWAY_TIMEOUT)
-        return UpstreamFailedError(f"the upstream failed ({type(error).__name__})", ErrorType.BAD_GATEWAY)
+        hint = f"; {_ABOUT_TLS}" if self._origin.startswith("https:") else ""
+        return UpstreamFailedError(
+            f"the upstream ended the connection ({type(error).__name__}){hint}", ErrorType.BAD_GATEWAY
+        )
 
 
-def _alert_in(error: BaseException) -> str | None:
-    """Return what a TLS alert that ended a connection means, if it is one that says what to do."""
+def _is_about_tls(error: BaseException) -> bool:
     cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError) and cause.reason is not None and (found := _ALERTS.get(cause.reason)):
-            return found
+    while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    return None
+    return cause is not None
