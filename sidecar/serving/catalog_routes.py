@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from sidecar.errors import SidecarError
-from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts, Planner
+from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of
 
@@ -66,27 +66,20 @@ class _Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def catalog_routes(
-    catalog: Catalog,
-    planner: Planner,
-    *,
-    see_plan: Callable[[Identifier, PlanFacts], None] = lambda identifier, facts: None,
-) -> list[Route]:
+def catalog_routes(catalog: Catalog, planner: Planner) -> list[Route]:
     """Return the routes of ``catalog``, all below ``/v1/``.
 
-    ``planner`` answers plan requests and says who plans the scans of each table. ``see_plan`` is called with each plan
-    that was made, also for later pages. Routes that do not exist, and all errors, are answered in the protocol's form.
+    ``planner`` answers plan requests and says who plans the scans of each table. Routes that do not exist, and all
+    errors, are answered in the protocol's form.
     """
-    routes = _CatalogRoutes(catalog, planner, see_plan)
     methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-    return [Route("/v1/{rest:path}", routes.answer, methods=methods)]
+    return [Route("/v1/{rest:path}", _CatalogRoutes(catalog, planner).answer, methods=methods)]
 
 
 class _CatalogRoutes:
-    def __init__(self, catalog: Catalog, planner: Planner, see_plan: Callable[[Identifier, PlanFacts], None]) -> None:
+    def __init__(self, catalog: Catalog, planner: Planner) -> None:
         self._catalog = catalog
         self._planner = planner
-        self._see_plan = see_plan
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. pyiceberg blocks, so it runs in a thread."""
@@ -144,9 +137,9 @@ class _CatalogRoutes:
             case "GET" | "HEAD", []:
                 return self._loaded(identifier, request)
             case "POST", ["plan"]:
-                answer = self._planner.plan(self._load(identifier), identifier, body, caller)
+                return _Answer(body=self._planner.plan(self._load(identifier), identifier, body, caller))
             case "POST", ["tasks"]:
-                answer = self._planner.tasks(self._load(identifier), identifier, body, caller)
+                return _Answer(body=self._planner.tasks(self._load(identifier), identifier, body, caller))
             case "GET", ["plan", _]:
                 self._load(identifier)
                 raise RefusedRequestError("plans are answered at once and not kept", ErrorType.NO_SUCH_PLAN)
@@ -157,8 +150,6 @@ class _CatalogRoutes:
                 return _Answer(204)
             case _:
                 return None
-        self._see_plan(identifier, answer.facts)
-        return _Answer(body=answer)
 
     def _load(self, identifier: Identifier) -> Table:
         return self._catalog.load_table(identifier)

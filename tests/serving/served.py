@@ -13,29 +13,37 @@ from typing import Any
 import uvicorn
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import CommitTableRequest
+from pyiceberg.table import CommitTableRequest, Table
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sidecar.serving.answers import Identifier, PlanFacts
+from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.catalog_routes import ENDPOINTS, MODE, catalog_routes
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.planning.scan_planner import ScanPlanner
 
 
+class RecordingPlanner(ScanPlanner):
+    """Keeps what its plans did."""
+
+    facts: list[PlanFacts]
+
+    def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
+        answer = super().plan(table, identifier, request, caller)
+        self.facts.append(answer.facts)
+        return answer
+
+
 class Served:
     """``url`` is the address of the server, ``facts`` what its plans did."""
 
-    def __init__(self, url: str, planner: ScanPlanner) -> None:
+    def __init__(self, url: str, planner: RecordingPlanner) -> None:
         self.url = url
         self.planner = planner
-        self.facts: list[PlanFacts] = []
-
-    def see(self, identifier: Identifier, facts: PlanFacts) -> None:
-        self.facts.append(facts)
+        self.facts = planner.facts = []
 
     def catalog(self, **properties: str) -> RestCatalog:
         """A client of the server."""
@@ -78,8 +86,8 @@ def served(catalog: Any, commits: bool = False, **options: Any) -> Iterator[Serv
     """The server, for a while; ``commits`` adds the routes of tests. ``options`` are those of the planner."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    found = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", ScanPlanner(shares_manifests=True, **options))
-    routes = catalog_routes(catalog, found.planner, see_plan=found.see)
+    found = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", RecordingPlanner(shares_manifests=True, **options))
+    routes = catalog_routes(catalog, found.planner)
     app = Starlette(routes=[*commit_routes(catalog), *routes] if commits else routes)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

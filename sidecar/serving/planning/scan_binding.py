@@ -37,7 +37,7 @@ def without_catalog(table: Table) -> Table:
 
 
 def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
-    """Return the snapshot's own schema and the table's present one."""
+    """Return the snapshot's own schema and the table's present one, which can be the same."""
     present = table.schema()
     own = None if snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
     return own or present, present
@@ -47,8 +47,10 @@ def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest) -> list[Sc
     """Return the meanings of a request for a snapshot of ``table``: one mostly, at most two."""
     own_schema, present_schema = schemas_of(table, snapshot)
     own = parse_filter(asked.filter, own_schema, asked.case_sensitive)
+    if own_schema.schema_id == present_schema.schema_id:
+        return [ScanBinding(table, own)]
     present = parse_filter(asked.filter, present_schema, asked.case_sensitive)
-    older = table if own_schema is present_schema else with_schema(table, own_schema.schema_id)
+    older = with_schema(table, own_schema.schema_id)
     if as_it_was(table, snapshot.snapshot_id) is not table:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
         return [ScanBinding(older, own if own.fields == present.fields else ParsedFilter(AlwaysTrue(), False))]

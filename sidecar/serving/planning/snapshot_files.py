@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -137,7 +137,7 @@ class FilesByBounds:
     def _of(self, manifest: DataManifest) -> Flags:
         if isinstance(self._bound, AlwaysTrue):
             return np.ones(len(manifest), np.bool_)
-        if isinstance(self._bound, AlwaysFalse) or not may(lambda: self._evaluators.manifest(manifest.line)):
+        if isinstance(self._bound, AlwaysFalse) or not self._evaluators.manifest(manifest.line):
             return np.zeros(len(manifest), np.bool_)
         flags = may_match(self._bound, manifest.bounds, len(manifest))
         if self._evaluators.partition_field_ids(manifest.spec_id):
@@ -146,8 +146,7 @@ class FilesByBounds:
             for at in np.flatnonzero(flags).tolist():
                 key = manifest.partitions[at]
                 if key not in known:
-                    file = manifest.file(at)
-                    known[key] = may(partial(matches, file))
+                    known[key] = matches(manifest.file(at))
                 flags[at] = known[key]
         return flags
 
@@ -167,23 +166,9 @@ class FilesByBounds:
     def is_decided_by_partition(self, file: DataFile, spec_id: int) -> bool:
         """Return whether the partition of a file decides that all of its rows match.
 
-        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, and its count would not be that of
-        the rows that it finds.
+        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, which its rows contradict, and it
+        cannot compare NULL with the end of a range.
         """
         if {None, "NaN"} & {*partition_of(file)}:
             return False
-        try:
-            return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)
-        except TypeError:  # as in may
-            return False
-
-
-def may(matches: Callable[[], bool]) -> bool:
-    """Return what an evaluator of partitions says, or else that rows may match.
-
-    pyiceberg 0.12 raises ``TypeError`` where it compares the NULL of a partition with the end of a range.
-    """
-    try:
-        return matches()
-    except TypeError:
-        return True
+        return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)

@@ -97,7 +97,7 @@ def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True) -> Pars
 
 def residual_of(node: Any, schemas: Sequence[Schema], case_sensitive: bool = True) -> Any:
     """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``."""
-    columns = [_Names(schema, case_sensitive) for schema in schemas]
+    columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
     return _Rewriter(columns, schemas[0].fields[0].name if schemas[0].fields else "").rewrite(node, 0)[0]
 
 
