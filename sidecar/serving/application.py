@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -73,11 +74,19 @@ def _loader(catalog: Catalog) -> LoadForCaller:
 def print_plan_lines() -> None:
     """Let a line for each plan go to stderr, unless the program has decided where such lines go."""
     if not observed.log.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        observed.log.addHandler(handler)
+        observed.log.addHandler(_LinePrinter())
         observed.log.propagate = False
         observed.log.setLevel(logging.INFO)
+
+
+class _LinePrinter(logging.Handler):
+    """Prints records on whatever stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        with suppress(OSError):
+            sys.stderr.write(f"{record.getMessage()}\n")
+            sys.stderr.flush()
 
 
 def as_response(document: ErrorDocument) -> Response:

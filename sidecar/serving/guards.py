@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidecar.serving.protocol.errors import ErrorDocument, ErrorType, RefusedRequestError, error_document
-from sidecar.serving.settings import MOST_BODY, REQUEST_SECONDS, ServeSettings, digest_of, names_of
+from sidecar.serving.settings import MOST_BODY, MOST_PLAN, REQUEST_SECONDS, ServeSettings, digest_of, names_of
 
 HEALTH = "/healthz"
 """The one path without a check of name and token: load balancers and kubelets ask it by an address."""
@@ -35,6 +35,7 @@ class Guard:
         settings: ServeSettings,
         *,
         most_body: int = MOST_BODY,
+        most_plan: int = MOST_PLAN,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self._app = app
@@ -42,6 +43,7 @@ class Guard:
         self._token_digest = settings.token_digest
         self._before_upstream = settings.upstream is not None
         self._most_body = most_body
+        self._most_plan = most_plan
         self._request_seconds = request_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,15 +58,20 @@ class Guard:
         if refusal is not None:
             await send_document(send, refusal)
             return
-        await self._app(scope, _LimitedBody(receive, self._most_body, self._request_seconds), send)
+        await self._app(scope, _LimitedBody(receive, self._most(scope), self._request_seconds), send)
+
+    def _most(self, scope: Scope) -> int:
+        """Return how many bytes the body of a request may have."""
+        is_passed_on = self._before_upstream and not scope["path"].endswith(("/plan", "/tasks"))
+        return self._most_body if is_passed_on else self._most_plan
 
     def _refusal(self, scope: Scope) -> ErrorDocument | None:
         """Return the answer to a request that is refused."""
         if _is_odd(scope["raw_path"]):
             return error_document(ErrorType.BAD_REQUEST, "the path has a part that is . or .., or control characters")
         length = headers_of(scope, b"content-length")
-        if length and length[0].isdigit() and int(length[0]) > self._most_body:
-            return error_document(ErrorType.TOO_LARGE, _too_large(self._most_body))
+        if length and length[0].isdigit() and int(length[0]) > self._most(scope):
+            return error_document(ErrorType.TOO_LARGE, _too_large(self._most(scope)))
         if scope["path"] == HEALTH:
             return None
         hosts = headers_of(scope, b"host")

@@ -16,6 +16,8 @@ from sidecar.errors import StorageError, UsageError, refuse_text, without_creden
 DEFAULT_PORT = 8181
 MOST_BODY = 32 << 20
 """Bytes that the body of a request may have. A commit through the proxy is the longest request."""
+MOST_PLAN = 8 << 20
+"""Bytes that the body of a plan request may have, which is read whole, and of any request that is not passed on."""
 REQUEST_SECONDS = 60.0
 """The time in which the body of a request must arrive."""
 UPSTREAM_SECONDS = 120.0

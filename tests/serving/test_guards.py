@@ -118,11 +118,20 @@ def refused(answer: Answer) -> tuple[int, str]:
 
 
 def test_long_bodies_are_refused_by_what_they_say_and_by_what_they_are() -> None:
-    app = guarded(checked_settings(), most_body=100)
+    app = guarded(checked_settings(), most_plan=100)
     told = [OUR_NAME, (b"content-length", b"101")]
     assert refused(ask(app, "POST", headers=told, pieces=[b"x" * 101])) == (413, "RequestTooLargeException")
     assert refused(ask(app, "POST", pieces=[b"x" * 60, b"x" * 41])) == (413, "RequestTooLargeException")
     assert ask(app, "POST", pieces=[b"x" * 60, b"x" * 40]).status == 200
+
+
+def test_what_is_passed_on_may_be_longer_than_what_is_read_whole() -> None:
+    app = guarded(checked_settings(upstream="http://localhost:1"), most_body=200, most_plan=100)
+    told = [OUR_NAME, (b"content-length", b"150")]
+    assert ask(app, "POST", b"/v1/commit", told, [b"x" * 150]).status == 200
+    assert refused(ask(app, "POST", b"/v1/commit", pieces=[b"x" * 201])) == (413, "RequestTooLargeException")
+    assert refused(ask(app, "POST", b"/v1/t/plan", told, [b"x" * 150])) == (413, "RequestTooLargeException")
+    assert refused(ask(app, "POST", b"/v1/t/t%61sks", pieces=[b"x" * 150])) == (413, "RequestTooLargeException")
 
 
 def test_a_body_that_does_not_come_is_not_waited_for() -> None:
