@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 OUR_NAME = (b"host", b"localhost:8181")
 
@@ -45,7 +46,7 @@ async def _ask(
     scope = {
         "type": "http",
         "method": method,
-        "path": path.decode("latin-1"),
+        "path": unquote(path.decode("latin-1")),
         "raw_path": path,
         "query_string": query,
         "headers": headers,
