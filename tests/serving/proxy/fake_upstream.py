@@ -28,6 +28,8 @@ class FakeUpstream:
         self.readers: dict[str, set[str]] = {}
         """The tables that a token may load; without an entry for it, a token may load nothing. Empty: no tokens."""
         self.config: dict[str, Any] = {"defaults": {}, "overrides": {}, "endpoints": list(ASSUMED_ENDPOINTS)}
+        self.warehouse: str | None = None
+        """The warehouse that clients must name to get the config; ``None``: they need not."""
         self.table_config: dict[str, str] = {}
         self.credentials: list[dict[str, Any]] = []
         self.tag = '"v1"'
@@ -44,7 +46,8 @@ class FakeUpstream:
         self.requests.append((request.method, raw, request.scope["query_string"], dict(request.headers), body))
         path = raw.decode().removeprefix("/v1/")
         if path == "config":
-            return JSONResponse(self.config)
+            known = self.warehouse is None or request.query_params.get("warehouse") == self.warehouse
+            return JSONResponse(self.config) if known else failure(400, "BadRequestException")
         if path.startswith("odd/"):
             return await self._odd(path.removeprefix("odd/"), request)
         return self._tables(path.partition("/")[2], request)
@@ -89,6 +92,8 @@ class FakeUpstream:
             return Response(request.headers.get("cookie", "none"), headers={"set-cookie": "session=alice"})
         if what == "broken":
             return StreamingResponse(_broken_off(), headers={"content-length": str(BROKEN_OFF)})
+        if what == "broken-chunks":
+            return StreamingResponse(_broken_off())
         return Response(b"odd")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -113,6 +114,15 @@ def test_tags_that_are_not_ours_are_not_sent_on(proxied: Proxied, tag: str) -> N
     assert "if-none-match" not in proxied.upstream.requests[-1][3]
 
 
+def test_a_tag_with_more_in_it_than_a_tag_is_not_sent_on(proxied: Proxied) -> None:
+    ours = proxied.ask("GET", TABLE)[1]["etag"]
+    made_up = base64.urlsafe_b64encode(b'"v1"\r\nX-Injected: 1').decode().rstrip("=")
+    tag = f'{ours.rpartition(".")[0]}.{made_up}"'
+    assert proxied.ask("GET", TABLE, {"If-None-Match": tag})[0] == 200
+    sent = proxied.upstream.requests[-1][3]
+    assert not {"if-none-match", "x-injected"}.intersection(sent)
+
+
 def test_pyiceberg_plans_through_the_proxy(proxied: Proxied) -> None:
     proxied.upstream.config["overrides"] = {"prefix": "wh", "uri": "http://127.0.0.1:9"}
     table = RestCatalog("any", uri=proxied.url).load_table("db.t")
@@ -156,6 +166,7 @@ def test_a_table_that_the_upstream_plans_stays_with_it(proxied: Proxied) -> None
 def test_an_upstream_that_plans_all_tables_keeps_them(proxied: Proxied) -> None:
     overrides = {"prefix": "planned", MODE: "server"}
     proxied.upstream.config |= {"overrides": overrides}
+    proxied.upstream.warehouse = "w"
     found = config(proxied)
     assert (found["overrides"], found["defaults"]) == (overrides, {})
     assert PLAN_ENDPOINTS[0] not in found["endpoints"]

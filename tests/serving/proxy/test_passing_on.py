@@ -70,6 +70,13 @@ def test_an_answer_that_breaks_off_breaks_off_for_the_client(proxied: Proxied) -
     assert len(body) < BROKEN_OFF
 
 
+def test_chunks_that_break_off_have_no_last_chunk(proxied: Proxied) -> None:
+    found = proxied.raw(b"GET /v1/odd/broken-chunks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"transfer-encoding: chunked" in found.lower()
+    assert found.count(b"x") >= BROKEN_OFF // 2
+    assert not found.endswith(b"0\r\n\r\n")
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The upstream must answer soon."""
