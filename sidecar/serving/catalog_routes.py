@@ -58,7 +58,7 @@ _READ_ONLY = (
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _CatalogAnswer:
     """An answer without the web server's types, so that threads make it."""
 
     status: int = 200
@@ -92,7 +92,7 @@ class _CatalogRoutes:
         content = b"" if request.method == "HEAD" else answer.body
         return Response(content, answer.status, answer.headers, media_type=_JSON if content else None)
 
-    def _answer(self, request: Request, body: bytes) -> _Answer:
+    def _answer(self, request: Request, body: bytes) -> _CatalogAnswer:
         try:
             return self._routed(request, body)
         except Exception as error:
@@ -101,9 +101,9 @@ class _CatalogRoutes:
                 log.warning("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
                 log.debug("the failure", exc_info=True)
             document = document_of(error)
-            return _Answer(document.status, document.body)
+            return _CatalogAnswer(document.status, document.body)
 
-    def _routed(self, request: Request, body: bytes) -> _Answer:
+    def _routed(self, request: Request, body: bytes) -> _CatalogAnswer:
         method, parts = request.method, _path_parts(request)
         match parts:
             case ["config"] if method == "GET":
@@ -111,7 +111,8 @@ class _CatalogRoutes:
             case ["namespaces"] if method == "GET":
                 return self._namespaces(request)
             case ["namespaces", namespace] if method in ("GET", "HEAD"):
-                return self._namespace(_levels(namespace))
+                found = self._namespace(_levels(namespace))
+                return found if method == "GET" else _CatalogAnswer(204)
             case ["namespaces", namespace, "tables"] if method == "GET":
                 return self._tables(_levels(namespace))
             case ["namespaces", namespace, "views"] if method == "GET":
@@ -130,53 +131,56 @@ class _CatalogRoutes:
 
     def _table(
         self, identifier: Identifier, method: str, rest: list[str], request: Request, body: bytes
-    ) -> _Answer | None:
+    ) -> _CatalogAnswer | None:
         """Answer a request about a table; ``None`` if there is no such route."""
         caller = Caller(request.headers.get("user-agent", ""), request.headers.get("x-client-version", ""))
         match method, rest:
-            case "GET" | "HEAD", []:
+            case "GET", []:
                 return self._loaded(identifier, request)
+            case "HEAD", []:
+                self._load(identifier)
+                return _CatalogAnswer(204)
             case "POST", ["plan"]:
-                return _Answer(body=self._planner.plan(self._load(identifier), identifier, body, caller))
+                return _CatalogAnswer(body=self._planner.plan(self._load(identifier), identifier, body, caller))
             case "POST", ["tasks"]:
-                return _Answer(body=self._planner.tasks(self._load(identifier), identifier, body, caller))
+                return _CatalogAnswer(body=self._planner.tasks(self._load(identifier), identifier, body, caller))
             case "GET", ["plan", _]:
                 self._load(identifier)
                 raise RefusedRequestError("plans are answered at once and not kept", ErrorType.NO_SUCH_PLAN)
             case "DELETE", ["plan", _]:
                 self._load(identifier)
-                return _Answer(204)
+                return _CatalogAnswer(204)
             case "POST", ["metrics"]:
-                return _Answer(204)
+                return _CatalogAnswer(204)
             case _:
                 return None
 
     def _load(self, identifier: Identifier) -> Table:
         return self._catalog.load_table(identifier)
 
-    def _loaded(self, identifier: Identifier, request: Request) -> _Answer:
+    def _loaded(self, identifier: Identifier, request: Request) -> _CatalogAnswer:
         table = self._load(identifier)
         mode = self._planner.mode(table, identifier)
         tag = f'"{hashlib.sha256(f"{table.metadata_location} {mode}".encode()).hexdigest()[:32]}"'
         headers = {"ETag": tag}
         if tag in [one.strip() for one in request.headers.get("if-none-match", "").split(",")]:
-            return _Answer(304, headers=headers)
+            return _CatalogAnswer(304, headers=headers)
         # Only "client" is said: a client that was told to plan by itself shall not be overruled.
         config = json.dumps({MODE: "client"} if mode == "client" else {})
         location = json.dumps(table.metadata_location)
         text = b'{"metadata-location":%b,"metadata":%b,"config":%b}'
-        return _Answer(body=text % (location.encode(), read_metadata(table), config.encode()), headers=headers)
+        return _CatalogAnswer(body=text % (location.encode(), read_metadata(table), config.encode()), headers=headers)
 
-    def _namespaces(self, request: Request) -> _Answer:
+    def _namespaces(self, request: Request) -> _CatalogAnswer:
         parent = request.query_params.get("parent")
         found = self._catalog.list_namespaces(_levels(parent) if parent else ())
         return _json({"namespaces": [list(one) for one in found]})
 
-    def _namespace(self, levels: Identifier) -> _Answer:
+    def _namespace(self, levels: Identifier) -> _CatalogAnswer:
         properties = self._catalog.load_namespace_properties(levels)
         return _json({"namespace": list(levels), "properties": dict(properties)})
 
-    def _tables(self, levels: Identifier) -> _Answer:
+    def _tables(self, levels: Identifier) -> _CatalogAnswer:
         found = self._catalog.list_tables(levels)
         return _json({"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in found]})
 
@@ -185,8 +189,8 @@ def _each(pieces: Any) -> Iterator[bytes]:
     yield from pieces
 
 
-def _json(document: Any) -> _Answer:
-    return _Answer(body=json.dumps(document).encode())
+def _json(document: Any) -> _CatalogAnswer:
+    return _CatalogAnswer(body=json.dumps(document).encode())
 
 
 def _path_parts(request: Request) -> list[str]:

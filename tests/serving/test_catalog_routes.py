@@ -61,9 +61,9 @@ def test_namespaces_and_tables(client: TestClient) -> None:
     assert ["db"] in client.get("/v1/namespaces").json()["namespaces"]
     assert client.get("/v1/namespaces/db").json()["namespace"] == ["db"]
     assert {"namespace": ["db"], "name": "routes"} in client.get("/v1/namespaces/db/tables").json()["identifiers"]
-    assert client.head("/v1/namespaces/db").status_code == 200
-    assert client.head(TABLE).status_code == 200
-    assert client.head(TABLE).content == b""
+    assert client.head("/v1/namespaces/db").status_code == 204
+    assert client.head(TABLE).status_code == 204
+    assert client.head("/v1/namespaces/db/tables/nope").status_code == 404
     assert client.get("/v1/namespaces/db/views").json() == {"identifiers": []}
 
 

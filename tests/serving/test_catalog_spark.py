@@ -219,3 +219,42 @@ def test_a_table_without_a_sidecar_is_planned_by_spark(sql: Any, catalog: Any, s
     before = len(server.facts)
     assert len(sql("select id from {t} where s = 'value-0042'", "served_bare")) == 1
     assert len(server.facts) == before
+
+
+@pytest.fixture(scope="module")
+def newest(sql: Any, catalog: Any) -> str:
+    """A table of format version 3: some files have deletion vectors, two in one Puffin file, and one was replaced."""
+    name = "served_vectors"
+    create(catalog, name)
+    properties = "'format-version' = '3', 'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+    sql(f"alter table {{t}} set tblproperties ({properties})", name, "cat")
+    sql("delete from {t} where id in (2, 4, 14)", name, "cat")
+    sql("delete from {t} where id in (26, 28)", name, "cat")
+    sql("update {t} set s = 'changed' where id = 6", name, "cat")
+    return name
+
+
+def test_deletion_vectors_are_those_of_their_file(catalog: Any, server: Served, sql: Any, newest: str) -> None:
+    """pyiceberg's own plan has all vectors of a partition for each file, and loses where they are."""
+    scan = server.catalog().load_table(f"db.{newest}").scan()
+    assert sorted(len(task.delete_files) for task in scan.plan_files()) == [0, 0, 0, 0, 1, 1, 1]
+    wanted = [row.id for row in sql("select id from {t} order by id", newest, "cat")]
+    assert len(wanted) == FILES * ROWS - 5
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == wanted
+    assert scan.count() == len(wanted)
+
+
+def test_spark_reads_vectors_and_row_ids(
+    sql: Any, server: Served, newest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it asks, which the table advises against: the protocol has no sequence numbers."""
+    statement = "select id, s, _row_id from {t} order by id"
+    planned = len(server.facts)
+    wanted = sql(statement, newest)
+    assert len(server.facts) == planned
+    monkeypatch.setattr(server.planner, "mode", lambda table, identifier: "server")
+    assert sql(statement, newest) == wanted
+    assert len(server.facts) > planned
+    assert all(row[2] is not None for row in wanted)
+    assert [row.id for row in sql("select id from {t} where s = 'value-0042'", newest)] == [42]
+    assert server.facts[-1].files_kept <= 2  # the update wrote a file that no sidecar lists

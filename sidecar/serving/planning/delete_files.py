@@ -89,9 +89,9 @@ class SnapshotDeletes:
         self._equality: dict[tuple[int, tuple[Any, ...]], list[DeleteFile]] = {}
         self._everywhere: list[DeleteFile] = []
         self._encoded: dict[tuple[int, bool], bytes] = {}
-        self.is_empty = True
+        self.count = 0
         for delete in deletes:
-            self.is_empty = False
+            self.count += 1
             self._add(delete)
 
     def _add(self, delete: DeleteFile) -> None:

@@ -27,8 +27,8 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.data_manifests import DataManifest
+from sidecar.serving.planning.live_snapshot import FilesByBounds, LiveSnapshot
 from sidecar.serving.planning.scan_binding import ScanBinding
-from sidecar.serving.planning.snapshot_files import FilesByBounds, SnapshotFiles
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ FAILED = "plan-failed"
 
 
 @dataclass(frozen=True)
-class Selection:
+class FileSelection:
     """The files of a snapshot that one meaning of a request needs."""
 
     tasks: Sequence[FileScanTask] = ()
@@ -61,12 +61,12 @@ class Selection:
 
 
 def select_files(
-    files: SnapshotFiles,
+    files: LiveSnapshot,
     binding: ScanBinding,
     *,
     wants_sentinel: bool,
     encryption_keys: EncryptionKeys | None = None,
-) -> Selection:
+) -> FileSelection:
     """Choose the files for one meaning of a request.
 
     With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
@@ -97,10 +97,10 @@ def select_files(
             reason = FAILED
     is_decided = by_bounds.is_decided_by_partition if is_exact else _never
     if planned is None:
-        return Selection(ordinals=_ordinals(files, by_bounds), is_decided=is_decided, fallback=reason)
+        return FileSelection(ordinals=_ordinals(files, by_bounds), is_decided=is_decided, fallback=reason)
     dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
     sentinel = _sentinel(binding.table, row_filter, by_bounds, planned) if wants_sentinel and dropped else None
-    return Selection(
+    return FileSelection(
         planned.tasks,
         sequence_numbers=planned.sequence_numbers,
         sentinel=sentinel,
@@ -135,7 +135,7 @@ def _fallback(planned: Plan) -> str:
     return LOCKED if planned.is_locked else ""
 
 
-def _ordinals(files: SnapshotFiles, by_bounds: FilesByBounds) -> list[int]:
+def _ordinals(files: LiveSnapshot, by_bounds: FilesByBounds) -> list[int]:
     ordinals: list[int] = []
     for start, (_, flags) in zip(files.starts, by_bounds.flags(), strict=False):
         ordinals += (np.flatnonzero(flags) + start).tolist()

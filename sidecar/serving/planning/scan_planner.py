@@ -21,10 +21,10 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.delete_files import partition_of
-from sidecar.serving.planning.file_selection import Selection, select_files
+from sidecar.serving.planning.file_selection import FileSelection, select_files
+from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.served_tables import ServedTables
-from sidecar.serving.planning.snapshot_files import ManifestCaches, SnapshotFiles
 from sidecar.serving.protocol.encoding import EncodedTask, encode_answer, encode_file
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.protocol.filters import any_row, residual_of
@@ -117,9 +117,9 @@ class ScanPlanner:
         """Return who should plan scans of the table, for ``config`` of its load-table response."""
         return "server" if self._served.has(table, identifier) else "client"
 
-    def _files(self, table: Table, identifier: Identifier, snapshot: Snapshot) -> SnapshotFiles:
+    def _files(self, table: Table, identifier: Identifier, snapshot: Snapshot) -> LiveSnapshot:
         version = None if self._shares_manifests else table.metadata_location
-        return SnapshotFiles(without_catalog(table), snapshot, self._caches, (identifier, version))
+        return LiveSnapshot(without_catalog(table), snapshot, self._caches, (identifier, version))
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -133,10 +133,10 @@ class _Scan:
     """One request for one snapshot."""
 
     def __init__(
-        self, files: SnapshotFiles, asked: PlanRequest, caller: Caller, encryption_keys: EncryptionKeys | None
+        self, files: LiveSnapshot, asked: PlanRequest, caller: Caller, encryption_keys: EncryptionKeys | None
     ) -> None:
         self.files = files
-        self.selections: list[Selection] = []
+        self.selections: list[FileSelection] = []
         self._asked = asked
         self._for_pyiceberg = caller.user_agent.startswith("PyIceberg")
         self._encryption_keys = encryption_keys
@@ -225,7 +225,7 @@ class _Scan:
 
     def _deletes(self, path: str, sequence_number: int, spec_id: int, partition: tuple[object, ...]) -> Sequence[bytes]:
         deletes = self.files.deletes
-        if deletes.is_empty:
+        if not deletes.count:
             return ()
         return [
             deletes.encoded(one, self.files.partition_types(one.spec_id), self._for_pyiceberg)

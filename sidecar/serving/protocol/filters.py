@@ -11,10 +11,11 @@ meet but that is not ``true``. pyiceberg counts a file without reading it if the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from pyiceberg.expressions import (
@@ -98,7 +99,7 @@ def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True) -> Pars
 def residual_of(node: Any, schemas: Sequence[Schema], case_sensitive: bool = True) -> Any:
     """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``."""
     columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
-    return _Rewriter(columns, schemas[0].fields[0].name if schemas[0].fields else "").rewrite(node, 0)[0]
+    return _ResidualWriter(columns, schemas[0].fields[0].name if schemas[0].fields else "").rewrite(node, 0)[0]
 
 
 class _Names:
@@ -121,14 +122,20 @@ class _Names:
         return self._columns[name]
 
     def _find(self, name: str) -> PredicateColumn | None:
-        names = self._schema.column_names
-        alike = sum(name.lower() == other.lower() for other in names)
-        if not (name in names if self._case_sensitive else alike == 1):
+        if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
             return None
         try:
             return find_column(self._schema, name, self._case_sensitive)
         except SidecarError:
             return None
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._schema.column_names)
+
+    @cached_property
+    def _alike(self) -> Counter[str]:
+        return Counter(name.lower() for name in self._known)
 
 
 def _chain(node: dict[str, Any], kind: str) -> list[Any]:
@@ -216,7 +223,7 @@ def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, val
     return ParsedFilter(kind(column.name, literals), is_exact)
 
 
-class _Rewriter:
+class _ResidualWriter:
     """Writes a filter anew."""
 
     def __init__(self, names: Sequence[_Names], any_column: str) -> None:

@@ -31,7 +31,8 @@ class ManifestCaches:
     """What is kept of manifests, for all tables of a server."""
 
     data: BoundedCache[tuple[object, ...], DataManifest]
-    deletes: BoundedCache[tuple[object, ...], tuple[DeleteFile, ...]]
+    deletes: BoundedCache[tuple[object, ...], SnapshotDeletes]
+    delete_manifests: BoundedCache[tuple[object, ...], tuple[DeleteFile, ...]]
     lines: BoundedCache[tuple[object, ...], list[ManifestFile]]
 
     @classmethod
@@ -39,8 +40,9 @@ class ManifestCaches:
         """Return empty caches that take up to about ``most`` bytes."""
         return cls(
             BoundedCache(most * 3 // 4, lambda manifest: manifest.weight),
-            BoundedCache(most // 8, lambda deletes: _DELETE_BYTES * len(deletes)),
-            BoundedCache(most // 8, lambda lines: _LINE_BYTES * len(lines)),
+            BoundedCache(most // 8, lambda deletes: _DELETE_BYTES * deletes.count),
+            BoundedCache(most // 16, lambda deletes: _DELETE_BYTES * len(deletes)),
+            BoundedCache(most // 16, lambda lines: _LINE_BYTES * len(lines)),
         )
 
 
@@ -48,7 +50,7 @@ _DELETE_BYTES = 4000
 _LINE_BYTES = 2000
 
 
-class SnapshotFiles:
+class LiveSnapshot:
     """The live files of a snapshot of a table that its caller may read.
 
     Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart.
@@ -95,15 +97,17 @@ class SnapshotFiles:
     @cached_property
     def deletes(self) -> SnapshotDeletes:
         """The live delete files."""
+        # Deletes are kept as JSON, which has partition values, and these have types of the present schema.
+        key = (*self._scope, self.snapshot.manifest_list, self.table.metadata.current_schema_id)
+        return self._caches.deletes.get(key, self._read_deletes)
+
+    def _read_deletes(self) -> SnapshotDeletes:
         chosen = [line for line in self.lines if line.content == ManifestContent.DELETES]
-        read = (
-            self._caches.deletes.get(
-                (*self._scope, line.manifest_path, line.sequence_number),
-                lambda line=line: read_delete_manifest(self.table.io, line),  # type: ignore[misc]
-            )
-            for line in chosen
-        )
-        return SnapshotDeletes(delete for manifest in read for delete in manifest)
+        return SnapshotDeletes(delete for line in chosen for delete in self._deletes_of(line))
+
+    def _deletes_of(self, line: ManifestFile) -> tuple[DeleteFile, ...]:
+        key = (*self._scope, line.manifest_path, line.sequence_number)
+        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line))
 
     def partition_types(self, spec_id: int) -> list[IcebergType]:
         """Return the types of a spec's partition values."""
@@ -118,7 +122,7 @@ class FilesByBounds:
     planning would keep.
     """
 
-    def __init__(self, files: SnapshotFiles, table: Table, row_filter: BooleanExpression) -> None:
+    def __init__(self, files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> None:
         self._files = files
         self._row_filter = row_filter
         self._table = table
