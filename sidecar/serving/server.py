@@ -87,7 +87,7 @@ def serve(
     )
     require_extra()
     _try_catalog(settings)
-    with _listening(settings) as (listener, address):
+    with listening(settings) as (listener, address):
         if on_start is not None:
             on_start(address)
         if settings.workers == 1:
@@ -115,7 +115,7 @@ def running(settings: ServeSettings, application: Any) -> Iterator[str]:
 
     It is what :mod:`sidecar.serving.application` makes for ``settings``.
     """
-    with _listening(settings) as (listener, address):
+    with listening(settings) as (listener, address):
         server = _uvicorn(settings, application)
         ended = threading.Event()
 
@@ -206,7 +206,7 @@ def _try_catalog(settings: ServeSettings) -> None:
 
 
 @contextmanager
-def _listening(settings: ServeSettings) -> Iterator[tuple[socket.socket, str]]:
+def listening(settings: ServeSettings) -> Iterator[tuple[socket.socket, str]]:
     """Open the socket of a server; yield it and its address."""
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -214,6 +214,8 @@ def _listening(settings: ServeSettings) -> Iterator[tuple[socket.socket, str]]:
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((host, settings.port))
         listener.listen(QUEUED_CONNECTIONS)
     except OSError as error:

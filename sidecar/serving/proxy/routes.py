@@ -43,7 +43,7 @@ from sidecar.serving.proxy.headers import (
     to_upstream,
 )
 from sidecar.serving.proxy.loaded_tables import LoadedTable, LoadedTables
-from sidecar.serving.proxy.upstream import Upstream
+from sidecar.serving.proxy.upstream import CONNECTION_ERRORS, Upstream
 from sidecar.serving.settings import ServeSettings
 from sidecar.serving.table_paths import TablePath, makes_tables, table_path
 
@@ -258,7 +258,7 @@ class Proxy:
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
             async for piece in response.aiter_raw():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except httpx.TransportError as error:
+        except CONNECTION_ERRORS as error:
             log.warning("the upstream broke off its answer (%s)", type(error).__name__)
             return
         finally:

@@ -23,6 +23,8 @@ MOST_CONNECTIONS = 100
 """Connections of a worker to the upstream."""
 MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
+CONNECTION_ERRORS = (httpx.TransportError, OSError)
+"""What ends a connection. Alerts of TLS 1.3 come through httpx as errors of the module ``ssl``."""
 _ABOUT_TLS = (
     "an upstream whose certificate this machine does not trust, or that asks for a client's certificate (mTLS), cannot "
     "be behind a proxy; describe the catalog in ~/.pyiceberg.yaml and serve it with --catalog"
@@ -69,7 +71,7 @@ class Upstream:
         )
         try:
             response = await self._transport.handle_async_request(request)
-        except httpx.TransportError as error:
+        except CONNECTION_ERRORS as error:
             raise self._failure(error) from error
         kind = f"{response.status_code // 100}xx"
         self._counters.add(sample("sidecar_upstream_requests_total", answer=kind))
@@ -97,7 +99,7 @@ class Upstream:
                         f"the upstream's answer has more than {MOST_DECODED:,} bytes", ErrorType.BAD_GATEWAY
                     )
                 pieces.append(piece)
-        except (httpx.TransportError, httpx.DecodingError) as error:
+        except (*CONNECTION_ERRORS, httpx.DecodingError) as error:
             raise self._failure(error) from error
         finally:
             await response.aclose()
@@ -107,7 +109,7 @@ class Upstream:
         """Close all connections."""
         await self._transport.aclose()
 
-    def _failure(self, error: httpx.RequestError) -> UpstreamFailedError:
+    def _failure(self, error: Exception) -> UpstreamFailedError:
         """Return the error for a request without an answer.
 
         Clients send a request again after 503, so this status is only for requests that were not sent. After 502 and
@@ -115,9 +117,9 @@ class Upstream:
         """
         self._counters.add(sample("sidecar_upstream_requests_total", answer="none"))
         log.warning("the upstream failed: %s", foreign_reason(error))
+        if _is_about_tls(error):
+            return UpstreamFailedError(f"there is no TLS connection: {_ABOUT_TLS}", ErrorType.BAD_GATEWAY)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-            if _is_about_tls(error):
-                return UpstreamFailedError(f"there is no TLS connection: {_ABOUT_TLS}", ErrorType.BAD_GATEWAY)
             return UpstreamFailedError("the upstream cannot be reached", ErrorType.UNAVAILABLE)
         if isinstance(error, httpx.TimeoutException):
             return UpstreamFailedError("the upstream did not answer in time", ErrorType.GATEWAY_TIMEOUT)
