@@ -140,12 +140,12 @@ def running(settings: ServeSettings, application: Any) -> Iterator[str]:
 def _run_alone(settings: ServeSettings, listener: socket.socket) -> None:
     from sidecar.serving.application import make_application
 
-    with _signals_end_the_server():
+    with signals_end_the_server():
         _uvicorn(settings, make_application(settings)).run(sockets=[listener])
 
 
 @contextmanager
-def _signals_end_the_server() -> Iterator[None]:
+def signals_end_the_server() -> Iterator[None]:
     """Let SIGINT and SIGTERM stop the server and not the program: uvicorn raises them again after it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield

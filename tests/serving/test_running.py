@@ -23,7 +23,7 @@ from pyiceberg.utils.config import Config
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
-from sidecar.serving.server import listening, running
+from sidecar.serving.server import listening, running, signals_end_the_server
 from sidecar.serving.settings import checked_settings
 from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
@@ -110,7 +110,14 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_catalog_that_is_not_configured_is_an_error_of_the_call() -> None:
     with pytest.raises(UsageError, match="not configured"):
-        sidecar.serve(catalog="no-such-catalog", port=0)
+        sidecar.serve(catalog="no-such-catalog", port=0, workers=2)
+
+
+def test_signals_stop_the_server_and_not_the_program() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with signals_end_the_server():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_tls(tmp_path: Path) -> None:
