@@ -237,6 +237,12 @@ class DryRunIO(NamedTuple):
     makes_folders: bool
 
 
+class RepeatedIO(NamedTuple):
+    """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (:mod:`sidecar.target`)."""
+
+    io: FileIO | None
+
+
 class _Opened(NamedTuple):
     """An open file of a ``FileIO``. ``read`` takes offset and length and returns fewer bytes only at the file's end."""
 
@@ -501,7 +507,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
         )
     path = os.fspath(path)
     opener: object = io  # type checkers do not take a DryRunIO for a FileIO
-    if isinstance(opener, DryRunIO):
+    if isinstance(opener, DryRunIO | RepeatedIO):
         opener = io = opener.io
     if isinstance(opener, ChecksLocations):
         opener.check_location(path)

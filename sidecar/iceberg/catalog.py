@@ -12,6 +12,7 @@ import copy
 import difflib
 import logging
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.utils.config import Config
 
 from sidecar.config import configured
 from sidecar.errors import (
@@ -156,6 +158,16 @@ def is_static(table: Table) -> bool:
     from pyiceberg.catalog.noop import NoopCatalog
 
     return isinstance(table.catalog, NoopCatalog)
+
+
+def command_for(table: Table, verb: str, *options: str) -> str:
+    """Return the command line ``sidecar VERB TABLE`` with ``options``, as it can be typed in a shell.
+
+    It names the catalog unless it is pyiceberg's default, and no other one is configured for sidecar.
+    """
+    name = table.catalog.name
+    is_default = name == Config().get_default_catalog_name() and configured("catalog") in (None, name)
+    return shlex.join(["sidecar", verb, ".".join(table.name()), *options, *([] if is_default else ["--catalog", name])])
 
 
 def with_all_snapshots(table: Table) -> Table:

@@ -13,8 +13,10 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.types import IntegerType, LongType
 
 import sidecar
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.bundle.runs import intact_state_of
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.run_steps import observe
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.test_carrying import damage_filters
@@ -45,7 +47,7 @@ def refresh(table: Any, **options: Any) -> str:
 def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
     """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
     entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
-    return {b.fields[0]: (b.properties["ndv"], upper_bound_reasons(b.properties)) for b in entry.blob_metadata}
+    return {b.fields[0]: (b.properties["ndv"], CountMarks.of(b.properties).upper_bound) for b in entry.blob_metadata}
 
 
 def covered(table: Any, column: str) -> int | None:
@@ -121,6 +123,33 @@ def test_columns_of_a_build_that_came_between_are_known_later(table: Any) -> Non
     assert (covered(table, "k"), covered(table, "s")) == (4, 4)
 
 
+@pytest.mark.parametrize("step", ["register: write", "register: check"])
+@pytest.mark.parametrize("other", ["k with pages", "all of s"])
+def test_indexes_of_a_build_that_came_between_are_known_later(table: Any, step: str, other: str) -> None:
+    """Another kind of the same column, and files of another column that this build left behind."""
+    build(table, "k", "s")
+    table.append(rows(3))
+    waiting = {step}
+
+    def between(reached: str) -> None:
+        if reached in waiting:
+            waiting.clear()
+            again = table.catalog.load_table(table.name())
+            build(again, "k", kinds=["page-index"]) if other == "k with pages" else build(again, "s", full=True)
+
+    with observe(between):
+        build(table, "k")
+    opened = sidecar.open_sidecar(table.refresh())
+    state = intact_state_of(opened.puffin.metadata.properties)
+    opened.close()
+    assert state is not None
+    assert not waiting
+    if other == "k with pages":
+        assert set(state.columns[1].kinds) == {"bloom", "theta", "page-index"}
+    else:
+        assert not state.columns[2].left
+
+
 def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
     """A merge of filters of two rates would take the coarse one for all, and the files would be indexed again."""
     build(table, "k", kinds=["bloom"], fpp=0.05, save=True)
@@ -133,6 +162,18 @@ def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
     assert actions == ["written", "written", "written", "current"]
     (segment,) = sidecar.open_sidecar(table.refresh()).segments
     assert (segment.bundles[1].toc.fpp, segment.num_files) == (0.001, 3)
+
+
+def test_a_run_that_leaves_files_registers_no_count_of_the_others(table: Any) -> None:
+    """Spark would take the count of a few files for that of the table."""
+    build(table, "k")
+    before = counts(table)[1]
+    for number in (3, 4):
+        table.append(rows(number))
+    assert refresh(table, max_new_files=1) == "written"
+    assert counts(table)[1] == before
+    assert refresh(table, max_new_files=1) == "written"
+    assert counts(table)[1] == ("161", None)
 
 
 def test_files_that_could_not_be_counted_are_counted_later(table: Any) -> None:

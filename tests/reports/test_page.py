@@ -26,7 +26,7 @@ from tests.object_store import open_store
 
 HOSTILE = "</script><script>alert(1)</script>&\"'\x1b[31m\u202e"
 VOID = {"meta"}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")
+BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome", "firefox")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 

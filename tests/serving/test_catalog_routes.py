@@ -23,12 +23,12 @@ from tests.iceberg.cases import local
 from tests.tables import create_with_rows
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
-TABLE = "/v1/namespaces/db/tables/routes"
+TABLE = "/v1/namespaces/db/tables/served_routes"
 
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    return create_with_rows(catalog, "db.routes", [ROWS], columns=["s"])
+    return create_with_rows(catalog, "db.served_routes", [ROWS], columns=["s"])
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,9 @@ def test_config_lists_nothing_that_writes(client: TestClient) -> None:
 def test_namespaces_and_tables(client: TestClient) -> None:
     assert ["db"] in client.get("/v1/namespaces").json()["namespaces"]
     assert client.get("/v1/namespaces/db").json()["namespace"] == ["db"]
-    assert {"namespace": ["db"], "name": "routes"} in client.get("/v1/namespaces/db/tables").json()["identifiers"]
+    assert {"namespace": ["db"], "name": "served_routes"} in client.get("/v1/namespaces/db/tables").json()[
+        "identifiers"
+    ]
     assert client.head("/v1/namespaces/db").status_code == 204
     assert client.head(TABLE).status_code == 204
     assert client.head("/v1/namespaces/db/tables/nope").status_code == 404
@@ -131,13 +133,13 @@ def test_a_table_is_loaded_as_it_is_written(catalog: Any, client: TestClient, ta
 def test_a_compressed_metadata_file(catalog: Any, client: TestClient, table: Table) -> None:
     packed = table.metadata_location.replace(".metadata.json", ".gz.metadata.json")
     local(packed).write_bytes(gzip.compress(local(table.metadata_location).read_bytes()))
-    catalog.register_table("db.routes_packed", packed)
-    assert client.get("/v1/namespaces/db/tables/routes_packed").json()["metadata"]["table-uuid"]
+    catalog.register_table("db.served_routes_packed", packed)
+    assert client.get("/v1/namespaces/db/tables/served_routes_packed").json()["metadata"]["table-uuid"]
 
 
 def test_an_unchanged_table_is_not_sent_again(catalog: Any, client: TestClient) -> None:
-    table = create_with_rows(catalog, "db.routes_tag", [ROWS])
-    path = "/v1/namespaces/db/tables/routes_tag"
+    table = create_with_rows(catalog, "db.served_routes_tag", [ROWS])
+    path = "/v1/namespaces/db/tables/served_routes_tag"
     tag = client.get(path).headers["etag"]
     again = client.get(path, headers={"If-None-Match": tag})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
@@ -179,20 +181,23 @@ def mode_of(client: TestClient, name: str) -> str:
 
 
 def test_which_tables_are_planned_by_the_client(catalog: Any, client: TestClient, table: Table) -> None:
-    create_with_rows(catalog, "db.mode_bare", [ROWS])
-    create_with_rows(catalog, "db.mode_asked", [ROWS], **{"sidecar.serve": "true"})
-    create_with_rows(catalog, "db.mode_refused", [ROWS], columns=["s"], **{"sidecar.serve": "false"})
+    create_with_rows(catalog, "db.served_mode_bare", [ROWS])
+    create_with_rows(catalog, "db.served_mode_asked", [ROWS], **{"sidecar.serve": "true"})
+    create_with_rows(catalog, "db.served_mode_refused", [ROWS], columns=["s"], **{"sidecar.serve": "false"})
     schema = Schema(NestedField(1, "d", DoubleType()))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "d"))
-    catalog.create_table("db.mode_floats", schema, partition_spec=spec, properties={"sidecar.serve": "true"})
-    register_newest(catalog, "db.mode_newest", catalog.load_table("db.mode_asked"))
-    assert {name: mode_of(client, name) for name in ("routes", "mode_bare", "mode_asked", "mode_refused")} == {
-        "routes": "server",
-        "mode_bare": "client",
-        "mode_asked": "server",
-        "mode_refused": "client",
+    catalog.create_table("db.served_mode_floats", schema, partition_spec=spec, properties={"sidecar.serve": "true"})
+    register_newest(catalog, "db.served_mode_newest", catalog.load_table("db.served_mode_asked"))
+    assert {
+        name: mode_of(client, name)
+        for name in ("served_routes", "served_mode_bare", "served_mode_asked", "served_mode_refused")
+    } == {
+        "served_routes": "server",
+        "served_mode_bare": "client",
+        "served_mode_asked": "server",
+        "served_mode_refused": "client",
     }
-    assert mode_of(client, "mode_floats") == "client"  # the protocol has no partition value for NaN
-    assert mode_of(client, "mode_newest") == "client"  # nor sequence numbers for row lineage
-    assert mode_of(client_of(catalog, tables=["db.o*"]), "routes") == "client"
-    assert mode_of(client_of(catalog, tables=["other.*", "db.r*"]), "routes") == "server"
+    assert mode_of(client, "served_mode_floats") == "client"  # the protocol has no partition value for NaN
+    assert mode_of(client, "served_mode_newest") == "client"  # nor sequence numbers for row lineage
+    assert mode_of(client_of(catalog, tables=["db.other_*"]), "served_routes") == "client"
+    assert mode_of(client_of(catalog, tables=["other.*", "db.served_r*"]), "served_routes") == "server"

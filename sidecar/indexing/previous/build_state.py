@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
@@ -52,24 +52,54 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
         wish, built = wishes.get(field_id), prepared.built.get(field_id)
         asked = () if wish is None else wish.kinds
         others = [kind for kind in (built.kinds if built else ()) if kind not in asked]
-        wanted = {(field_id, kind) for kind in others}
-        without = {ordinal for ordinal in files if not wanted <= earlier.having.get(ordinal, set())}
-        if without:
-            behind[schema.find_column_name(field_id) or f"field {field_id}"] = len(without)
-        if wish is not None:
-            without |= {ordinal for ordinal in files if ordinal not in new}
+        without = {kind: earlier.without(files, field_id, kind) for kind in (*asked, *others)}
+        if late := set[int]().union(*(without[kind] for kind in others)):
+            behind[schema.find_column_name(field_id) or f"field {field_id}"] = len(late)
+        for kind in asked:
+            without[kind] -= new
         before = None if old is None else old.columns.get(field_id)
         columns[field_id] = BuiltColumn(
             type=types.get(field_id) or (before.type if before else str(schema.find_type(field_id))),
             kinds=(*asked, *others),
             fpp=wish.fpp if wish is not None else built.fpp if built is not None else "auto",
-            left=len(without),
+            left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
     state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns)
     return BuildOutcome(state, behind)
 
 
+def joined_state(
+    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[int] = ()
+) -> SidecarState:
+    """Return the state of a file that has the indexes of ``own``, and those of ``others`` for the same snapshot.
+
+    ``live_fields`` are the columns that the table still has. The build of ``own`` has indexed the fields in ``asked``
+    itself; other columns are carried over from both files.
+    """
+    columns = dict(own.columns)
+    for other in others:
+        for field_id, column in other.columns.items():
+            if field_id in live_fields:
+                before = columns.get(field_id)
+                columns[field_id] = column if before is None else _joined(before, column, field_id in asked)
+    return replace(own, columns=columns)
+
+
+def _joined(own: BuiltColumn, other: BuiltColumn, is_asked: bool) -> BuiltColumn:
+    """Return the column of both files. For a kind that both have, ``is_asked`` says that ``own`` counts."""
+    left = dict(own.left)
+    for kind in other.kinds:
+        lacking = other.left.get(kind, 0)
+        if kind not in own.kinds:
+            left[kind] = lacking
+        elif not is_asked:
+            left[kind] = min(lacking, left.get(kind, 0))
+    kinds = (*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds))
+    base = other if not is_asked and set(other.kinds) > set(own.kinds) else own
+    return replace(base, kinds=kinds, left={kind: count for kind, count in left.items() if count})
+
+
 def _has(built: BuiltColumn | None, wish: ColumnWish) -> bool:
-    if built is None or built.left or built.type != wish.column.type:
+    if built is None or built.type != wish.column.type or any(built.left.get(kind) for kind in wish.kinds):
         return False
     return set(built.kinds) >= set(wish.kinds) and wish.fpp in ("auto", built.fpp)

@@ -10,7 +10,7 @@ Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.prev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,8 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
-from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.find_sidecar import FoundSidecar
@@ -50,6 +51,10 @@ class Earlier:
     """Whether not all files that are not served are indexed now, so that the others need their earlier indexes."""
     counts: EarlierCounts = field(default_factory=EarlierCounts)
     """Distinct counts of the requested fields in the served files."""
+    counted: dict[int, set[int]] = field(default_factory=dict)
+    """Ordinals of the live files of which the carried segments have counted all units, by field id."""
+    removed: set[int] = field(default_factory=set)
+    """Fields of which the carried segments have counted files that are gone."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -60,16 +65,25 @@ class Earlier:
         return self.found is not None and self.found.snapshot_id == snapshot_id and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
-        """Return whether all segments are carried over, and ``table`` still has the columns of all our blobs."""
+        """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
         if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
             return False
-        fields = {i for blob in self.found.sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
-        return table.schema().field_ids >= fields
+        return not gone_fields(table, self.found.sidecar)
+
+    def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
+        """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
+        return {ordinal for ordinal in files if (field_id, kind) not in self.having.get(ordinal, ())}
 
     def close(self) -> None:
         """Close the earlier file."""
         if self.found is not None:
             self.found.sidecar.close()
+
+
+def gone_fields(table: Table, sidecar: SidecarFile) -> set[int]:
+    """Return the fields of our blobs in a sidecar that ``table`` does not have any more."""
+    fields = {i for blob in sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
+    return fields - table.schema().field_ids
 
 
 def look_back(
@@ -152,12 +166,29 @@ def _fill(
         is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
         if live[segment.id] and own and is_used:
             earlier.segments.append(segment)
+            _note_counted(earlier, segment, live[segment.id])
     if earlier.served or earlier.limited:
 
         def holds(coverage: Coverage) -> bool:
             return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
 
         earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
+
+
+def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -> None:
+    """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
+    first = segment.unit_ranges
+    gone = np.ones(len(first) - 1, np.bool_)
+    gone[list(live.values())] = False
+    for (field_id, kind), coverage in _kinds(segment):
+        if kind != THETA:
+            continue
+        if (coverage.files_with_entries(first) & gone).any():
+            earlier.removed.add(field_id)
+        units = np.diff(first)
+        whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
+        counted = earlier.counted.setdefault(field_id, set())
+        counted.update(ordinal for ordinal, known in live.items() if whole[known])
 
 
 def _wanted(plan: BuildPlan) -> list[Want]:

@@ -23,7 +23,7 @@ KEY = bytes(16)
 @pytest.fixture
 def table(catalog: Any, request: pytest.FixtureRequest) -> Table:
     parts = [pa.table({"n": [at, 100], "s": [f"v{at}", "z"]}) for at in range(FILES)]
-    return create_with_rows(catalog, f"db.pages_{re.sub('[^a-z0-9]', '_', request.node.name)}", parts)
+    return create_with_rows(catalog, f"db.served_pages_{re.sub('[^a-z0-9]', '_', request.node.name)}", parts)
 
 
 def everything(table: Table) -> list[str]:
@@ -46,7 +46,7 @@ def test_another_worker_answers_the_pages(table: Table) -> None:
 
 def test_a_sidecar_is_built_between_two_pages(table: Table) -> None:
     """The later pages are planned with it, by another worker. Their ranges are of the snapshot's files."""
-    condition = {"type": "in", "term": "s", "values": ["v0", "v5", "v6"]}
+    condition = {"type": "in", "term": "s", "values": ["v0", "v1", "v6"]}
     found = ask(ScanPlanner(KEY, page_files=2), table, condition)
     assert len(paths(found)) == 2
     sidecar.build(table, ["s"], engine="local")
@@ -75,7 +75,7 @@ def test_a_sidecar_is_lost_between_two_pages(table: Table) -> None:
 def test_a_sentinel_is_in_no_later_page(catalog: Any) -> None:
     """It is returned at once, though its place is in the range of a page."""
     whole = [pa.table({"s": ["m"] * 2}) for _ in range(3)]
-    table = create_with_rows(catalog, "db.pages_sentinel", [pa.table({"s": ["a", "z"]}), *whole], columns=["s"])
+    table = create_with_rows(catalog, "db.served_pages_sentinel", [pa.table({"s": ["a", "z"]}), *whole], columns=["s"])
     planner = ScanPlanner(KEY, page_files=2)
     found = ask(planner, table, equal("s", "m"))
     assert all_paths(planner, table, found).count(everything(table)[-1]) == 1
@@ -92,7 +92,7 @@ def test_long_requests_are_answered_in_one_piece(table: Table) -> None:
 
 
 def test_tokens_of_other_tables_are_refused(table: Table, catalog: Any) -> None:
-    other = create_with_rows(catalog, "db.pages_other", [pa.table({"s": ["a"]})])
+    other = create_with_rows(catalog, "db.served_pages_other", [pa.table({"s": ["a"]})])
     planner = ScanPlanner(page_files=2)
     token = ask(planner, table)["plan-tasks"][0]
     with pytest.raises(RefusedRequestError) as caught:
