@@ -23,7 +23,10 @@ class WholeMatch:
 
     def holds(self, file: DataFile, spec_id: int) -> bool:
         """Return whether certainly all rows of the file match."""
-        return self._by_partition[spec_id](file) or self._by_bounds.eval(file)
+        try:
+            return self._by_partition[spec_id](file) or self._by_bounds.eval(file)
+        except TypeError:  # pyiceberg 0.12 compares the NULL of a partition with the end of a range
+            return False
 
     def _partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
         schema, spec = self._metadata.schema(), self._metadata.specs()[spec_id]

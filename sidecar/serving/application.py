@@ -5,23 +5,41 @@ from __future__ import annotations
 import logging
 import sys
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sidecar.errors import SidecarError
+from sidecar.iceberg.catalog import open_catalog
 from sidecar.serving.answers import Planner
+from sidecar.serving.catalog_routes import catalog_routes
 from sidecar.serving.guards import Guard
 from sidecar.serving.operations import observed
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.observed import ObservedPlanner
-from sidecar.serving.operations.routes import operations_routes
+from sidecar.serving.operations.routes import LoadForCaller, operations_routes
+from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.protocol.errors import ErrorDocument, ErrorType, document_of, error_document
 from sidecar.serving.settings import ServeSettings
+from sidecar.serving.table_paths import TablePath
 
 log = logging.getLogger(__name__)
+
+
+def make_application(settings: ServeSettings) -> ASGIApp:
+    """Return the application of a worker.
+
+    Raises the errors of :func:`sidecar.open_table` for the catalog.
+    """
+    is_catalog = settings.upstream is None
+    tables = settings.tables if is_catalog and settings.tables else None
+    return application_with(settings, ScanPlanner(settings.page_key, tables=tables, shares_manifests=is_catalog))
 
 
 def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
@@ -35,15 +53,21 @@ def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
         proxy = Proxy(settings, watched, counters)
         app = Starlette(routes=[*operations_routes(proxy.load_for, counters), *proxy.routes()], lifespan=proxy.lifespan)
     else:
-        from sidecar.serving.catalog import load_for, opened_catalog, routes_of
-
-        catalog = opened_catalog(settings)
-        app = Starlette(routes=[*operations_routes(load_for(catalog), counters), *routes_of(catalog, watched)])
+        catalog = open_catalog(settings.catalog)
+        app = Starlette(routes=[*operations_routes(_loader(catalog), counters), *catalog_routes(catalog, watched)])
     app.router.redirect_slashes = False  # a redirect would name the host that the client named
-    app.add_exception_handler(SidecarError, report_error)
+    for kind in (SidecarError, NoSuchTableError, NoSuchNamespaceError):
+        app.add_exception_handler(kind, report_error)
     app.add_exception_handler(HTTPException, _report_status)
     app.add_exception_handler(Exception, _report_bug)
     return Guard(app, settings)
+
+
+def _loader(catalog: Catalog) -> LoadForCaller:
+    async def load(request: Request, asked: TablePath) -> Table:
+        return await run_in_threadpool(catalog.load_table, asked.identifier)
+
+    return load
 
 
 def print_plan_lines() -> None:

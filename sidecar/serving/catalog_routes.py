@@ -104,7 +104,9 @@ class _CatalogRoutes:
             return self._routed(request, body)
         except Exception as error:
             if not isinstance(error, SidecarError):
-                log.warning("%s %s failed: %s", request.method, request.url.path, type(error).__name__, exc_info=True)
+                # Texts of foreign errors can have literals and secrets.
+                log.warning("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
+                log.debug("the failure", exc_info=True)
             document = document_of(error)
             return _Answer(document.status, document.body)
 

@@ -32,6 +32,11 @@ class TablePath:
     rest: str
     """What follows the table's name, such as ``plan`` or ``plan/abc``; empty if the table itself is asked for."""
 
+    @property
+    def place(self) -> Identifier:
+        """The prefix and the identifier, for what is kept of a table: prefixes are different catalogs."""
+        return (self.prefix, *self.identifier)
+
 
 def table_path(raw_path: str) -> TablePath | None:
     """Return the parts of a path that names a table; ``None`` for any other path."""

@@ -27,9 +27,7 @@ class StandInPlanner:
     def mode(self, table: Table, identifier: Identifier) -> Literal["server", "client"]:
         return self.says
 
-    def _answer(
-        self, route: str, table: Table, identifier: Identifier, request: bytes, caller: Caller
-    ) -> PlanAnswer:
+    def _answer(self, route: str, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         self.asked.append((route, identifier, json.loads(request), caller))
         self.tables.append(table)
         if self.raises is not None:

@@ -134,7 +134,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 def test_addresses_that_others_reach_need_token_and_certificate(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "pem").write_text("")
-    secure: Any = {name: tmp_path / "pem" for name in ("tls_cert", "tls_key")}
+    secure: Any = dict.fromkeys(("tls_cert", "tls_key"), tmp_path / "pem")
     everything: Any = {"token_file": tmp_path / "token", **secure}
     for lacking in ({}, {"token_file": tmp_path / "token"}, secure):
         with pytest.raises(UsageError, match="other machines"):

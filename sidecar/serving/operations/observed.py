@@ -90,7 +90,7 @@ def _line(
     line: dict[str, Any] = {
         "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "event": route,
-        "table": ".".join(identifier),
+        "table": ".".join(filter(None, identifier)),
         "result": result,
         "seconds": round(seconds, 6),
         "client": (caller.client_version or caller.user_agent)[:LONGEST_AGENT],

@@ -20,10 +20,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from sidecar.reports.page.collecting import collect_facts
-from sidecar.reports.page.facts import TableOnPage
-from sidecar.reports.page.writing import POLICY, page
-from sidecar.reports.status import status_table
 from sidecar.serving.guards import HEALTH
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.metrics import CONTENT_TYPE, exposition
@@ -32,7 +28,6 @@ from sidecar.serving.table_paths import TablePath, table_path
 
 REPORT = "report"
 PLACE = "/sidecar"
-_NOTHING_LOADED = {"content-security-policy": f"{POLICY}; frame-ancestors 'none'"}
 LoadForCaller = Callable[[Request, TablePath], Awaitable[Table]]
 """Loads a table with the rights of whoever sent a request."""
 
@@ -56,10 +51,9 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
             )
         table = await load(request, asked)
         if asked.rest:
-            text = await run_in_threadpool(_report, table)
-            return HTMLResponse(
-                text, headers=_PRIVATE | {"content-security-policy": f"{POLICY}; frame-ancestors 'none'"}
-            )
+            text, policy = await run_in_threadpool(_report, table)
+            framing = {"content-security-policy": f"{policy}; frame-ancestors 'none'"}
+            return HTMLResponse(text, headers=_PRIVATE | framing)
         return Response(await run_in_threadpool(_status, table), headers=_PRIVATE, media_type="application/json")
 
     return [
@@ -70,9 +64,16 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
 
 
 def _status(table: Table) -> bytes:
+    from sidecar.reports.status import status_table  # with numba, which a server that only plans does not need
+
     return json.dumps(status_table(table).to_dict()).encode()
 
 
-def _report(table: Table) -> str:
+def _report(table: Table) -> tuple[str, str]:
+    """Return a page and its policy for browsers."""
+    from sidecar.reports.page.collecting import collect_facts
+    from sidecar.reports.page.facts import TableOnPage
+    from sidecar.reports.page.writing import POLICY, page
+
     facts = collect_facts(table, with_advice=False)
-    return page([TableOnPage(".".join(table.name()), facts, None)], time.time())
+    return page([TableOnPage(".".join(table.name()), facts, None)], time.time()), POLICY

@@ -69,15 +69,20 @@ def select_files(
 ) -> Selection:
     """Choose the files for one meaning of a request.
 
+    With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
+    indexes could drop a few files more, but the plan would take longer than reading them.
+
     ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
     errors about the table's own metadata, none about a sidecar.
     """
     schema = binding.table.schema()
     row_filter, is_exact = _canonical(binding, schema)
     by_bounds = FilesByBounds(files, binding.table, row_filter)
-    reason = _no_reason_to_ask(files, row_filter, schema)
-    planned = None
-    if not reason:
+    asks_filters = _asks_filters(row_filter, schema)
+    planned, reason = None, "" if asks_filters else NO_INDEX_HELPS
+    if isinstance(row_filter, AlwaysTrue):
+        reason = NOTHING_ASKED
+    elif asks_filters or files.count < BROAD:
         try:
             planned = plan(
                 binding.table,
@@ -87,7 +92,8 @@ def select_files(
                 encryption_keys=encryption_keys,
             )
         except Exception as error:
-            log.warning("the scan is planned by manifests: %s", advisory(error))
+            advisory(error)  # its text is not logged, because it can have literals
+            log.warning("a scan is planned by manifests after %s", type(error).__name__)
             reason = FAILED
     is_decided = by_bounds.is_decided_by_partition if is_exact else _never
     if planned is None:
@@ -100,7 +106,7 @@ def select_files(
         sentinel=sentinel,
         is_decided=is_decided,
         index_bytes=planned.index_bytes_read,
-        fallback=_fallback(planned),
+        fallback=_fallback(planned) if asks_filters or planned.warnings else "",
     )
 
 
@@ -116,16 +122,9 @@ def _canonical(binding: ScanBinding, schema: Schema) -> tuple[BooleanExpression,
         return AlwaysTrue(), False
 
 
-def _no_reason_to_ask(files: SnapshotFiles, row_filter: BooleanExpression, schema: Schema) -> str:
-    """Return why no sidecar is asked; empty if one is.
-
-    With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
-    indexes could drop a few files more, but the plan would take longer than reading them.
-    """
-    if isinstance(row_filter, AlwaysTrue):
-        return NOTHING_ASKED
+def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
     question = FileQuestion(bind(schema, row_filter, case_sensitive=True), schema)
-    return NO_INDEX_HELPS if question.for_filters.condition is None and files.count >= BROAD else ""
+    return question.for_filters.condition is not None
 
 
 def _fallback(planned: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
@@ -21,7 +21,7 @@ from sidecar.planning.bound_columns import may_match
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import DataManifest
-from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, read_delete_manifest
+from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
 
 Flags = npt.NDArray[np.bool_]
 
@@ -137,7 +137,7 @@ class FilesByBounds:
     def _of(self, manifest: DataManifest) -> Flags:
         if isinstance(self._bound, AlwaysTrue):
             return np.ones(len(manifest), np.bool_)
-        if isinstance(self._bound, AlwaysFalse) or not self._evaluators.manifest(manifest.line):
+        if isinstance(self._bound, AlwaysFalse) or not may(lambda: self._evaluators.manifest(manifest.line)):
             return np.zeros(len(manifest), np.bool_)
         flags = may_match(self._bound, manifest.bounds, len(manifest))
         if self._evaluators.partition_field_ids(manifest.spec_id):
@@ -146,7 +146,8 @@ class FilesByBounds:
             for at in np.flatnonzero(flags).tolist():
                 key = manifest.partitions[at]
                 if key not in known:
-                    known[key] = matches(manifest.file(at))
+                    file = manifest.file(at)
+                    known[key] = may(partial(matches, file))
                 flags[at] = known[key]
         return flags
 
@@ -164,5 +165,25 @@ class FilesByBounds:
         return None
 
     def is_decided_by_partition(self, file: DataFile, spec_id: int) -> bool:
-        """Return whether the partition of a file decides that all of its rows match."""
-        return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)
+        """Return whether the partition of a file decides that all of its rows match.
+
+        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, and its count would not be that of
+        the rows that it finds.
+        """
+        if {None, "NaN"} & {*partition_of(file)}:
+            return False
+        try:
+            return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)
+        except TypeError:  # as in may
+            return False
+
+
+def may(matches: Callable[[], bool]) -> bool:
+    """Return what an evaluator of partitions says, or else that rows may match.
+
+    pyiceberg 0.12 raises ``TypeError`` where it compares the NULL of a partition with the end of a range.
+    """
+    try:
+        return matches()
+    except TypeError:
+        return True

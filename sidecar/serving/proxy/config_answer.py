@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from sidecar.serving.catalog_routes import ENDPOINTS, MODE
 from sidecar.serving.protocol.errors import ErrorType
-from sidecar.serving.proxy.loaded_tables import MODE
 from sidecar.serving.proxy.upstream import UpstreamFailedError
 
+PLAN_ENDPOINTS = tuple(one for one in ENDPOINTS if "{table}/" in one)
+"""What the proxy can do for each table: the plan routes."""
 _TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
-PLAN = f"POST {_TABLE}/plan"
-PLAN_ENDPOINTS = (PLAN, f"POST {_TABLE}/tasks", f"GET {_TABLE}/plan/{{plan-id}}", f"DELETE {_TABLE}/plan/{{plan-id}}")
-"""What the proxy can do for each table."""
 _NAMESPACES = "/v1/{prefix}/namespaces"
 _TABLES = f"{_NAMESPACES}/{{namespace}}/tables"
 _VIEWS = f"{_NAMESPACES}/{{namespace}}/views"

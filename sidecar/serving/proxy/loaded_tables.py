@@ -14,10 +14,10 @@ from pyiceberg.table.metadata import TableMetadata
 from sidecar.errors import DamagedFileError
 from sidecar.iceberg.catalog import foreign_error
 from sidecar.iceberg.partial_loading import Left, PartlyLoaded, parse_metadata
+from sidecar.serving.catalog_routes import MODE
 from sidecar.serving.proxy.storage import CallersStorage
 from sidecar.serving.table_paths import TablePath
 
-MODE = "scan-planning-mode"
 MOST_CACHED = 64 << 20
 """Bytes of metadata, as JSON, of the tables whose metadata is kept. In memory it takes a few times as much."""
 
@@ -47,9 +47,9 @@ class LoadedTable:
         """Who plans scans of the table if the upstream is asked; ``None`` if it does not say."""
         return self.config.get(MODE)
 
-    def set_mode(self, mode: str) -> None:
-        """Say in the answer who plans scans of the table."""
-        self.document["config"] = {**_object(self.document, "config"), MODE: mode}
+    def leave_to_clients(self) -> None:
+        """Say in the answer that clients plan scans of the table."""
+        self.document["config"] = {**_object(self.document, "config"), MODE: "client"}
 
     def is_readable(self) -> bool:
         """Whether this server may read the table's metadata for the caller."""

@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, PlanAnswer, Planner
 from sidecar.serving.operations.counters import Counters
+from sidecar.serving.planning.served_tables import is_chosen
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.config_answer import plans_itself, prefix_of, rewrite_config
 from sidecar.serving.proxy.etags import EntityTags
@@ -145,22 +146,26 @@ class Proxy:
         return _as_response(response, body)
 
     def _with_mode(self, body: bytes, asked: TablePath | None) -> bytes:
-        """Return a load-table answer that says who plans scans of the table; ``asked`` is ``None`` for a new table.
+        """Return a load-table answer that says if clients plan scans of the table; ``asked`` is ``None`` for a new one.
 
-        The upstream's word is kept. If anything goes wrong, the answer stays as it is.
+        Otherwise the config's default holds, which a client may overrule. The upstream's word is kept. If anything goes
+        wrong, the answer stays as it is.
         """
         try:
             loaded = self._tables.read(body)
-            if loaded.upstreams_mode is not None:
+            if loaded.upstreams_mode is not None or (asked is not None and self._is_served(loaded, asked, len(body))):
                 return body
-            mode = "client"
-            if asked is not None and loaded.is_readable():
-                mode = self._planner.mode(self._tables.table(loaded, asked, len(body)), asked.identifier)
         except SidecarError as error:
             log.warning("a load-table answer is passed on as it is: %s", error)
             return body
-        loaded.set_mode(mode)
+        loaded.leave_to_clients()
         return json.dumps(loaded.document).encode()
+
+    def _is_served(self, loaded: LoadedTable, asked: TablePath, length: int) -> bool:
+        """Whether the server should plan scans of a table. Where it may not read, clients must."""
+        if not loaded.is_readable() or not is_chosen(asked.identifier, self._settings.tables or None):
+            return False
+        return self._planner.mode(self._tables.table(loaded, asked, length), asked.place) == "server"
 
     async def _plan(self, request: Request, asked: TablePath) -> Response:
         body = await request.body()
@@ -177,7 +182,7 @@ class Proxy:
         caller = Caller(request.headers.get("user-agent", ""), request.headers.get("x-client-version", ""))
         table = self._tables.table(found.loaded, asked, found.length)
         answer = self._planner.plan if asked.rest == "plan" else self._planner.tasks
-        return answer(table, asked.identifier, body, caller)
+        return answer(table, asked.place, body, caller)
 
     async def _plan_by_id(self, request: Request, asked: TablePath) -> Response | None:
         """Answer for a plan that a client fetches again or cancels. Ours are complete at once, so none is kept."""

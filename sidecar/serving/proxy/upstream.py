@@ -23,7 +23,12 @@ MOST_CONNECTIONS = 100
 """Connections of a worker to the upstream."""
 MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
-_WANTS_CERTIFICATE = {"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"}
+_NO_CERTIFICATE = (
+    "the upstream asks for a client's certificate (mTLS), which a proxy cannot pass on; describe the catalog in "
+    "~/.pyiceberg.yaml and serve it with --catalog"
+)
+_ALERTS = dict.fromkeys(("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"), _NO_CERTIFICATE)
+"""What OpenSSL's codes of alerts mean for whoever starts the server."""
 
 
 class UpstreamFailedError(RefusedRequestError):
@@ -112,12 +117,9 @@ class Upstream:
         """
         self._counters.add(sample("sidecar_upstream_requests_total", answer="none"))
         log.warning("the upstream failed: %s", foreign_reason(error))
-        if _asks_for_certificate(error):
-            return UpstreamFailedError(
-                "the upstream asks for a client's certificate (mTLS), which a proxy cannot pass on; describe the "
-                "catalog in ~/.pyiceberg.yaml and serve it with --catalog",
-                ErrorType.BAD_GATEWAY,
-            )
+        alert = _alert_in(error)
+        if alert is not None:
+            return UpstreamFailedError(alert, ErrorType.BAD_GATEWAY)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
             return UpstreamFailedError("the upstream cannot be reached", ErrorType.UNAVAILABLE)
         if isinstance(error, httpx.TimeoutException):
@@ -125,10 +127,11 @@ class Upstream:
         return UpstreamFailedError(f"the upstream failed ({type(error).__name__})", ErrorType.BAD_GATEWAY)
 
 
-def _asks_for_certificate(error: BaseException) -> bool:
+def _alert_in(error: BaseException) -> str | None:
+    """Return what a TLS alert that ended a connection means, if it is one that says what to do."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ssl.SSLError) and cause.reason in _WANTS_CERTIFICATE:
-            return True
+        if isinstance(cause, ssl.SSLError) and cause.reason is not None and (found := _ALERTS.get(cause.reason)):
+            return found
         cause = cause.__cause__ or cause.__context__
-    return False
+    return None

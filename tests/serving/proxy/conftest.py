@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -92,5 +91,3 @@ def proxied(running_proxy: Proxied) -> Proxied:
     vars(running_proxy.planner).update(vars(StandInPlanner()))
     running_proxy.upstream.locations["t"] = running_proxy.lake.location
     return running_proxy
-
-

@@ -71,10 +71,11 @@ def test_upstreams_with_signed_requests_are_refused(proxied: Proxied, name: str)
 
 def test_a_load_says_who_plans_and_is_otherwise_the_upstreams(proxied: Proxied) -> None:
     proxied.upstream.table_config = {"s3.region": "x"}
-    for mode in ("server", "client"):
+    said: Any
+    for mode, said in (("server", {}), ("client", {MODE: "client"})):
         proxied.planner.says = mode  # type: ignore[assignment]
         found = loaded(proxied)
-        assert found.pop("config") == {"s3.region": "x", MODE: mode}
+        assert found.pop("config") == {"s3.region": "x", **said}
         assert found == {key: value for key, value in proxied.upstream._loaded("t").items() if key != "config"}
 
 
@@ -117,7 +118,7 @@ def test_pyiceberg_plans_through_the_proxy(proxied: Proxied) -> None:
     table = RestCatalog("any", uri=proxied.url).load_table("db.t")
     assert sorted(table.scan("k < 4").to_arrow()["k"].to_pylist()) == [0, 1, 2, 3]
     ((route, identifier, request, caller),) = proxied.planner.asked
-    assert (route, identifier, caller.user_agent[:9]) == ("plan", ("db", "t"), "PyIceberg")
+    assert (route, identifier, caller.user_agent[:9]) == ("plan", ("wh", "db", "t"), "PyIceberg")
     assert request["filter"]["type"] == "lt"
 
 
