@@ -207,6 +207,7 @@ from sidecar.reports.status_results import UnreferencedFiles as UnreferencedFile
 from sidecar.reports.status_results import WaitingFiles as WaitingFiles
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
+from sidecar.serving.server import serve as serve
 from sidecar.source import AnyPath as AnyPath
 from sidecar.source import Source as Source
 from sidecar.spark.datasource import register_spark as register_spark

@@ -130,7 +130,7 @@ def load_file_partly(path: str, properties: Mapping[str, str]) -> PartlyLoaded:
     from pyiceberg.catalog.noop import NoopCatalog
 
     io = load_file_io(dict(properties), path)
-    metadata, left = _parse(_read_json(io, path))
+    metadata, left = parse_metadata(_read_json(io, path))
     table = PartlyLoaded(
         ("static-table", path),
         metadata,
@@ -149,7 +149,11 @@ def _loadable(document: dict[str, Any]) -> tuple[dict[str, Any], Left]:
     return {**document, "statistics": plain}, left
 
 
-def _parse(document: dict[str, Any]) -> tuple[TableMetadata, Left]:
+def parse_metadata(document: dict[str, Any]) -> tuple[TableMetadata, Left]:
+    """Return a table's metadata of a JSON document without what pyiceberg refuses, and what was left out.
+
+    Raises ``ValueError`` (pydantic's and pyiceberg's), ``KeyError`` or ``TypeError`` for a document that is invalid.
+    """
     loadable, left = _loadable(document)
     return TableMetadataUtil.parse_raw(json.dumps(loadable)), left
 
@@ -188,7 +192,7 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
     location = _location_of(catalog, identifier)
     if not location:
         raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
-    metadata, left = _parse(_read_json(load_file_io(catalog.properties, location), location))
+    metadata, left = parse_metadata(_read_json(load_file_io(catalog.properties, location), location))
     io = catalog._load_file_io(metadata.properties, location)
     table = PartlyLoaded(identifier, metadata, location, io, catalog)
     table.left_out = left

@@ -45,8 +45,7 @@ class ServedTables:
         chosen = metadata.properties.get(PROPERTY, "").lower()
         if chosen == "false" or metadata.format_version > _NEWEST or _has_float_partitions(table):
             return False
-        name = ".".join(identifier)
-        if self._patterns is not None and not any(fnmatchcase(name, pattern) for pattern in self._patterns):
+        if not is_chosen(identifier, self._patterns):
             return False
         return chosen == "true" or self._has_sidecar(table, identifier)
 
@@ -61,6 +60,12 @@ class ServedTables:
             return bool(self._sidecars.get((identifier, entry.statistics_path), lambda: _is_sidecar(table, entry)))
 
         return next(nearest_registered(table, current, is_sidecar), None) is not None
+
+
+def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:
+    """Return whether the name of a table matches one of ``patterns``; ``None`` matches all."""
+    name = ".".join(identifier)
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
