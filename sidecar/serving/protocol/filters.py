@@ -38,6 +38,7 @@ from pyiceberg.expressions import (
     NotNull,
     NotStartsWith,
     Or,
+    Reference,
     StartsWith,
 )
 from pyiceberg.expressions.literals import Literal
@@ -49,7 +50,10 @@ from sidecar.iceberg.literals import PredicateColumn, find_column
 from sidecar.serving.protocol.literals import literals_of
 
 MOST_NODES = 20_000
-"""A filter with more predicates is taken as TRUE."""
+"""What follows so many predicates is taken as TRUE without a look."""
+MOST_PREDICATES = 500
+"""A part of a filter with more predicates is taken as TRUE, because each file is compared with each of them.
+Equalities of one column that are joined by OR are one predicate."""
 MOST_VALUES = 100_000
 """A list with more literals is taken as TRUE."""
 DEEPEST = 64
@@ -151,6 +155,27 @@ def _chain(node: dict[str, Any], kind: str) -> list[Any]:
     return operands
 
 
+def _with_lists(operands: Sequence[BooleanExpression]) -> list[BooleanExpression]:
+    """Return the operands of an OR with one list of values for all equalities of a column."""
+    listed: dict[str, list[Literal[Any]]] = {}
+    others = []
+    for operand in operands:
+        if isinstance(operand, EqualTo | In) and isinstance(operand.term, Reference):
+            literals = operand.literals if isinstance(operand, In) else [operand.literal]
+            listed.setdefault(operand.term.name, []).extend(literals)
+        else:
+            others.append(operand)
+    make: Callable[..., BooleanExpression] = In
+    return [make(name, literals) for name, literals in listed.items()] + others
+
+
+def _size(expression: BooleanExpression) -> int:
+    """Return the number of predicates in an expression."""
+    if isinstance(expression, And | Or):
+        return _size(expression.left) + _size(expression.right)
+    return _size(expression.child) if isinstance(expression, Not) else 1
+
+
 def _balanced(join: Callable[[N, N], N], operands: Sequence[N]) -> N:
     level = list(operands)
     while len(level) > 1:
@@ -180,9 +205,11 @@ class _Parser:
             if self._nodes > MOST_NODES:
                 return _UNKNOWN
             parts = [self.parse(operand, depth + 1) for operand in operands]
-            join: Callable[..., BooleanExpression] = And if kind == "and" else Or
-            expression = _balanced(join, [part.expression for part in parts])
-            return ParsedFilter(expression, all(part.is_exact for part in parts))
+            expressions = [part.expression for part in parts]
+            joined = _balanced(And, expressions) if kind == "and" else _balanced(Or, _with_lists(expressions))
+            if _size(joined) > MOST_PREDICATES:
+                return _UNKNOWN
+            return ParsedFilter(joined, all(part.is_exact for part in parts))
         if kind == "not":
             child = self.parse(node.get("child"), depth + 1)
             return ParsedFilter(Not(child.expression)) if child.is_exact else _UNKNOWN

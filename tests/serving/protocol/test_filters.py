@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     In,
+    IsNull,
     Not,
     NotNull,
     Or,
@@ -22,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.iceberg.predicate import as_expression, parse_predicate
-from sidecar.serving.protocol.filters import parse_filter, residual_of
+from sidecar.serving.protocol.filters import MOST_NODES, MOST_PREDICATES, parse_filter, residual_of
 from sidecar.serving.protocol.requests import parse_json
 from tests.iceberg.cases import SCHEMA
 
@@ -148,15 +150,35 @@ def test_negation_is_kept_where_everything_is_understood() -> None:
     assert found.is_exact
 
 
+def chain(kind: str, leaves: list[dict[str, Any]]) -> dict[str, Any]:
+    return reduce(lambda left, right: {"type": kind, "left": left, "right": right}, leaves)
+
+
 @pytest.mark.parametrize("kind", ["and", "or"])
 def test_long_chains_become_shallow_trees(kind: str) -> None:
-    node: dict[str, Any] = {"type": "eq", "term": "l", "value": 0}
-    for n in range(1, 5000):
-        node = {"type": kind, "left": node, "right": {"type": "eq", "term": "l", "value": n}}
+    node = chain(kind, [{"type": "lt", "term": "l", "value": n} for n in range(MOST_PREDICATES)])
     found = parse_filter(node, SCHEMA)
     assert found.is_exact
-    assert depth(found.expression) <= 14
-    assert depth_of(residual_of(node, [SCHEMA])) <= 14
+    assert depth(found.expression) == depth_of(residual_of(node, [SCHEMA])) == 9
+
+
+def test_equalities_that_are_joined_by_or_become_a_list() -> None:
+    """Each file would be compared with each of them."""
+    leaves = [{"type": "eq", "term": ("l", "i")[n % 2], "value": n} for n in range(3000)]
+    found = parse_filter(chain("or", [*leaves, {"type": "is-null", "term": "s"}]), SCHEMA)
+    assert found.is_exact
+    by_two, is_null = found.expression.left, found.expression.right
+    assert (len(by_two.left.literals), len(by_two.right.literals)) == (1500, 1500)
+    assert is_null == IsNull("s")
+
+
+def test_too_many_predicates_are_true() -> None:
+    many = chain("or", [{"type": "lt", "term": "l", "value": n} for n in range(MOST_PREDICATES + 1)])
+    assert not parse_filter(many, SCHEMA).is_exact
+    assert parse_filter({"type": "and", "left": many, "right": EQ_1}, SCHEMA).expression == EqualTo("l", 1)
+    node = chain("or", [EQ_1] * (MOST_NODES + 1))
+    assert not parse_filter(node, SCHEMA).is_exact
+    assert residual_of(node, [SCHEMA]) is not True
 
 
 def depth(expression: BooleanExpression) -> int:
