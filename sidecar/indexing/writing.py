@@ -46,7 +46,7 @@ from sidecar.indexing.groups import (
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
-from sidecar.indexing.previous.earlier import Earlier, other_segments
+from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
@@ -196,7 +196,7 @@ class Registrar:
         """Return the state with what other builds of this snapshot have registered meanwhile."""
         found = (intact_state_of(reader.metadata.properties) for reader in replaced)
         others = [state for state in found if state is not None]
-        asked = {column.field_id for column in self.plan.columns}
+        asked = set(wanted_indexes(self.plan))
         return joined_state(self.state, others, self.table.schema().field_ids, asked)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:

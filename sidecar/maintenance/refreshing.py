@@ -27,7 +27,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.count_marks import marked
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
@@ -236,6 +236,8 @@ class _Refresh:
             return False
         if prepared.earlier.counts.to_count_again:
             return False
+        if _can_count_more(prepared, found):
+            return False
         if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
         reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
@@ -271,6 +273,8 @@ class _Refresh:
             return "not all files are covered"
         if prepared.earlier.counts.to_count_again:
             return "distinct counts have values of rows that are gone"
+        if prepared.earlier.found is not None and _can_count_more(prepared, prepared.earlier.found):
+            return "distinct counts lack files that are counted by now"
         return "parts of the sidecar are gone"
 
     def _unregister(self, found: FoundSidecar) -> None:
@@ -296,6 +300,19 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
             properties = marked(properties, prepared.marks(blob.fields[0]))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
+
+
+def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
+    """Return whether a registered count is missing or lacks files, and the sketches of groups have all files.
+
+    A run that left files has registered no new count, and those files may be gone since.
+    """
+    counted = {
+        blob.fields[0]
+        for blob in found.statistics.blob_metadata
+        if len(blob.fields) == 1 and not CountMarks.of(blob.properties).lower
+    }
+    return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 
 def _rewrite_up_to(table: Table) -> int:

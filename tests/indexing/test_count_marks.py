@@ -40,18 +40,44 @@ def counted(table: Any, column: str = "k") -> tuple[int, list[str] | None, list[
     return found.ndv, found.upper_bound, found.lower_bound
 
 
-def test_a_limited_refresh_marks_its_count_until_all_files_are_in_it(table: Any) -> None:
+def test_a_limited_refresh_keeps_the_old_count_and_marks_it(table: Any) -> None:
     sidecar.build(table, ["k"], engine="local", save=True)
     for number in (3, 4):
         table.append(rows(number))
     sidecar.refresh(table, engine="local", max_new_files=1)
-    assert counted(table) == (400, None, LACKS)
+    assert counted(table) == (300, None, LACKS)
     with closing(sidecar.open_sidecar(table)) as opened:
         (stored,) = [blob for blob in opened.puffin.metadata.blobs if "ndv" in blob.properties]
     assert CountMarks.of(stored.properties).lower_bound == LACKS
-    assert humanize.distinct(400, {"lower_bound": LACKS}) == "≥ 400"
+    assert humanize.distinct(300, {"lower_bound": LACKS}) == "≥ 300"
     sidecar.refresh(table, engine="local")
     assert counted(table) == (500, None, None)
+
+
+@pytest.mark.parametrize("before", [300, None])
+def test_a_count_is_made_when_the_files_that_it_lacks_are_gone(table: Any, before: int | None) -> None:
+    sidecar.build(table, ["k"] if before else ["s"], engine="local")
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.columns": "k:1"})
+    number = 3
+    for number in (3, 4):
+        table.append(rows(number))
+    limit = 1 if before else 4
+    sidecar.refresh(table, engine="local", max_new_files=limit)
+    assert (counted(table)[0] if before else sidecar.inspect_table(table).coverage["k"]["theta"].ndv) == before
+    ranges = [(n, f"k >= {1000 * n} and k < {1000 * (n + 1)}") for n in range(5)]
+    (left,) = [where for _, where in ranges if is_unlisted(table, where)]
+    table.delete(left)
+    report = sidecar.refresh(table, engine="local")
+    assert (report.action, report.files_indexed, counted(table)) == ("written", 0, (400, None, None))
+    assert sidecar.refresh(table, engine="local").action == "current"
+
+
+def is_unlisted(table: Any, where: str) -> bool:
+    """Whether the files with these rows have no index of the column."""
+    key = int(where.split()[2]) + 5
+    kept = sidecar.plan(table, f"k = {key}").funnel.kept_because
+    return bool(kept.keys() - {"may match", "may match in some row groups"})
 
 
 def test_the_report_of_a_build_says_so(table: Any) -> None:
@@ -88,11 +114,12 @@ def test_carried_counts_are_marked_when_rows_are_deleted(table: Any) -> None:
     assert counted(table)[1] == ["row-deletes"]
 
 
-def test_marks_of_an_upper_bound_stay_and_those_of_a_lower_bound_are_known_anew() -> None:
+def test_marks_of_a_sketch_stay_when_it_is_used_again() -> None:
     old = {"ndv": "5", **CountMarks(frozenset({"later-word"}), frozenset(LACKS)).to_properties()}
     assert marked(old, CountMarks(frozenset(REMOVED))) == {
         "ndv": "5",
         "sidecar.upper-bound": "later-word,removed-files",
+        "sidecar.lower-bound": "files-not-counted",
     }
 
 

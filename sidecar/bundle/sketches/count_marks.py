@@ -67,10 +67,6 @@ class CountMarks:
 
 
 def marked(properties: Mapping[str, str] | None, marks: CountMarks) -> dict[str, str]:
-    """Return the properties of a sketch that is used again. Its own words for an upper bound stay.
-
-    Which files it lacks is known anew.
-    """
-    kept = {name: text for name, text in (properties or {}).items() if name not in (UPPER_BOUND, LOWER_BOUND)}
+    """Return the properties of a sketch that is used again, with ``marks``. Its own words stay."""
     known = CountMarks.of(properties)
-    return kept | CountMarks(known.upper | marks.upper, marks.lower).to_properties()
+    return dict(properties or {}) | CountMarks(known.upper | marks.upper, known.lower | marks.lower).to_properties()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
-from sidecar.bundle.runs import BuiltColumn, SidecarState, intact_state_of
+from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
+from sidecar.convert.outcome import BLOOM
 from sidecar.indexing.declaration import ColumnWish
 from sidecar.indexing.preparing import PreparedBuild
 
@@ -69,34 +70,38 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
 
 
 def joined_state(
-    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[int] = ()
+    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[IndexOfField] = ()
 ) -> SidecarState:
     """Return the state of a file that has the indexes of ``own``, and those of ``others`` for the same snapshot.
 
-    ``live_fields`` are the columns that the table still has. The build of ``own`` has indexed the fields in ``asked``
-    itself; other columns are carried over from both files.
+    ``live_fields`` are the columns that the table still has. The build of ``own`` has made the indexes in ``asked``
+    itself; others are carried over from both files.
     """
     columns = dict(own.columns)
     for other in others:
         for field_id, column in other.columns.items():
             if field_id in live_fields:
                 before = columns.get(field_id)
-                columns[field_id] = column if before is None else _joined(before, column, field_id in asked)
+                made = {kind for i, kind in asked if i == field_id}
+                columns[field_id] = column if before is None else _joined(before, column, made)
     return replace(own, columns=columns)
 
 
-def _joined(own: BuiltColumn, other: BuiltColumn, is_asked: bool) -> BuiltColumn:
-    """Return the column of both files. For a kind that both have, ``is_asked`` says that ``own`` counts."""
-    left = dict(own.left)
-    for kind in other.kinds:
-        lacking = other.left.get(kind, 0)
-        if kind not in own.kinds:
-            left[kind] = lacking
-        elif not is_asked:
-            left[kind] = min(lacking, left.get(kind, 0))
+def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> BuiltColumn:
+    """Join the states of one column. The kinds in ``made`` are as ``own`` has them."""
     kinds = (*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds))
-    base = other if not is_asked and set(other.kinds) > set(own.kinds) else own
-    return replace(base, kinds=kinds, left={kind: count for kind, count in left.items() if count})
+    left = dict(own.left)
+    for kind in set(other.kinds).difference(made):
+        found = other.left.get(kind, 0)
+        left[kind] = min(found, own.left.get(kind, 0)) if kind in own.kinds else found
+    is_older = BLOOM not in own.kinds or other.left.get(BLOOM, 0) < own.left.get(BLOOM, 0)
+    takes_rate = BLOOM in other.kinds and BLOOM not in made and is_older
+    return replace(
+        own,
+        kinds=kinds,
+        fpp=other.fpp if takes_rate else own.fpp,
+        left={kind: count for kind, count in left.items() if count},
+    )
 
 
 def _has(built: BuiltColumn | None, wish: ColumnWish) -> bool:

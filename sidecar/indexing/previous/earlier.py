@@ -19,6 +19,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
+from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
@@ -32,9 +33,6 @@ from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
 
-Want = tuple[int, str]
-"""A field id and a kind."""
-
 
 @dataclass
 class Earlier:
@@ -43,7 +41,7 @@ class Earlier:
     found: FoundSidecar | None = None
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
-    having: dict[int, set[Want]] = field(default_factory=dict)
+    having: dict[int, set[IndexOfField]] = field(default_factory=dict)
     """What the segments have of each live file, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
@@ -115,7 +113,7 @@ def look_back(
 
 def other_segments(segments: Sequence[Segment], known: Collection[str], plan: BuildPlan) -> list[Segment]:
     """Return segments with ids not in ``known`` that have columns or kinds which this build does not make."""
-    asked = set(_wanted(plan))
+    asked = set(wanted_indexes(plan))
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
@@ -156,11 +154,11 @@ def _fill(
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
     earlier.having = _having(segments, listing.files, live, plan, earlier.stale)
     if not full:
-        asked = set(_wanted(plan))
+        asked = set(wanted_indexes(plan))
         earlier.served = {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
     missing = sum(file.not_indexable is None and file.ordinal not in earlier.served for file in listing.files)
     earlier.limited = most_files is not None and missing > most_files
-    wanted, fields = set(_wanted(plan)), table.schema().field_ids
+    wanted, fields = set(wanted_indexes(plan)), table.schema().field_ids
     for segment in segments:
         own = {want for want, _ in _kinds(segment) if want[0] in fields}
         is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
@@ -191,11 +189,12 @@ def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -
         counted.update(ordinal for ordinal, known in live.items() if whole[known])
 
 
-def _wanted(plan: BuildPlan) -> list[Want]:
+def wanted_indexes(plan: BuildPlan) -> list[IndexOfField]:
+    """Return the columns and kinds that a build makes."""
     return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options.of(column.field_id))]
 
 
-def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
+def _kinds(segment: Segment) -> list[tuple[IndexOfField, Coverage]]:
     return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
 
 
@@ -205,13 +204,13 @@ def _having(
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
     stale: set[tuple[bytes, int]],
-) -> dict[int, set[Want]]:
+) -> dict[int, set[IndexOfField]]:
     """Return for each file with units which kinds of which columns some segment has of it.
 
     Of the columns that are indexed now, only filters of the requested rate and format count.
     """
-    having: dict[int, set[Want]] = {}
-    asked = set(_wanted(plan))
+    having: dict[int, set[IndexOfField]] = {}
+    asked = set(wanted_indexes(plan))
     rates = plan.fixed_rates()
     for segment in segments:
         wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
@@ -250,7 +249,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     return found
 
 
-def _tried_again(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+def _tried_again(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
     """Return for each want the units (bool[n]) that the segment does not serve, although it lists them.
 
     No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
@@ -276,7 +275,7 @@ def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
     return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
-def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
     """Return for each want the units (bool[n]) with a filter in a format that differs from the requested one."""
     other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
     found = {}
@@ -288,7 +287,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[n
     return found
 
 
-def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
+def _has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)
