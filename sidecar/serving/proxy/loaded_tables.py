@@ -15,6 +15,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.iceberg.catalog import foreign_error
 from sidecar.iceberg.partial_loading import Left, PartlyLoaded, parse_metadata
 from sidecar.serving.catalog_routes import MODE
+from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.storage import CallersStorage
 from sidecar.serving.table_paths import TablePath
 
@@ -84,10 +85,15 @@ class LoadedTables:
 
         ``length``: the bytes of the answer.
 
-        Raises :class:`sidecar.errors.StorageError` if the server may not read the table's files for the caller, and
+        Raises :class:`RefusedRequestError` if the server may not read the table's metadata for the caller, and
         :class:`DamagedFileError` for metadata that pyiceberg does not understand.
         """
-        loaded.storage.check_location(loaded.location)
+        if not loaded.is_readable():
+            raise RefusedRequestError(
+                f"the server may not read {loaded.location or 'the metadata of the table'} for you: the catalog gives "
+                "no credentials for it, and no --storage of the server has it",
+                ErrorType.FORBIDDEN,
+            )
         metadata, left = self._metadata(loaded, asked, length)
         table = PartlyLoaded(asked.identifier, metadata, loaded.location, loaded.storage, NoopCatalog("upstream"))
         table.left_out = left
