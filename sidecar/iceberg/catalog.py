@@ -82,14 +82,15 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
 def load_table(opened: Catalog, name: str) -> Table:
     """Do what :func:`open_table` does for a table of an open catalog."""
     try:
-        return _load(opened, name)
+        return load_identified(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
     except Exception as error:
         raise foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
 
 
-def _load(catalog: Catalog, name: str | Identifier) -> Table:
+def load_identified(catalog: Catalog, name: str | Identifier) -> Table:
+    """Load a table, if need be without registered statistics that pyiceberg refuses. Raises pyiceberg's errors."""
     if _leaves_out_snapshots(catalog):
         catalog = copy.copy(catalog)
         catalog.properties = {**catalog.properties, _SNAPSHOTS: "all"}
@@ -141,7 +142,7 @@ def reload_table(table: Table) -> Table:
     """
     name = ".".join(table.name())
     try:
-        return _load(table.catalog, table.name())
+        return load_identified(table.catalog, table.name())
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise UsageError(f"the table '{name}' no longer exists") from error
     except NotImplementedError as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -164,9 +165,14 @@ def _read_json(io: FileIO, location: str) -> dict[str, Any]:
     return document
 
 
-def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
+def location_in_sql(catalog: Catalog, identifier: Identifier) -> str | None:
+    """Return where the metadata of a table is, if an SQL catalog says that without loading it, else ``None``."""
+    sql = sys.modules.get("pyiceberg.catalog.sql")
+    return _location_of(catalog, identifier) if sql is not None and isinstance(catalog, sql.SqlCatalog) else None
+
+
+def _location_of(catalog: SqlCatalog, identifier: Identifier) -> str | None:
     from pyiceberg.catalog.sql import IcebergTables
-    from pyiceberg.exceptions import NoSuchTableError
     from sqlalchemy import select
     from sqlalchemy.orm import Session
 
@@ -177,7 +183,13 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
         IcebergTables.table_name == identifier[-1],
     )
     with Session(catalog.engine) as session:
-        location = session.scalar(wanted)
+        return session.scalar(wanted)
+
+
+def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    location = _location_of(catalog, identifier)
     if not location:
         raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
     metadata, left = parse_metadata(_read_json(load_file_io(catalog.properties, location), location))

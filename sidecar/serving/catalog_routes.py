@@ -30,6 +30,7 @@ from starlette.routing import Route
 
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
+from sidecar.serving.planning.loaded_tables import LoadedTables
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of
 
@@ -79,6 +80,7 @@ def catalog_routes(catalog: Catalog, planner: Planner) -> list[Route]:
 class _CatalogRoutes:
     def __init__(self, catalog: Catalog, planner: Planner) -> None:
         self._catalog = catalog
+        self._loaded_tables = LoadedTables(catalog)
         self._planner = planner
 
     async def answer(self, request: Request) -> Response:
@@ -156,7 +158,7 @@ class _CatalogRoutes:
                 return None
 
     def _load(self, identifier: Identifier) -> Table:
-        return self._catalog.load_table(identifier)
+        return self._loaded_tables.load(identifier)
 
     def _loaded(self, identifier: Identifier, request: Request) -> _CatalogAnswer:
         table = self._load(identifier)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,7 +20,7 @@ from starlette.testclient import TestClient
 
 from sidecar.serving.catalog_routes import catalog_routes
 from sidecar.serving.planning.scan_planner import ScanPlanner
-from tests.iceberg.cases import local
+from tests.iceberg.cases import local, replaced
 from tests.tables import create_with_rows
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
@@ -148,6 +149,38 @@ def test_an_unchanged_table_is_not_sent_again(catalog: Any, client: TestClient) 
     changed = client.get(path, headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.headers["etag"] != tag
+
+
+def test_each_version_of_a_table_is_parsed_once(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create_with_rows(catalog, "db.served_routes_kept", [ROWS])
+    loads: list[Any] = []
+    real = catalog.load_table
+    monkeypatch.setattr(catalog, "load_table", lambda name: (loads.append(name), real(name))[1])
+    path, client = "/v1/namespaces/db/tables/served_routes_kept", client_of(catalog)
+
+    def files() -> int:
+        return len(client.post(f"{path}/plan", json={}).json()["file-scan-tasks"])
+
+    assert [files(), files()] == [1, 1]
+    assert len(loads) == 1
+    table.append(ROWS)
+    assert files() == 2
+    catalog.drop_table("db.served_routes_kept")
+    assert client.post(f"{path}/plan", json={}).status_code == 404
+
+
+def test_statistics_that_pyiceberg_refuses(catalog: Any) -> None:
+    """Trino leaves such metadata behind."""
+    table = create_with_rows(catalog, "db.served_routes_refused", [ROWS], columns=["s"])
+    place = local(table.metadata_location)
+    document = json.loads(place.read_text())
+    blob = {"type": "unknown-v9", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+    document["statistics"][0]["blob-metadata"] = [blob]
+    with replaced(place, json.dumps(document).encode()):
+        with pytest.raises(ValidationError, match="unknown-v9"):
+            catalog.load_table("db.served_routes_refused")
+        found = client_of(catalog).post("/v1/namespaces/db/tables/served_routes_refused/plan", json={})
+    assert len(found.json()["file-scan-tasks"]) == 1
 
 
 def test_names_with_slashes_and_levels(catalog: Any, client: TestClient) -> None:

@@ -18,6 +18,7 @@ from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.serving.planning import file_selection
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
+from tests.planning.test_replaced_table import replaced as replaced_table
 from tests.serving.planning.asking import JAVA, PYICEBERG, ask, ask_for_facts, equal, paths
 from tests.tables import create_with_rows
 
@@ -211,6 +212,20 @@ def test_swapped_columns_are_planned_under_both_names(planner: ScanPlanner, cata
         assert by_value[2] in paths(ask(planner, table, equal(name, value), PYICEBERG))
     both = {"type": "and", "left": equal("c", "b2"), "right": equal("b", "a2")}
     assert paths(ask(planner, table, both, PYICEBERG)) == [by_value[2]]
+
+
+def test_snapshots_from_before_a_replacement(planner: ScanPlanner, catalog: Any) -> None:
+    """The id of a column has another type now. Names count if they mean the same in both schemas."""
+    table, before = replaced_table(catalog, "db.scan_planner_replaced")
+    assert len(paths(ask(planner, table, equal("x", "a1"), PYICEBERG, snapshot_id=before))) == 1
+    for condition in (
+        equal("p", "part2"),
+        equal("q", 8),
+        {"type": "and", "left": equal("x", 7), "right": equal("q", 8)},
+    ):
+        assert len(paths(ask(planner, table, condition, PYICEBERG, snapshot_id=before))) == 3
+    assert len(paths(ask(planner, table, equal("x", 7)))) == 1
+    assert len(paths(ask(planner, table, equal("x", 8), PYICEBERG))) == 0
 
 
 def test_names_in_any_case(planner: ScanPlanner, table: Table) -> None:
