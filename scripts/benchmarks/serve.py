@@ -24,7 +24,7 @@ from typing import Any
 from plan import KEY, catalog_of, write_sidecar, write_table
 
 from sidecar.serving.answers import Caller
-from sidecar.serving.planning.loaded_tables import LoadedTables
+from sidecar.serving.planning.catalog_tables import CatalogTables
 from sidecar.serving.planning.scan_planner import ScanPlanner
 
 JAVA, PYICEBERG = Caller("Apache-HttpClient/5.5 (Java/17)", "Apache Iceberg 1.12.0"), Caller("PyIceberg/0.12.0")
@@ -79,7 +79,7 @@ def equal(key: int) -> dict[str, Any]:
 
 class Asked:
     def __init__(self, catalog: Any, planner: ScanPlanner, runs: int) -> None:
-        self.tables, self.planner, self.runs = LoadedTables(catalog), planner, runs
+        self.tables, self.planner, self.runs = CatalogTables(catalog), planner, runs
         self.table: Any = None
 
     def plan(self, condition: Any, caller: Caller) -> int:

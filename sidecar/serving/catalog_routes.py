@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
-from sidecar.serving.planning.loaded_tables import LoadedTables
+from sidecar.serving.planning.catalog_tables import CatalogTables
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of
 
@@ -80,7 +80,7 @@ def catalog_routes(catalog: Catalog, planner: Planner) -> list[Route]:
 class _CatalogRoutes:
     def __init__(self, catalog: Catalog, planner: Planner) -> None:
         self._catalog = catalog
-        self._loaded_tables = LoadedTables(catalog)
+        self._catalog_tables = CatalogTables(catalog)
         self._planner = planner
 
     async def answer(self, request: Request) -> Response:
@@ -158,7 +158,7 @@ class _CatalogRoutes:
                 return None
 
     def _load(self, identifier: Identifier) -> Table:
-        return self._loaded_tables.load(identifier)
+        return self._catalog_tables.load(identifier)
 
     def _loaded(self, identifier: Identifier, request: Request) -> _CatalogAnswer:
         table = self._load(identifier)

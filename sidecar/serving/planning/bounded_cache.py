@@ -23,20 +23,31 @@ class BoundedCache(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """Return the value of a key; ``make`` makes it if it is missing, at times in two threads at once."""
+        found = self.find(key)
+        if found is None:
+            found = make()
+            self.keep(key, found)
+        return found
+
+    def find(self, key: K) -> V | None:
+        """Return the value of a key; ``None`` if it is missing."""
         with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        value = make()
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+
+    def keep(self, key: K, value: V) -> None:
+        """Keep a value, unless the key has one or the value is too heavy."""
         weight = self._weigh(value)
         with self._lock:
-            if weight <= self._most and key not in self._entries:
-                self._entries[key] = value, weight
-                self._weight += weight
-                while self._weight > self._most:
-                    _, (_, left) = self._entries.popitem(last=False)
-                    self._weight -= left
-        return value
+            if weight > self._most or key in self._entries:
+                return
+            self._entries[key] = value, weight
+            self._weight += weight
+            while self._weight > self._most:
+                _, (_, left) = self._entries.popitem(last=False)
+                self._weight -= left
 
     @property
     def weight(self) -> int:

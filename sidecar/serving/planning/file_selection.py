@@ -27,6 +27,7 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.data_manifests import DataManifest
+from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import FilesByBounds, LiveSnapshot
 from sidecar.serving.planning.scan_binding import ScanBinding
 
@@ -65,12 +66,14 @@ def select_files(
     binding: ScanBinding,
     *,
     wants_sentinel: bool,
+    helpless: HelplessPredicates,
     encryption_keys: EncryptionKeys | None = None,
 ) -> FileSelection:
     """Choose the files for one meaning of a request.
 
     With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
-    indexes could drop a few files more, but the plan would take longer than reading them.
+    indexes could drop a few files more, but the plan would take longer than reading them. ``helpless`` remembers for
+    which predicates the sidecar has no filters.
 
     ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
     errors about the table's own metadata, none about a sidecar.
@@ -78,7 +81,8 @@ def select_files(
     schema = binding.table.schema()
     row_filter, is_exact = _canonical(binding, schema)
     by_bounds = FilesByBounds(files, binding.table, row_filter)
-    asks_filters = _asks_filters(row_filter, schema)
+    version = binding.table.metadata_location, files.snapshot.snapshot_id
+    asks_filters = _asks_filters(row_filter, schema) and not helpless.knows(version, row_filter)
     planned, reason = None, "" if asks_filters else NO_INDEX_HELPS
     if isinstance(row_filter, AlwaysTrue):
         reason = NOTHING_ASKED
@@ -96,6 +100,8 @@ def select_files(
             log.warning("a scan is planned by manifests after %s", type(error).__name__)
             reason = FAILED
     is_decided = by_bounds.is_decided_by_partition if is_exact else _never
+    if planned is not None and asks_filters:
+        helpless.learn(version, row_filter, planned)
     if planned is None:
         return FileSelection(ordinals=_ordinals(files, by_bounds), is_decided=is_decided, fallback=reason)
     dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index

@@ -22,6 +22,7 @@ from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.planning.file_selection import FileSelection, select_files
+from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.served_tables import ServedTables
@@ -33,6 +34,8 @@ from sidecar.serving.protocol.requests import PlanRequest, parse_plan_request, p
 
 PAGE_FILES = 2000
 """The most files of one answer, if the rest can be asked for."""
+DIRECT_FILES = 500
+"""The most files that are encoded one by one. More are joined from manifests that are kept in memory."""
 CACHE_BYTES = 256 << 20
 """About how much memory manifests take in one process."""
 MOST_RESIDUALS = 16 << 20
@@ -64,6 +67,7 @@ class ScanPlanner:
     ) -> None:
         self._key = os.urandom(32) if key is None else check_key(key)
         self._served = ServedTables(tables)
+        self._helpless = HelplessPredicates()
         self._page_files = page_files
         self._shares_manifests = shares_manifests
         self._encryption_keys = encryption_keys
@@ -76,10 +80,11 @@ class ScanPlanner:
         snapshot = _snapshot(table, asked)
         if snapshot is None:
             return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
-        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._encryption_keys)
+        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
         scan.choose(wants_sentinel=True)
         count = len(scan.selections[0].tasks)
-        is_direct = len(scan.selections) == 1 and scan.selections[0].ordinals is None and count <= self._page_files
+        few = min(self._page_files, DIRECT_FILES)
+        is_direct = len(scan.selections) == 1 and scan.selections[0].ordinals is None and count <= few
         if is_direct and table.metadata.format_version < _LATEST_VERSION:
             tasks = scan.direct_tasks()
             return PlanAnswer(scan.encode(tasks, is_plan=True), scan.facts(len(tasks)))
@@ -102,7 +107,7 @@ class ScanPlanner:
         snapshot = table.metadata.snapshot_by_id(page.snapshot_id)
         if snapshot is None:
             raise RefusedRequestError("the snapshot of the plan has expired", ErrorType.NO_SUCH_PLAN_TASK)
-        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._encryption_keys)
+        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
 
         def plan_again() -> list[int]:
             scan.choose(wants_sentinel=False)
@@ -133,12 +138,18 @@ class _Scan:
     """One request for one snapshot."""
 
     def __init__(
-        self, files: LiveSnapshot, asked: PlanRequest, caller: Caller, encryption_keys: EncryptionKeys | None
+        self,
+        files: LiveSnapshot,
+        asked: PlanRequest,
+        caller: Caller,
+        helpless: HelplessPredicates,
+        encryption_keys: EncryptionKeys | None,
     ) -> None:
         self.files = files
         self.selections: list[FileSelection] = []
         self._asked = asked
         self._for_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        self._helpless = helpless
         self._encryption_keys = encryption_keys
 
     def choose(self, *, wants_sentinel: bool) -> None:
@@ -146,7 +157,13 @@ class _Scan:
         table, snapshot = self.files.table, self.files.snapshot
         wants_sentinel = wants_sentinel and not self._for_pyiceberg and self._reads_all_columns()
         self.selections = [
-            select_files(self.files, binding, wants_sentinel=wants_sentinel, encryption_keys=self._encryption_keys)
+            select_files(
+                self.files,
+                binding,
+                wants_sentinel=wants_sentinel,
+                helpless=self._helpless,
+                encryption_keys=self._encryption_keys,
+            )
             for binding in bindings_of(table, snapshot, self._asked)
         ]
 

@@ -20,7 +20,7 @@ _TABLE_BYTES, _SNAPSHOT_BYTES = 50_000, 5_000
 """About what a table takes in memory, and each snapshot, statistics entry or entry of the metadata log of it."""
 
 
-class LoadedTables:
+class CatalogTables:
     """The tables of one catalog. Callers do not change them."""
 
     def __init__(self, catalog: Catalog) -> None:
