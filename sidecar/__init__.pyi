@@ -55,6 +55,7 @@ from sidecar.embedding.table_report import EmbedTableReport as EmbedTableReport
 from sidecar.embedding.table_report import IndexCount as IndexCount
 from sidecar.embedding.table_report import LeftAlone as LeftAlone
 from sidecar.embedding.table_report import ReplacedFile as ReplacedFile
+from sidecar.engines.choice import BuildEngine as BuildEngine
 from sidecar.errors import CommitConflictError as CommitConflictError
 from sidecar.errors import DamagedFileError as DamagedFileError
 from sidecar.errors import Problem as Problem
@@ -85,7 +86,6 @@ from sidecar.indexing.driver import build as build
 from sidecar.indexing.dry_run import ColumnToIndex as ColumnToIndex
 from sidecar.indexing.dry_run import FileToIndex as FileToIndex
 from sidecar.indexing.dry_run import PlannedBuild as PlannedBuild
-from sidecar.indexing.options import BuildEngine as BuildEngine
 from sidecar.indexing.options import BuildKind as BuildKind
 from sidecar.indexing.options import FilterFormat as FilterFormat
 from sidecar.indexing.report import BlobReport as BlobReport
@@ -207,6 +207,7 @@ from sidecar.reports.status_results import UnreferencedFiles as UnreferencedFile
 from sidecar.reports.status_results import WaitingFiles as WaitingFiles
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
+from sidecar.serving.server import serve as serve
 from sidecar.source import AnyPath as AnyPath
 from sidecar.source import Source as Source
 from sidecar.spark.datasource import register_spark as register_spark

@@ -48,7 +48,7 @@ SETTINGS = {
     setting.key: setting
     for setting in (
         Setting("catalog", str, "the catalog of tables; without it, pyiceberg's default"),
-        Setting("engine", str, "where a build runs", ("auto", "local", "spark"), "auto"),
+        Setting("engine", str, "where data files are read", ("auto", "local", "spark"), "auto"),
         Setting("threads", int, "threads of a build in this process, and files that a scan reads at once"),
         Setting(
             "format",

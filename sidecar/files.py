@@ -72,7 +72,7 @@ class FileProbe(Result):
 class Verification(Result):
     """What ``verify`` found."""
 
-    omitted_if_none = ("scope", "looked_up")
+    omitted_if_none = ("scope", "looked_up", "engine", "engine_reason")
 
     checked: int
     """The number of files (for a table: sidecar files and manifests) that were checked."""
@@ -82,6 +82,10 @@ class Verification(Result):
     """What was checked, if values were not looked up."""
     looked_up: ValuesLookedUp | None = None
     """How many values were looked up; ``None`` if none were asked for."""
+    engine: str | None = None
+    """Where values of a table's files were looked up: ``local`` or ``spark``; ``None`` for one file."""
+    engine_reason: str | None = None
+    """Why this engine was chosen; ``None`` for one file."""
 
 
 @enough_memory()

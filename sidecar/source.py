@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_reason, without_credentials
 
@@ -235,6 +235,12 @@ class DryRunIO(NamedTuple):
 
     io: FileIO | None
     makes_folders: bool
+
+
+class RepeatedIO(NamedTuple):
+    """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (:mod:`sidecar.target`)."""
+
+    io: FileIO | None
 
 
 class _Opened(NamedTuple):
@@ -479,11 +485,19 @@ def requests_at_once(source: Source) -> int:
     return getattr(source, "requests_at_once", 1)
 
 
+@runtime_checkable
+class ChecksLocations(Protocol):
+    """A ``FileIO`` that allows some locations only. Local files are opened without the ``FileIO``, so it is asked."""
+
+    def check_location(self, location: str) -> None:
+        """Raise :class:`StorageError` for a location that is not allowed."""
+
+
 def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None) -> Source:
     """Open a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), any other location.
 
-    Raises :class:`StorageError` if a local file cannot be opened, and :class:`UsageError` for an ``https:`` URL and for
-    anything but one path.
+    Raises :class:`StorageError` if a local file cannot be opened or ``io`` does not allow the location, and
+    :class:`UsageError` for an ``https:`` URL and for anything but one path.
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(
@@ -492,12 +506,14 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
             hint="inspect_files, verify_files, probe_files, embed_files and strip_files take several.",
         )
     path = os.fspath(path)
+    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
+    if isinstance(opener, DryRunIO | RepeatedIO):
+        opener = io = opener.io
+    if isinstance(opener, ChecksLocations):
+        opener.check_location(path)
     local = local_path(path)
     if local is not None:
         return LocalSource(local)
-    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
-    if isinstance(opener, DryRunIO):
-        io = opener.io
     check_scheme(path, io)
     if io is None:
         from pyiceberg.io import load_file_io

@@ -8,12 +8,16 @@ created only where no file exists. Stores publish it when the stream is closed; 
 An existing file is never replaced.
 
 A dry run gets :func:`without_writing` as its ``FileIO``: the same work runs, and its bytes are counted and dropped.
+
+Work that may run twice gets :func:`repeatable`: a file that has the very bytes that are to be written is taken for the
+result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import math
 import os
 import re
@@ -24,7 +28,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.errors import StorageError, UsageError, foreign_reason
-from sidecar.source import DryRunIO, LocalSource, Source, check_range, local_path
+from sidecar.source import DryRunIO, LocalSource, RepeatedIO, Source, check_range, local_path, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -62,8 +66,8 @@ def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
     The file exists after the block ends without an error, and does not exist otherwise. With an ``io`` of
-    :func:`without_writing` it never exists. Raises :class:`UsageError` if a file exists there already, and
-    :class:`StorageError`.
+    :func:`without_writing` it never exists. Raises :class:`UsageError` if a file exists there already, with an ``io``
+    of :func:`repeatable` only if it has other bytes, and :class:`StorageError`.
     """
     local = local_path(path)
     opener: object = io  # type checkers do not take a DryRunIO for a FileIO
@@ -71,7 +75,10 @@ def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
         _check_new(path, opener)
         yield _DiscardingTarget(path if local is None else local)
         return
-    opened = _create_local(local) if local is not None else _create_remote(path, io)
+    is_repeated = isinstance(opener, RepeatedIO)
+    if isinstance(opener, RepeatedIO):
+        io = opener.io
+    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated)
     with opened as target:
         yield target
 
@@ -167,6 +174,35 @@ class _DiscardingTarget:
         """Do nothing: there is no data."""
 
 
+class _SameTarget:
+    """Compares what is written with a file that exists. Raises :class:`UsageError` as soon as they differ."""
+
+    def __init__(self, name: str, stored: Source) -> None:
+        self.name = name
+        self.position = 0
+        self._stored = stored
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Compare ``data`` with the stored bytes that follow."""
+        given = memoryview(data).cast("B")
+        end = self.position + len(given)
+        if end > self._stored.size or self._stored.read(self.position, len(given)) != given:
+            raise _exists(self.name)
+        self.position = end
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Compare ``length`` bytes of ``source`` with the stored bytes that follow."""
+        _copy_blocks(self, source, offset, length)
+
+    def flush(self) -> None:
+        """Do nothing: the data is there."""
+
+    def check_whole(self) -> None:
+        """Raise :class:`UsageError` if the stored file goes on."""
+        if self.position != self._stored.size:
+            raise _exists(self.name)
+
+
 def _check_new(path: str, dry: DryRunIO) -> None:
     """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
     local = local_path(path)
@@ -198,6 +234,14 @@ def is_dry_run(io: FileIO | None) -> bool:
     return isinstance(io, DryRunIO)
 
 
+def repeatable(io: FileIO | None) -> FileIO:
+    """Return an ``io`` for work that may run twice: :func:`create_target` takes a file with the same bytes as its own.
+
+    A dry run stays one.
+    """
+    return io if io is not None and is_dry_run(io) else cast("FileIO", RepeatedIO(io))
+
+
 def check_writable_folder(folder: str) -> None:
     """Raise :class:`OSError` if no file can be created in a local folder, because it is missing or not writable."""
     os.stat(os.path.join(folder, "."))
@@ -214,8 +258,8 @@ def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> No
 
 
 @contextlib.contextmanager
-def _create_local(path: str) -> Iterator[Target]:
-    if os.path.lexists(path):
+def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
+    if os.path.lexists(path) and not is_repeated:
         raise _exists(path)
     folder = os.path.dirname(path) or "."
     _clear_abandoned(folder)
@@ -229,7 +273,7 @@ def _create_local(path: str) -> Iterator[Target]:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        _publish(temporary, path)
+        _publish(temporary, path, is_repeated)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -278,18 +322,23 @@ def _clear_abandoned(folder: str) -> None:
                         os.unlink(entry.path)
 
 
-def _publish(temporary: str, path: str) -> None:
-    """Rename the finished file to its final name. Raises :class:`UsageError` if the name was taken in the meantime."""
+def _publish(temporary: str, path: str, is_repeated: bool) -> None:
+    """Rename the finished file to its final name. Raises :class:`UsageError` if the name was taken in the meantime.
+
+    If the work ``is_repeated``, the name may belong to a file with the same bytes, which stays.
+    """
     with _storage_errors("cannot rename the finished file", path):
         try:
             os.link(temporary, path)
-        except FileExistsError:
-            raise _exists(path) from None
-        except OSError:  # no hard links here: rename, which would overwrite a file created since the check
+        except OSError as error:
             if os.path.lexists(path):
+                if not (is_repeated and filecmp.cmp(temporary, path, shallow=False)):
+                    raise _exists(path) from None
+            elif isinstance(error, FileExistsError):  # it is gone again
                 raise _exists(path) from None
-            os.rename(temporary, path)
-        else:
+            else:  # no hard links here: rename, which would overwrite a file created since the check
+                os.rename(temporary, path)
+        with contextlib.suppress(FileNotFoundError):  # it was renamed
             os.unlink(temporary)
         _sync_folder(os.path.dirname(path) or ".")
 
@@ -305,13 +354,21 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _create_remote(path: str, io: FileIO | None) -> Iterator[Target]:
+def _create_remote(path: str, io: FileIO | None, is_repeated: bool) -> Iterator[Target]:
     io = _io_for(path, io)
     with _storage_errors("cannot create the file", path):
         try:
             stream = io.new_output(path).create(overwrite=False)
         except FileExistsError:
-            raise _exists(path) from None
+            if not is_repeated:
+                raise _exists(path) from None
+            stream = None
+    if stream is None:
+        with contextlib.closing(open_source(path, io)) as stored:
+            same = _SameTarget(path, stored)
+            yield same
+            same.check_whole()
+        return
     try:
         try:
             yield _StreamTarget(path, stream)

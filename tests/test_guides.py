@@ -19,7 +19,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
-    "maintenance-script", "refresh", "compact", "expire-and-gc", "protocol", "advise", "find", "report",
+    "maintenance-script", "refresh", "compact", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
 }  # fmt: skip
 CHANGING = {
     "README",

@@ -20,6 +20,7 @@ LAYERS = [
     {"config", "run_log", "run_steps"},
     {"source"},
     {"target"},
+    {"engines"},
     {"crypto"},
     {"kernels"},
     {"filters"},
@@ -57,10 +58,10 @@ ROOMS_OF = {
     "starlette": {"serving"},
     "uvicorn": {"serving"},
     "httpx": {"serving"},
-    "pyiceberg": {"source", "target", "files", "many_files", "convert", *BUILT_ON_TABLES},
+    "pyiceberg": {"source", "target", "files", "many_files", "convert", "engines", *BUILT_ON_TABLES},
 }
-UPWARD = {("indexing", "spark"), ("planning", "reading")}
-"""The driver picks an engine by name and loads Spark's only then. A plan hands over its rows, and loads what reads them
+UPWARD = {("engines", "spark"), ("indexing", "spark"), ("planning", "reading")}
+"""An engine is picked by name, and Spark's is loaded only then. A plan hands over its rows, and loads what reads them
 only then."""
 
 PLANNING = ("sidecar.planning.planner", "sidecar.reading.scanning")

@@ -7,6 +7,10 @@ import os
 TIMES = int(os.environ.get("SIDECAR_THOROUGH", "1"))
 
 
+TABLES, NIGHTS = map(int, os.environ.get("SIDECAR_NIGHTLY", "3x6").split("x"))
+"""Tables and nights of the nightly job: ``SIDECAR_NIGHTLY=20x10 scripts/test tests/maintenance/test_nightly.py``."""
+
+
 def cases(number: int) -> range:
     """So many cases, or some times as many."""
     return range(number * TIMES)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import demo_engines as engines
+import demo_serve as served
 import pyarrow as pa
 import pyarrow.compute as pc
 from demo_table import CountingIO, make_table
@@ -74,6 +75,9 @@ def main() -> None:
 
     step("Nothing else changed")
     show_engines(table, session)
+
+    step("Engines as they are: `sidecar serve` plans their scans")
+    show_served(table, session, folder)
     if session is not None:
         session.stop()
     console.print(f"\nThe table stays in [bold]{shown(folder / 'lake')}[/]. Ask it something yourself:\n")
@@ -243,7 +247,32 @@ def show_engines(table: Any, session: Any) -> None:
         drawn.add_row("Spark with Iceberg", engines.spark_sees(session, table))
         drawn.add_row("DuckDB", engines.duckdb_sees(table))
     console.print(drawn)
-    console.print("[dim]They do not use the filters by themselves: ask sidecar for the plan or the rows.[/]")
+    console.print("[dim]With their own planning they do not use the filters.[/]")
+
+
+# --- the server ---------------------------------------------------------------------------------------
+
+
+def show_served(table: Any, session: Any, folder: Path) -> None:
+    """The same lookups by Spark SQL and pyiceberg, which plan by themselves first, and then ask the server."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("lookup", "", "files opened", "time", "by the server", "time", "rows"):
+        drawn.add_column(heading, justify="left" if heading in ("lookup", "") else "right")
+    with served.server(folder / "lake", folder / "serve.log") as address, console.status("asking Spark and pyiceberg"):
+        remote = served.served_table(address)
+        asking = [("pyiceberg", lambda p: (served.ask_pyiceberg(table, p), served.ask_pyiceberg(remote, p)))]
+        if engines.knows_iceberg(session):
+            served.spark_catalog(session, address)
+            asking.append(("Spark SQL", lambda p: tuple(served.ask_spark(session, c, p) for c in ("demo", "served"))))
+        for name, predicate in lookups(table)[:3]:
+            for engine, ask in asking:
+                alone, beside = ask(predicate)
+                assert alone.rows == beside.rows, f"{engine} finds other rows by the server: {predicate}"
+                drawn.add_row(name, engine, *served.cells(alone), *served.cells(beside), f"{beside.rows:,}")
+                name = f"[dim]{predicate}[/]"
+            drawn.add_section()
+    console.print(drawn)
+    console.print("The engines are unmodified. Their only setting is the server's address.")
 
 
 if __name__ == "__main__":

@@ -73,9 +73,14 @@ def send_stderr_to(log: Path) -> None:
     os.close(target)
 
 
+def knows_iceberg(session: Any) -> bool:
+    """Whether a session was started with Iceberg's runtime."""
+    return session is not None and bool(session.conf.get("spark.jars.packages", ""))
+
+
 def spark_sees(session: Any, table: Any) -> str:
     """Row count, and the numbers of distinct values that its optimiser takes from the table's metadata."""
-    if session is None or not session.conf.get("spark.jars.packages", ""):
+    if not knows_iceberg(session):
         return "not asked: it was not started with Iceberg's runtime"
     frame = session.table("demo.db.lineitem")
     relation = frame._jdf.queryExecution().optimizedPlan()

@@ -14,8 +14,8 @@ from sidecar.bundle.indexes.index_blob import IndexBlob
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import THETA
@@ -72,7 +72,7 @@ class StoredFiltersInfo(StoredIndexInfo):
 class SidecarColumnInfo(Result):
     """The indexes and the sketch of one field in a Puffin file."""
 
-    omitted_if_none = ("upper_bound",)
+    omitted_if_none = ("upper_bound", "lower_bound")
 
     id: int
     """The field id."""
@@ -87,6 +87,9 @@ class SidecarColumnInfo(Result):
     upper_bound: list[str] | None = None
     """Why the number is only an upper bound: ``removed-files``, ``row-deletes``; ``None`` if it is not known to be
     one."""
+    lower_bound: list[str] | None = None
+    """Why the number is only a lower bound: ``files-not-counted``; ``None`` if it is not known to be one. With both,
+    it is neither."""
 
 
 def describe_columns(
@@ -99,6 +102,7 @@ def describe_columns(
     names = NamedColumns.of(sidecar.segments, given)
     blobs = sidecar.puffin.metadata.blobs
     sketches = {blob.fields[0]: blob for blob in blobs if blob.type == THETA and blob.fields}
+    marks = {field_id: CountMarks.of(blob.properties) for field_id, blob in sketches.items()}
     return [
         SidecarColumnInfo(
             id=field_id,
@@ -106,7 +110,8 @@ def describe_columns(
             type=names.type(field_id),
             distinct_values=_distinct(sketches.get(field_id)),
             kinds=_kinds(sidecar.segments, field_id, sketches.get(field_id), fill),
-            upper_bound=upper_bound_reasons(sketches[field_id].properties) if field_id in sketches else None,
+            upper_bound=marks[field_id].upper_bound if field_id in marks else None,
+            lower_bound=marks[field_id].lower_bound if field_id in marks else None,
         )
         for field_id in sorted({*names.stored, *names.given, *sketches})
     ]

@@ -141,6 +141,14 @@ class Coverage:
         is_indexed = np.array([state.state == UnitState.INDEXED for state in self.states], np.bool_)
         return is_indexed[self.codes] if len(is_indexed) else np.zeros(len(self.codes), np.bool_)
 
+    def files_with_entries(self, first_units: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return bool[files]: which files have a unit with an entry.
+
+        ``first_units``: int64[files + 1], the units of file i are ``[first_units[i], first_units[i + 1])``.
+        """
+        before = np.concatenate(([0], np.cumsum(self.indexed)))
+        return np.asarray(before[first_units[1:]] > before[first_units[:-1]])
+
     def counts(self) -> dict[str, int]:
         """Return the number of units by state."""
         counts: dict[str, int] = {}

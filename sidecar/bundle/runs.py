@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from sidecar.bundle.toc import check_properties
 from sidecar.errors import SidecarError
@@ -22,6 +22,9 @@ HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"
 MOST_RUNS = 20
 """The most runs that a file remembers."""
+
+IndexOfField: TypeAlias = tuple[int, str]
+"""A field id and a kind of index."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -55,13 +58,19 @@ class BuiltColumn:
     """What a sidecar file has of one column.
 
     ``type`` is the Iceberg type that sketches were hashed in, ``fpp`` the rate that was asked for (``auto`` or a
-    number), ``left`` the number of the snapshot's files that could be indexed and lack one of ``kinds``.
+    number), ``left`` the number of the snapshot's files that could be indexed and lack an index, by kind; kinds that
+    all these files have are not in it.
     """
 
     type: str
     kinds: tuple[str, ...]
     fpp: float | str
-    left: int
+    left: Mapping[str, int] = field(default_factory=dict)
+
+    def lacking(self, files: Mapping[str, int]) -> BuiltColumn:
+        """Return the column after so many files have lost indexes, by kind."""
+        found = {kind: self.left.get(kind, 0) + files.get(kind, 0) for kind in self.kinds}
+        return replace(self, left={kind: count for kind, count in found.items() if count})
 
 
 @dataclass(frozen=True)
@@ -75,10 +84,12 @@ class SidecarState:
     mapping: str
     columns: Mapping[int, BuiltColumn] = field(default_factory=dict)
 
-    def lacking(self, files: Mapping[int, int]) -> SidecarState:
-        """Return the state after so many files have lost indexes, by field id."""
-        changed = {i: replace(column, left=column.left + files.get(i, 0)) for i, column in self.columns.items()}
-        return replace(self, columns=changed)
+    def lacking(self, files: Mapping[IndexOfField, int]) -> SidecarState:
+        """Return the state after so many files have lost indexes, by field id and kind."""
+        lost: dict[int, dict[str, int]] = {}
+        for (field_id, kind), count in files.items():
+            lost.setdefault(field_id, {})[kind] = count
+        return replace(self, columns={i: column.lacking(lost.get(i, {})) for i, column in self.columns.items()})
 
 
 def history_of(properties: Mapping[str, str]) -> list[RunRecord]:
@@ -125,8 +136,9 @@ def state_property(state: SidecarState) -> str:
 
 def _column(found: Mapping[str, Any]) -> BuiltColumn:
     fpp = found["fpp"]
-    rate, left = fpp if fpp == "auto" else float(fpp), int(found["left"])
-    if left < 0 or not (rate == "auto" or 0 < rate < 1):
+    rate = fpp if fpp == "auto" else float(fpp)
+    left = {str(kind): int(count) for kind, count in found["left"].items()}
+    if any(count < 0 for count in left.values()) or not (rate == "auto" or 0 < rate < 1):
         raise ValueError("the state of a column is out of range")
     return BuiltColumn(str(found["type"]), tuple(map(str, found["kinds"])), rate, left)
 

@@ -30,6 +30,7 @@ from sidecar.cli import (
     probe,
     repair,
     scan,
+    serve,
     status,
     strip,
     verify,
@@ -59,6 +60,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         warm_up.warm_up,
     ),
     "Ask": (plan.plan, scan.scan, probe.probe, find.find, inspect.inspect, advise.advise, report.report),
+    "Serve": (serve.serve,),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),
     "Learn and set up": (guide.guide, config.config),
@@ -248,5 +250,5 @@ app.callback(help=ABOUT)(with_shared_options(main_options, _before_command, cata
 
 for command in chain(*COMMANDS.values()):
     app.command(name_of(command), cls=Command, context_settings={"ignore_unknown_options": True})(
-        with_shared_options(command, start)
+        with_shared_options(command, start, catalog=command is serve.serve)
     )

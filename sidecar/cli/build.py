@@ -14,10 +14,12 @@ from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import (
     AllowPlaintext,
     DryRun,
+    Engine,
     KeyPlace,
     Ref,
     Snapshot,
     encryption_keys,
+    engine_name,
     names,
     opened_table,
     rate,
@@ -57,14 +59,6 @@ class Format(str, Enum):
     auto = "auto"
     parquet = "parquet"
     orc = "orc"
-
-
-class EngineName(str, Enum):
-    """Where the build runs."""
-
-    auto = "auto"
-    spark = "spark"
-    local = "local"
 
 
 def build(
@@ -107,14 +101,7 @@ def build(
         Format,
         choice("--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
     ] = Format.auto,
-    engine: Annotated[
-        EngineName | None,
-        choice(
-            "--engine",
-            EngineName,
-            "Where to build [auto]: on Spark; in this process if the table is small or Java is missing.",
-        ),
-    ] = None,
+    engine: Engine = None,
     full: Annotated[
         bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
     ] = False,
@@ -160,7 +147,7 @@ def build(
                 fpp=target_rate,
                 harvest=harvest.value,
                 filter_format=filter_format.value,
-                engine=None if engine is None else engine.value,
+                engine=engine_name(engine),
                 snapshot_id=snapshot,
                 ref=ref,
                 progress=progress,
@@ -264,9 +251,7 @@ def _column(column: Any) -> tuple[str, ...]:
     if ndv is not None:
         exact = ndv["lower"] == ndv["upper"]
         spread = (ndv["upper"] - ndv["lower"]) / 2
-        distinct = humanize.distinct(int(ndv["estimate"]), ndv.get("upper_bound")) + (
-            "" if exact else f" ± {spread:,.0f}"
-        )
+        distinct = humanize.distinct(int(ndv["estimate"]), ndv) + ("" if exact else f" ± {spread:,.0f}")
     return (
         column["type"],
         filters or "–",

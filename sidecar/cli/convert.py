@@ -11,7 +11,7 @@ from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units, rows
 from sidecar.cli.many import files
 from sidecar.cli.many.targets import SkipBad, expanded
-from sidecar.cli.options import DryRun, fixed_rate, names
+from sidecar.cli.options import DryRun, Engine, engine_fact, engine_name, fixed_rate, names, not_on_spark
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
 from sidecar.cli.shell.choices import choice
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -81,6 +81,7 @@ def convert(
         choice("--as", FilterKind, "To .puffin: build the filters again, as this format has them."),
     ] = None,
     skip_bad: SkipBad = False,
+    engine: Engine = None,
     dry_run: DryRun = False,
 ) -> None:
     """Convert indexes to another form or size.
@@ -123,6 +124,7 @@ def convert(
     if values is not None or (len(sources) == 1 and is_filter_file(sources[0])):
         if len(sources) != 1 or data or columns or widen or merge or merge_all or measure or kind:
             raise UsageError("a historical filter takes only --values and --fpp")
+        out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one filter"}))
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
         filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate, dry_run=dry_run)
         out.result(filter_report.to_dict(), draw, filter_rows)
@@ -141,8 +143,10 @@ def convert(
             kind=None if kind is None else kind.value,
             progress=progress,
             dry_run=dry_run,
+            engine=engine_name(engine),
         )
     result = {**report.to_dict(), **files.skipped_of(found)}
+    out.warn(not_on_spark(engine, result))
     files.show(out, result, draw_files, rows, failed=bool(report.damaged))
 
 
@@ -153,6 +157,7 @@ def draw_files(to: Console, data: Any) -> None:
         (written_label(data), escaped(data["target"])),
         ("conversion", escaped(data["conversion"])),
         ("size", humanize.size(data["size"])),
+        *engine_fact(data),
         ("time", humanize.duration(data["seconds"])),
     ]
     to.print(facts(lines))

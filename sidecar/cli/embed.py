@@ -18,11 +18,14 @@ from sidecar.cli.many import files
 from sidecar.cli.many.targets import Into, SkipBad, source_and_target
 from sidecar.cli.options import (
     DryRun,
+    Engine,
     KeyPlace,
     encryption_keys,
+    engine_name,
     fixed_rate,
     is_path,
     names,
+    not_on_spark,
     opened_table,
 )
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
@@ -129,6 +132,7 @@ def embed(
     into: Into = None,
     keys: KeyPlace = None,
     skip_bad: SkipBad = False,
+    engine: Engine = None,
 ) -> None:
     """Write data files again with filters and page indexes.
 
@@ -163,6 +167,7 @@ def embed(
             dry_run,
         )
         from_cli.run(origin, out)
+        out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "one sidecar is read for all files"}))
         return
     if all_to is not None or way is not from_cli.RestoreWay.auto or witness is not from_cli.WitnessRule.page:
         raise UsageError("--all-to, --way and --witness are for --from")
@@ -191,16 +196,17 @@ def embed(
         }
         report: EmbedReport | EmbedTableReport | WrittenFiles
         if into is not None:
-            report = embed_files(paths or [], into, skip_bad=skip_bad, **options)
+            report = embed_files(paths or [], into, skip_bad=skip_bad, engine=engine_name(engine), **options)
         elif destination is not None:
             report = embed_file(source, destination, **options)
         else:
-            report = embed_table(opened_table(source), refresh=not no_refresh, **options)
-    out.warn(report.warnings())
+            report = embed_table(opened_table(source), refresh=not no_refresh, engine=engine_name(engine), **options)
     shown = (table_cli.draw, table_cli.rows) if destination is None else (draw, rows)
     if into is not None:
         shown = (files.draw_written, files.written_rows)
     data = report.to_dict()
+    ran = data if "engine" in data else {"engine": "local", "engine_reason": "there is one file"}
+    out.warn([*report.warnings(), *not_on_spark(engine, ran)])
     files.show(out, data, *shown, failed=bool(report.damaged) or data.get("refresh_error") is not None)
 
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
+from sidecar.cli.options import engine_fact
 from sidecar.cli.output import announce_dry_run, escaped, facts, table
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -57,6 +58,7 @@ def _summary(data: Any) -> list[tuple[str, str]]:
         ("files", f"{humanize.count(files['replaced'])} of {humanize.count(files['total'])} {verb}{left}"),
         ("size", size),
         *_sidecar(data["refresh"]),
+        *engine_fact(data),
         ("time", humanize.duration(data["seconds"])),
     ]
 

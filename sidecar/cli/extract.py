@@ -10,7 +10,16 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.files import draw_skipped
 from sidecar.cli.many.targets import SkipBad, expanded
-from sidecar.cli.options import AllowPlaintext, DryRun, KeyPlace, encryption_keys, names
+from sidecar.cli.options import (
+    AllowPlaintext,
+    DryRun,
+    Engine,
+    KeyPlace,
+    encryption_keys,
+    engine_fact,
+    engine_name,
+    names,
+)
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
@@ -54,6 +63,7 @@ def extract(
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     skip_bad: SkipBad = False,
+    engine: Engine = None,
     dry_run: DryRun = False,
 ) -> None:
     """Copy the indexes of data files, bit for bit, into a Puffin file.
@@ -87,6 +97,7 @@ def extract(
             witness=witness,
             progress=progress,
             dry_run=dry_run,
+            engine=engine_name(engine),
         )
     out.warn(report.warnings)
     data = {**report.to_dict(), **files.skipped_of(found)}
@@ -102,6 +113,7 @@ def draw(to: Console, data: Any) -> None:
                 (written_label(data), escaped(data["target"])),
                 ("size", humanize.size(data["size"])),
                 ("files", humanize.count(len(data["files"]))),
+                *engine_fact(data),
                 ("time", humanize.duration(data["seconds"])),
             ]
         )

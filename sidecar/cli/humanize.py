@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from sidecar.run_log import size as size
 
@@ -12,9 +13,14 @@ def count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-def distinct(number: int, upper_bound: Sequence[str] | None) -> str:
-    """A number of distinct values: ``1,234``, or ``≤ 1,234`` if there are reasons why it is an upper bound."""
-    return f"{'≤ ' if upper_bound else ''}{count(number)}"
+def distinct(number: int, counted: Mapping[str, Any]) -> str:
+    """A number of distinct values: ``1,234``; ``≤ 1,234`` or ``≥ 1,234`` for a bound, ``≈ 1,234`` if it is neither.
+
+    ``counted`` has the reasons why it is an ``upper_bound`` and a ``lower_bound``, if there are any.
+    """
+    upper, lower = counted.get("upper_bound"), counted.get("lower_bound")
+    sign = "≈ " if upper and lower else "≤ " if upper else "≥ " if lower else ""
+    return f"{sign}{count(number)}"
 
 
 def duration(seconds: float | None) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from sidecar.cli.output import output
+from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
+    from sidecar.engines.choice import BuildEngine
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
 Predicate = Annotated[
@@ -54,6 +57,41 @@ PuffinColumns = Annotated[
         help="Name of the column with a field id in a Puffin file: 3=user_id, or 3=user_id:long with its type. Repeat.",
     ),
 ]
+
+
+class EngineName(str, Enum):
+    """Where the work runs."""
+
+    auto = "auto"
+    spark = "spark"
+    local = "local"
+
+
+Engine = Annotated[
+    EngineName | None,
+    choice(
+        "--engine",
+        EngineName,
+        "Where data files are read [auto]: on Spark; in this process if there is little to read or Java is missing.",
+    ),
+]
+
+
+def engine_name(chosen: EngineName | None) -> BuildEngine | None:
+    """The engine that ``--engine`` names."""
+    return None if chosen is None else chosen.value
+
+
+def not_on_spark(chosen: EngineName | None, report: Any) -> list[str]:
+    """The warning of a command that was to run on Spark and did not."""
+    if chosen is not EngineName.spark or report["engine"] == "spark":
+        return []
+    return [f"it ran in this process, not on Spark: {report['engine_reason']}"]
+
+
+def engine_fact(report: Any) -> list[tuple[str, str]]:
+    """The line that names Spark, for what ran there."""
+    return [("engine", f"spark ({report['engine_reason']})")] if report["engine"] == "spark" else []
 
 
 def is_path(target: str) -> bool:
@@ -103,8 +141,10 @@ def refuse_table_options(snapshot: int | None, ref: str | None) -> None:
 
 
 def names(text: str) -> list[str]:
-    """The names in a comma-separated list, in order and without repeats."""
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """The names in a comma-separated list, in order and without repeats; a comma in a name is ``%2C``."""
+    from sidecar.iceberg.resolve import listed_names
+
+    found = list(dict.fromkeys(listed_names(text)))
     if not found:
         raise UsageError("the list of names is empty", found=repr(text))
     return found

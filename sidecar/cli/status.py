@@ -31,6 +31,10 @@ def status(
     ] = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Do not look for files that nothing references, which lists the metadata folder."),
+    ] = False,
 ) -> None:
     """Show how a table's sidecars are doing, and what to do.
 
@@ -42,7 +46,7 @@ def status(
     Examples:
       sidecar status db.lineitem
       sidecar status 'db.*' --max-behind 1h --min-coverage 95%
-      sidecar status db.lineitem --ref main --json
+      sidecar status db.lineitem --quick --json
     """
     out = output()
     longest = None if max_behind is None else duration(max_behind, "--max-behind")
@@ -50,7 +54,9 @@ def status(
     from sidecar import status_table
     from sidecar.cli.draw import inspect
 
-    work = partial(status_table, snapshot_id=snapshot, ref=ref, max_behind=longest, min_coverage=least)
+    work = partial(
+        status_table, snapshot_id=snapshot, ref=ref, max_behind=longest, min_coverage=least, leftovers=not quick
+    )
     if are_several_tables(tables):
         run_tables(out, tables, work, cells, lambda one: bool(one["missed"]))
         return

@@ -12,12 +12,16 @@ from sidecar.cli import humanize
 from sidecar.cli.many.tables import run_tables, verify_cells
 from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
 from sidecar.cli.options import (
+    Engine,
+    EngineName,
     KeyPlace,
     PuffinColumns,
     Ref,
     Snapshot,
     encryption_keys,
+    engine_name,
     is_path,
+    not_on_spark,
     opened_table,
     puffin_columns,
     refuse_table_options,
@@ -69,6 +73,7 @@ def verify(
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    engine: Engine = None,
 ) -> None:
     """Check the indexes of files or tables for errors.
 
@@ -84,6 +89,7 @@ def verify(
     """
     out = output()
     options: dict[str, Any] = {"data": data, "sample": sample, "encryption_keys": encryption_keys(keys)}
+    on_engine = {**options, "engine": engine_name(engine)}
     named = puffin_columns(columns)
     if prefixes is not None:
         found = _parts(_only(targets), snapshot, ref, prefixes, encryption_keys(keys))
@@ -91,10 +97,11 @@ def verify(
         if not is_one_path(targets, skip_bad):
             if against:
                 raise UsageError("--against is for one Puffin file", found=" ".join(targets))
-            _verify_files(targets, skip_bad, {**options, "column_names": named})
+            _verify_files(targets, skip_bad, engine, {**on_engine, "column_names": named})
             return
         from sidecar import verify_file
 
+        out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one file"}))
         found = verify_file(targets[0], **options, column_names=named, against=_data_files(against))
     else:
         from sidecar import verify_table
@@ -102,21 +109,23 @@ def verify(
         if against or named:
             raise UsageError("--against and --columns are for the path of a Puffin file")
         if are_several_tables(targets, skip_bad):
-            check = partial(verify_table, snapshot_id=snapshot, ref=ref, **options)
+            check = partial(verify_table, snapshot_id=snapshot, ref=ref, **on_engine)
             run_tables(out, targets, check, verify_cells, failed=lambda data: bool(data["problems"]))
             return
-        found = verify_table(opened_table(targets[0]), snapshot, ref=ref, **options)
+        found = verify_table(opened_table(targets[0]), snapshot, ref=ref, **on_engine)
     out.result(found.to_dict(), draw, rows, failed=bool(found.problems))
 
 
-def _verify_files(paths: list[str], skip_bad: bool, options: dict[str, Any]) -> None:
+def _verify_files(paths: list[str], skip_bad: bool, engine: EngineName | None, options: dict[str, Any]) -> None:
     from sidecar import verify_files
     from sidecar.cli.many import files
 
     out = output()
     with out.progress() as progress:
         found = verify_files(paths, skip_bad=skip_bad, progress=progress, **options)
-    files.show(out, found.to_dict(), files.draw_verified, rows, failed=bool(found.problems))
+    data = found.to_dict()
+    out.warn(not_on_spark(engine, data))
+    files.show(out, data, files.draw_verified, rows, failed=bool(found.problems))
 
 
 def _data_files(against: list[str] | None) -> list[str] | None:

@@ -116,6 +116,13 @@ class CollectedColumn:
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     """Why a unit lacks an index that it had or should have, by (kind, unit ordinal)."""
 
+    def absorb(self, other: CollectedColumn, first: int, at: int) -> None:
+        """Add indexes of units that are counted from ``first`` on here; their bytes are from ``at`` on in the spool."""
+        self.filters |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.filters.items()}
+        self.pages |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.pages.items()}
+        self.rows |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.rows.items()}
+        self.reasons |= {(kind, first + i): reason for (kind, i), reason in other.reasons.items()}
+
     def having(self, kind: str) -> AbstractSet[int]:
         """Return the ordinals of the units that have an index of the kind."""
         return self.filters.keys() if kind == BLOOM else self.pages.keys() | self.rows.keys()
@@ -138,6 +145,29 @@ class Collection:
     def close(self) -> None:
         """Drop everything."""
         self.spool.close()
+
+    def absorb(self, other: Collection) -> None:
+        """Append the files of another collection with their indexes, as if they had been added here; it is then closed.
+
+        The spool of the other one becomes that of an empty collection.
+        """
+        first = self.num_units
+        if self.files:
+            at = self.spool.append_all(other.spool)
+            other.close()
+        else:
+            self.spool.close()
+            self.spool, at = other.spool, 0
+        self.files += other.files
+        self.num_units += other.num_units
+        self.paths.update(other.paths)
+        self.in_clear |= other.in_clear
+        for key, column in other.columns.items():
+            self.columns[key].absorb(column, first, at)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return everything but the keys, which no other process is to get with a result."""
+        return {**vars(self), "protection": Protection()}
 
     def add_file(self, file: FileEntry) -> int:
         """Add a file and return the ordinal of its first unit."""

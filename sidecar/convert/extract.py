@@ -30,7 +30,9 @@ from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UsageError, enough_memory, refuse_text
+from sidecar.engines.choice import BuildEngine, work_engine
+from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
+from sidecar.errors import SidecarError, UsageError, enough_memory, refuse_text
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
@@ -71,6 +73,10 @@ class ExtractReport(Summarized):
     """The values that were compared with the indexes."""
     dry_run: bool = False
     """Whether nothing was written: then the report says what would be."""
+    engine: str = "local"
+    """Where the files were read: ``local`` or ``spark``."""
+    engine_reason: str = ""
+    """Why this engine was chosen."""
 
     @property
     def damaged(self) -> bool:
@@ -97,6 +103,8 @@ class ExtractReport(Summarized):
             "warnings": self.warnings,
             "seconds": self.seconds,
             "witness": self.witness.to_dict(),
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
         }
 
 
@@ -117,6 +125,8 @@ def extract_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> ExtractReport:
     """Take the indexes of Parquet and ORC ``files`` into the new Puffin file ``target``.
 
@@ -137,6 +147,9 @@ def extract_files(
     ``io`` opens and writes files, by default as the paths say. ``progress`` is called after each file. ``dry_run``
     reads and compares the same, and writes nothing: the report says what would be written.
 
+    ``engine`` and ``spark`` say where the files are read, as for :func:`sidecar.build`: on Spark each file is a task,
+    whose indexes come to this process, which writes the Puffin file.
+
     A broken index costs that index alone. After an error nothing is at ``target``. Raises :class:`UsageError` if no
     file has an index to take, for unknown columns and if the target exists, :class:`UnsupportedFeatureError` for
     encrypted files without their footer key, :class:`DamagedFileError` for a broken footer, and :class:`StorageError`.
@@ -148,30 +161,96 @@ def extract_files(
         raise UsageError("no file to extract from")
     io = without_writing(io) if dry_run else io
     protection = Protection(encryption_keys, allow_plaintext)
+    ios = FileIOs(io)
+    workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
+    work = TakeIndexes(ios, protection, bloom, page_index, columns, digest, witness)
     with closing(Collection(protection)) as collection:
-        extractor = Extractor(collection, bloom, page_index, columns, digest, witness)
-        for number, path in enumerate(paths):
-            if progress is not None:
-                progress("files", number, len(paths))
-            with closing(open_source(path, io)) as source:
-                extractor.take(source)
-        check_extracted(columns, extractor.seen, extractor.units)
-        protection.check(list(extractor.paths))
+        taken = take_all(work, paths, collection, workers, progress)
+        check_extracted(columns, taken.seen, taken.units)
+        protection.check(list(collection.paths))
         with create_target(target, io) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
-        fields = {path: numbers[key] for path, key in extractor.paths.items() if key in numbers}
+        fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}
     return ExtractReport(
         files=paths,
         target=target,
         size=written.file_size,
         fields=fields,
-        units=extractor.units,
+        units=taken.units,
         seconds=time.monotonic() - start,
-        witness=extractor.witness,
-        warnings=[f"not taken: {text}" for text in extractor.witness.denials],
+        witness=taken.witness,
+        warnings=[f"not taken: {text}" for text in taken.witness.denials],
         dry_run=dry_run,
+        engine=workers.name,
+        engine_reason=workers.reason,
     )
+
+
+@dataclass
+class TakenIndexes:
+    """The indexes of a file, or of several, and what became of each."""
+
+    collection: Collection
+    """The indexes. Those of several files are in the collection of the caller."""
+    units: list[Outcome] = field(default_factory=list)
+    """What became of each index."""
+    seen: set[str] = field(default_factory=set)
+    """The columns that were asked for and that some file has."""
+    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    """The values that were compared with the indexes."""
+    rebuilt: list[Outcome] = field(default_factory=list)
+    """What became of each index of the files whose filters are rebuilt as another kind."""
+
+    def absorb(self, other: TakenIndexes) -> None:
+        """Add the indexes of another file."""
+        self.collection.absorb(other.collection)
+        self.units += other.units
+        self.seen |= other.seen
+        self.witness.add_all(other.witness)
+        self.rebuilt += other.rebuilt
+
+
+@dataclass(frozen=True)
+class TakeIndexes:
+    """The work for one file: take its indexes. The parameters are those of :class:`Extractor`."""
+
+    ios: FileIOs
+    protection: Protection
+    bloom: bool
+    page_index: bool
+    columns: Sequence[str] | None
+    digest: bool | None
+    witness: bool | None
+
+    def __call__(self, file: str) -> TakenIndexes:
+        """Return the indexes of ``file``. Raises the errors of :meth:`Extractor.take`."""
+        collection = Collection(self.protection)
+        extractor = Extractor(collection, self.bloom, self.page_index, self.columns, self.digest, self.witness)
+        try:
+            with closing(open_source(file, self.ios.of(file))) as source:
+                extractor.take(source)
+        except BaseException:
+            collection.close()
+            raise
+        return TakenIndexes(collection, extractor.units, extractor.seen, extractor.witness)
+
+
+def take_all(
+    work: Callable[[str], TakenIndexes],
+    files: Sequence[str],
+    collection: Collection,
+    workers: WorkEngine,
+    progress: Progress | None,
+) -> TakenIndexes:
+    """Add the indexes of ``files`` to ``collection``, in their order. Raises the first error of a file."""
+    all_taken = TakenIndexes(collection)
+    with closing(workers.run(work, files, progress)) as answers:
+        for taken in answers:
+            if isinstance(taken, SidecarError):
+                raise taken
+            all_taken.absorb(taken)
+    return all_taken
 
 
 class Extractor:

@@ -6,11 +6,16 @@ import mmap
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import StorageError
+from sidecar.errors import StorageError, UnsupportedFeatureError
+
+_COPY_LENGTH = 8 << 20
+_MOST_SENT = 0x7C00_0000
+"""Bytes of a spool that may be sent to another process: rows of Spark, and single reads of Linux, end below 2 GiB."""
 
 
 class Spool:
@@ -62,10 +67,34 @@ class Spool:
         """Read ``length`` bytes at ``offset``."""
         return os.pread(self._file.fileno(), length, offset)
 
+    def append_all(self, other: Spool) -> int:
+        """Append all bytes of another spool and return their offset. Raises :class:`StorageError` as :meth:`append`."""
+        start = self._end
+        for at in range(0, other._end, _COPY_LENGTH):
+            self.append(other.read(at, min(_COPY_LENGTH, other._end - at)))
+        return start
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Spool], tuple[bytes]]:
+        """Send all bytes to another process, which has a temporary file of its own."""
+        if self._end > _MOST_SENT:
+            raise UnsupportedFeatureError(
+                "the indexes of one file take more than another process can send at once",
+                expected=f"at most {_MOST_SENT:,} bytes",
+                found=self._end,
+                hint="Choose the engine 'local', or fewer columns.",
+            )
+        return _spool_with, (self.read(0, self._end),)
+
     def close(self) -> None:
         """Free the disk space."""
         self._map = None  # arrays that view the mapping keep it until they are freed
         self._file.close()
+
+
+def _spool_with(data: bytes) -> Spool:
+    spool = Spool()
+    spool.append(data)
+    return spool
 
 
 def _no_room(error: OSError) -> StorageError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection, Key
-from sidecar.convert.extract import Extractor, check_extracted
+from sidecar.convert.extract import Extractor, TakenIndexes, check_extracted, take_all
 from sidecar.convert.load import Loader
 from sidecar.convert.outcome import Outcome, Progress
 from sidecar.convert.rebuild_kind import (
@@ -21,6 +21,7 @@ from sidecar.convert.rebuild_kind import (
     take_as_parquet,
 )
 from sidecar.convert.reshape import TargetSizes, reshape
+from sidecar.engines.work import FileIOs, WorkEngine
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
 from sidecar.source import Source, open_source
@@ -43,6 +44,8 @@ class PuffinOptions:
     kind: RebuiltKind | None
     io: FileIO | None
     progress: Progress | None
+    workers: WorkEngine
+    """Where data files are read."""
 
     @property
     def reshaping(self) -> TargetSizes:
@@ -66,23 +69,42 @@ def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptio
 def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
     """Write the indexes of the data files ``sources`` to ``target``; return its size and what became of each index."""
     with closing(Collection()) as given:
-        whole = Extractor(given, bloom=True, page_index=True, columns=options.columns)
-        bare = Extractor(given, bloom=False, page_index=True, columns=options.columns)
         fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
-        rebuilt = RebuildTarget(given, bare, check_fpp(fpp))
-        with closing(_opened(sources, options)) as opened:
-            for source in opened:
-                if options.kind is None or options.kind == (AS_ORC if is_orc(source) else AS_PARQUET):
-                    whole.take(source)
-                elif options.kind == AS_ORC:
-                    take_as_orc(source, rebuilt, options.columns)
-                else:
-                    take_as_parquet(source, rebuilt, options.columns)
-        extractors = [whole] if options.kind is None else [whole, bare]
-        outcomes = [outcome for extractor in extractors for outcome in extractor.units]
-        check_extracted(options.columns, whole.seen | bare.seen, outcomes)
+        work = _TakeFile(FileIOs(options.io), options.columns, options.kind, check_fpp(fpp))
+        taken = take_all(work, sources, given, options.workers, options.progress)
+        outcomes = taken.units + taken.rebuilt
+        check_extracted(options.columns, taken.seen, outcomes)
         names = {key: path for path, key in given.paths.items()}
         return _write(given, outcomes, names, target, options)
+
+
+@dataclass(frozen=True)
+class _TakeFile:
+    """The work for one data file: take its indexes, with filters of the other ``kind`` rebuilt for the rate ``fpp``."""
+
+    ios: FileIOs
+    columns: Sequence[str] | None
+    kind: RebuiltKind | None
+    fpp: float
+
+    def __call__(self, file: str) -> TakenIndexes:
+        collection = Collection()
+        try:
+            with closing(open_source(file, self.ios.of(file))) as source:
+                return self._take(source, collection)
+        except BaseException:
+            collection.close()
+            raise
+
+    def _take(self, source: Source, collection: Collection) -> TakenIndexes:
+        is_whole = self.kind is None or self.kind == (AS_ORC if is_orc(source) else AS_PARQUET)
+        extractor = Extractor(collection, bloom=is_whole, page_index=True, columns=self.columns)
+        if is_whole:
+            extractor.take(source)
+            return TakenIndexes(collection, extractor.units, extractor.seen)
+        take = take_as_orc if self.kind == AS_ORC else take_as_parquet
+        take(source, RebuildTarget(collection, extractor, self.fpp), self.columns)
+        return TakenIndexes(collection, seen=extractor.seen, rebuilt=extractor.units)
 
 
 def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:

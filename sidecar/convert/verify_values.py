@@ -4,7 +4,7 @@ Every value of an indexed column is looked up in the filter of its row group. Pa
 row indexes with the values of their row groups. Each group of filters is read once for all files. Data files are read
 one after the other, and only their indexed column chunks.
 
-The files are those of a table (:func:`sidecar_value_problems`) or files without a table (:func:`verify_against`). The
+The files are those of a table (:func:`place_problems`) or files without a table (:func:`verify_against`). The
 latter must first be files that the sidecar lists, with their size, rows, row groups and, in a sidecar of plain
 files, the fingerprint of their data and the digest of their pages. In a table's sidecar nothing but the values can tell
 a file from another one of equal name, size, rows and row groups.
@@ -51,27 +51,33 @@ class DataPlace(NamedTuple):
     is_orc: bool
 
 
-def sidecar_value_problems(
+def places_to_check(sidecar: SidecarFile, files: Sequence[DataPlace], check: ValueCheck) -> list[DataPlace]:
+    """Return the files that ``check`` chooses out of those that have row groups in the sidecar.
+
+    The others are not listed by it, or their footer could not be read when it was built.
+    """
+    indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
+    chosen = check.choose(len(indexed))
+    return [place for number, place in enumerate(indexed) if number in chosen]
+
+
+def place_problems(
     sidecar: SidecarFile,
     files: Sequence[DataPlace],
     io: FileIO | None,
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
-    """Yield a problem for each index that denies values, in the files that ``check`` chooses out of ``files``.
+    """Yield a problem for each index that denies values of ``files``; ``check`` counts what is compared.
 
-    Files without row groups in the sidecar are skipped: it does not list them, or their footer could not be read when
-    it was built. Damage is a problem, not an exception.
+    Damage is a problem, not an exception.
     """
-    indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
-    chosen = check.choose(len(indexed))
-    indexed = [place for number, place in enumerate(indexed) if number in chosen]
     finder = Finder(sidecar)
     with closing(FilterPool()) as pool:
         for segment in sidecar.segments:
-            units = [unit for place in indexed for unit in _units(segment, place)]
+            units = [unit for place in files for unit in _units(segment, place)]
             yield from load_filters(pool, sidecar, segment, units)
-        for place in indexed:
+        for place in files:
             try:
                 with closing(open_source(place.path, io)) as opened:
                     if place.is_orc:

@@ -97,6 +97,14 @@ class Witness:
         if testimony.unseen:
             self.unseen.append(f"{place}: {testimony.unseen}")
 
+    def add_all(self, other: Witness) -> None:
+        """Add what was compared in other files."""
+        self.chunks += other.chunks
+        self.pages += other.pages
+        self.values += other.values
+        self.denials += other.denials
+        self.unseen += other.unseen
+
     def disbelief(self, file: str, *, fallback: bool) -> str:
         """Return why doubtful indexes of ``file`` are not used.
 

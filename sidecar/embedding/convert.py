@@ -33,6 +33,8 @@ from sidecar.convert.reshape import TargetSizes
 from sidecar.convert.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
+from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.kernels.announcing import announces_compiling
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+UNDIVIDED = "only the way from data files to Puffin is divided among workers"
+"""The reason for the engine of all other conversions."""
 
 _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFIN, ".stats": PUFFIN}
 
@@ -69,6 +74,10 @@ class ConvertReport(Summarized):
     """The time that the conversion took."""
     dry_run: bool = False
     """Whether nothing was written: then the report says what would be."""
+    engine: str = "local"
+    """Where the sources were read: ``local`` or ``spark``."""
+    engine_reason: str = ""
+    """Why this engine was chosen."""
 
     @property
     def damaged(self) -> bool:
@@ -92,6 +101,8 @@ class ConvertReport(Summarized):
             "ways": ways_of(self.units),
             "units": [unit.to_dict() for unit in self.units],
             "seconds": self.seconds,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
         }
 
 
@@ -113,6 +124,8 @@ def convert_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> ConvertReport:
     """Convert the indexes of ``sources`` to the format that the ending of the new file ``target`` names.
 
@@ -124,6 +137,9 @@ def convert_files(
     rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
     files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say. ``progress`` is called
     as work goes on. ``dry_run`` does the same work and writes nothing: the report says what would be written.
+
+    ``engine`` and ``spark`` say where data files are read on the way to a Puffin file, as for :func:`sidecar.build`.
+    All other conversions run in this process, whatever is asked for, and the report says so.
 
     Raises :class:`UsageError` for arguments that do not go together, :class:`UnsupportedFeatureError` for encrypted
     files, and the errors of :func:`sidecar.convert.extract.extract_files`.
@@ -148,11 +164,13 @@ def convert_files(
             "filters become another kind only on the way from data files to Puffin",
             expected=" or ".join(REBUILT_KINDS),
         )
+    is_divided = target_format == PUFFIN and formats != [PUFFIN]
+    workers = _workers(engine, spark, paths, io, is_divided)
     if target_format == PUFFIN:
         if data is not None:
             raise UsageError("a data file is only needed to make a data file")
         to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
-        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, progress))
+        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, progress, workers))
     elif len(paths) > 1:
         raise UsageError("a data file is made of one source", found=len(paths))
     elif formats == [PUFFIN]:
@@ -164,7 +182,18 @@ def convert_files(
         size, units = change(paths[0], target, columns, sizes, io)
     else:
         size, units = _filters_like(paths[0], data, target, columns, sizes, io)
-    return ConvertReport(paths, target, conversion, size, units, time.monotonic() - start, dry_run)
+    seconds = time.monotonic() - start
+    return ConvertReport(paths, target, conversion, size, units, seconds, dry_run, workers.name, workers.reason)
+
+
+def _workers(
+    engine: BuildEngine | None, spark: Any, paths: Sequence[str], io: FileIO | None, is_divided: bool
+) -> WorkEngine:
+    if not is_divided:
+        asked_engine(engine, spark)
+        return LocalWork(reason=UNDIVIDED)
+    ios = FileIOs(io)
+    return work_engine(engine, spark, lambda: estimated_size(paths, ios))
 
 
 def is_filter_file(path: str, io: FileIO | None = None) -> bool:

@@ -10,28 +10,31 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
+from sidecar.engines.choice import BuildEngine, work_engine
+from sidecar.engines.work import FileIOs, LocalWork, Progress, WorkEngine, estimated_size
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_files
 from sidecar.parquet.embed import Placement
 from sidecar.results import Result
 from sidecar.source import local_path
-from sidecar.target import without_writing
+from sidecar.target import repeatable, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
     from sidecar.crypto.keys import EncryptionKeys
 
-Write = Callable[[str, str], EmbedReport]
+Write = Callable[..., EmbedReport]
+"""Writes a new file: gets the source, the target and options."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +53,10 @@ class WrittenFiles(Result):
     """The seconds that it took."""
     dry_run: bool = False
     """Whether nothing was written: then the reports say what would be."""
+    engine: str = "local"
+    """Where the files were written: ``local`` or ``spark``."""
+    engine_reason: str = ""
+    """Why this engine was chosen."""
 
     @property
     def damaged(self) -> bool:
@@ -75,6 +82,8 @@ class WrittenFiles(Result):
             "skipped": [file.to_dict() for file in self.skipped],
             "others": self.others,
             "seconds": self.seconds,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
         }
 
     def ways(self) -> dict[str, dict[str, int]]:
@@ -105,6 +114,8 @@ def embed_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.embed_file` for all data files that ``paths`` name (files, folders, globs), into ``folder``.
 
@@ -112,29 +123,26 @@ def embed_files(
     ``encryption_keys`` are as for one file. ``folder`` is made if it is missing. ``io`` opens the files if it is given.
     ``skip_bad`` goes past files that cannot be read; without it, the first of them raises, and the files before it stay
     written. ``dry_run`` makes no folder and writes nothing. ``progress`` is called with the number of files that are
-    done. Raises :class:`UsageError` before anything is written if a target exists or two files would have the same
-    target, and the errors of :func:`sidecar.embed_file`.
+    done. ``engine`` and ``spark`` say where the files are written, as for :func:`sidecar.build`: on Spark each file is
+    a task of one thread, ``folder`` is one that all workers share, and the files after a bad one are written too.
+    Raises :class:`UsageError` before anything is written if a target exists or two files would have the same target,
+    and the errors of :func:`sidecar.embed_file`.
     """
-    files_io = without_writing(io, makes_folders=True) if dry_run else io
-
-    def write(source: str, target: str) -> EmbedReport:
-        return embed_file(
-            source,
-            target,
-            bloom=bloom,
-            page_index=page_index,
-            fpp=fpp,
-            ndv=ndv,
-            placement=placement,
-            harvest=harvest,
-            even_if_dictionary=even_if_dictionary,
-            threads=threads,
-            encryption_keys=encryption_keys,
-            io=files_io,
-            dry_run=dry_run,
-        )
-
-    return _write_all(paths, folder, write, skip_bad, io, progress, dry_run)
+    options = {
+        "bloom": bloom,
+        "page_index": page_index,
+        "fpp": fpp,
+        "ndv": ndv,
+        "placement": placement,
+        "harvest": harvest,
+        "even_if_dictionary": even_if_dictionary,
+        "encryption_keys": encryption_keys,
+    }
+    run = _WriteAll(paths, folder, skip_bad, io, progress, dry_run)
+    run.engine = work_engine(engine, spark, run.size)
+    if run.engine.name == "spark":
+        threads = threads or 1
+    return run.run(embed_file, {**options, "threads": threads})
 
 
 def strip_files(
@@ -152,35 +160,75 @@ def strip_files(
     ``encryption_keys``, ``skip_bad``, ``io``, ``progress`` and ``dry_run`` are as for :func:`embed_files`, and so are
     the errors.
     """
-    files_io = without_writing(io, makes_folders=True) if dry_run else io
-
-    def write(source: str, target: str) -> EmbedReport:
-        return strip_file(source, target, encryption_keys=encryption_keys, io=files_io, dry_run=dry_run)
-
-    return _write_all(paths, folder, write, skip_bad, io, progress, dry_run)
+    return _WriteAll(paths, folder, skip_bad, io, progress, dry_run).run(
+        strip_file, {"encryption_keys": encryption_keys}
+    )
 
 
-def _write_all(
-    paths: Paths,
-    folder: str,
-    write: Write,
-    skip_bad: bool,
-    io: FileIO | None,
-    progress: Progress | None,
-    dry_run: bool,
-) -> WrittenFiles:
-    start = time.monotonic()
-    found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
-    targets = targets_of(found, folder)
-    _check_free(targets.values())
+class _WriteAll:
+    """Writes a new file for each of many."""
 
-    def one(source: str, _: FileIO | None) -> EmbedReport:
-        make_folder_of(targets[source], dry_run)
-        return write(source, targets[source])
+    def __init__(
+        self,
+        paths: Paths,
+        folder: str,
+        skip_bad: bool,
+        io: FileIO | None,
+        progress: Progress | None,
+        dry_run: bool,
+    ) -> None:
+        self.start = time.monotonic()
+        self.folder = folder
+        self.skip_bad = skip_bad
+        self.io = io
+        self.progress = progress
+        self.dry_run = dry_run
+        self.engine: WorkEngine = LocalWork()
+        self.found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
+        self.targets = targets_of(self.found, folder)
+        _check_free(self.targets.values())
 
-    files, skipped = each_file(one, found, io, skip_bad=skip_bad, threads=1, progress=progress)
-    seconds = time.monotonic() - start
-    return WrittenFiles(folder, tuple(files), skipped, found.others, seconds, dry_run)
+    def size(self) -> int:
+        return estimated_size(self.found.files, FileIOs(self.io))
+
+    def run(self, write: Write, options: Mapping[str, Any]) -> WrittenFiles:
+        """Call ``write`` with each file, its target and ``options``."""
+        is_spark = self.engine.name == "spark"
+        work = _WriteOne(write, self.targets, self.io, self.dry_run, is_spark, options)
+        files, skipped = each_file(
+            work, self.found, self.io, skip_bad=self.skip_bad, progress=self.progress, engine=self.engine
+        )
+        seconds = time.monotonic() - self.start
+        engine = self.engine
+        return WrittenFiles(
+            self.folder,
+            tuple(files),
+            skipped,
+            self.found.others,
+            seconds,
+            self.dry_run,
+            engine.name,
+            engine.reason,
+        )
+
+
+@dataclass(frozen=True)
+class _WriteOne:
+    """The work for one file: write its new file. On Spark it may run twice, and then takes what is there already."""
+
+    write: Write
+    targets: Mapping[str, str]
+    io: FileIO | None = field(repr=False)
+    dry_run: bool
+    is_repeatable: bool
+    options: Mapping[str, Any] = field(repr=False)
+
+    def __call__(self, source: str, _: FileIO | None) -> EmbedReport:
+        io = without_writing(self.io, makes_folders=True) if self.dry_run else self.io
+        io = repeatable(io) if self.is_repeatable else io
+        target = self.targets[source]
+        make_folder_of(target, self.dry_run)
+        return self.write(source, target, **self.options, io=io, dry_run=self.dry_run)
 
 
 def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from threading import Lock
+from typing import NamedTuple
 
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.convert.outcome import BLOOM, DICTIONARY, VALUES, Outcome
@@ -20,10 +19,11 @@ from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.table_report import LeftAlone
-from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.engines.work import Progress, WorkEngine
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.leaf import Leaf
 from sidecar.iceberg.listing import ListedFile
-from sidecar.iceberg.replace import new_path
+from sidecar.iceberg.replace import NewPaths
 from sidecar.iceberg.resolve import FoundColumn, TableColumn, resolve_in_file
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
@@ -53,75 +53,55 @@ class RewrittenFile:
 
     file: NewFile
     outcomes: tuple[Outcome, ...]
-    encrypted_filters: bool = False
+    encrypted_filters: bool
     """Whether an encrypted column has a filter."""
+    stored: tuple[str, ...]
+    """The paths of the successor and of the key material next to it."""
 
 
 class _LeftAloneError(Exception):
     """Raised with the reason why a file stays. It leaves the block of a target, so that nothing is published."""
 
 
-@dataclass
-class RewrittenFiles:
-    """Writes successors for the files of one table, and remembers their paths."""
+class FileToRewrite(NamedTuple):
+    """What its manifest entry says of a file that gets a successor."""
 
-    table: Table
+    path: str
+    size: int
+    """Length in bytes."""
+    rows: int
+    identity: Mapping[int, bool]
+    """See :attr:`sidecar.iceberg.listing.ListedFile.identity`."""
+    split_offsets: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class SuccessorWriter:
+    """The work for one file: write its successor, under a path that no other try has."""
+
+    io: FileIO = field(repr=False)
+    new_paths: NewPaths
     fields: EmbeddedFields
     wanted: EmbedOptions
-    keys: EncryptionKeys | None = None
-    paths: list[str] = field(default_factory=list)
-    """Paths of all files whose writing began; :meth:`delete_written` deletes them."""
-    _lock: Lock = field(default_factory=Lock)
-    _stopped: bool = False
+    keys: EncryptionKeys | None = field(repr=False)
+    threads: int
+    """Threads that build indexes of a file."""
+    begun: list[str] = field(default_factory=list)
+    """Paths of all files whose writing began in this process."""
 
-    def write_all(
-        self, files: Sequence[ListedFile], threads: int | None
-    ) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
-        """Write the successors of ``files``, a few at a time, and yield each when it is done."""
-        threads = threads or min(os.cpu_count() or 1, THREADS)
-        at_once = max(min(threads, len(files)), 1)
-        each = threads // at_once
-        with ThreadPoolExecutor(at_once, thread_name_prefix="sidecar-embed") as pool:
-            waiting = iter(files)
-            running: dict[Future[RewrittenFile | LeftAlone], ListedFile] = {}
-            try:
-                while True:
-                    for file in waiting:
-                        running[pool.submit(self._write, file, each)] = file
-                        if len(running) > at_once:
-                            break
-                    if not running:
-                        return
-                    for done in wait(running, return_when=FIRST_COMPLETED).done:
-                        yield running.pop(done), done.result()
-            finally:
-                self._stopped = True
-                pool.shutdown(cancel_futures=True)
-
-    def delete_written(self) -> None:
-        """Delete every successor. Raises :class:`StorageError` if some could not be deleted."""
-        left = []
-        for path in self.paths:
-            try:
-                self.table.io.delete(path)
-            except FileNotFoundError:
-                continue
-            except Exception:
-                left.append(path)
-        if left:
-            raise StorageError(
-                f"nothing was replaced, but {len(left)} new files could not be deleted",
-                file=left[0],
-                hint="Remove them with the table's orphan files.",
-            )
-
-    def _write(self, file: ListedFile, threads: int) -> RewrittenFile | LeftAlone:
-        """Write the successor of a file. Damage leaves only this file alone; a storage error ends everything."""
-        if self._stopped:
-            return LeftAlone(file.path, NOTHING_NEW)
+    def __call__(self, file: FileToRewrite) -> RewrittenFile | LeftAlone:
+        """Write the successor. Damage leaves only this file alone. Raises :class:`StorageError`."""
+        stored: list[str] = []
         try:
-            with closing(open_source(file.path, self.table.io, file.file_size)) as source:
-                return self._write_from(source, file, threads)
+            return self._write(file, stored)
+        except BaseException:  # in another process nobody else knows the paths
+            delete_files(self.io, stored)
+            raise
+
+    def _write(self, file: FileToRewrite, stored: list[str]) -> RewrittenFile | LeftAlone:
+        try:
+            with closing(open_source(file.path, self.io, file.size)) as source:
+                return self._write_from(source, file, stored)
         except (
             DamagedFileError,
             UnsupportedFeatureError,
@@ -131,7 +111,7 @@ class RewrittenFiles:
         except _LeftAloneError as error:
             return LeftAlone(file.path, str(error))
 
-    def _write_from(self, source: Source, file: ListedFile, threads: int) -> RewrittenFile:
+    def _write_from(self, source: Source, file: FileToRewrite, stored: list[str]) -> RewrittenFile:
         source = unlock(source, self.keys)
         footer = read_footer(source)
         _check(source, footer, file)
@@ -140,40 +120,40 @@ class RewrittenFiles:
         counts = {leaf.index: self.fields.ndv[i] for i, leaf in leaves.items() if i in self.fields.ndv}
         rules = FilterRules(tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary)
         wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
-        path = new_path(self.table, file.path)
+        path = self.new_paths.path_for(file.path)
         self._check_prefix(footer, path)
-        with create_target(self._begin(path), self.table.io) as target:
-            report = embed_into(source, footer, target, wanted, threads=threads)
+        with create_target(self._begin(path, stored), self.io) as target:
+            report = embed_into(source, footer, target, wanted, threads=self.threads)
             if not any(_is_new(outcome) for outcome in report.outcomes):
                 raise _LeftAloneError(NOTHING_NEW)
-            self._copy_material(source, footer, path)
+            self._copy_material(source, footer, path, stored)
         written = self._read_back(path, report.written.size, footer, file)
-        return RewrittenFile(written, (*report.outcomes, *absent), report.encrypted_filters)
+        return RewrittenFile(written, (*report.outcomes, *absent), report.encrypted_filters, tuple(stored))
 
     def _check_prefix(self, footer: Footer, path: str) -> None:
         """Leave a file alone if its AAD prefix, which a successor keeps, does not fit the new path."""
         if has_moved_prefix(footer, path, self.keys):
             raise _LeftAloneError("it keeps its AAD prefix, which does not match the new path")
 
-    def _copy_material(self, source: Source, footer: Footer, path: str) -> None:
+    def _copy_material(self, source: Source, footer: Footer, path: str, stored: list[str]) -> None:
         """Copy the key material file, without which the successor could not be read."""
         if material_of(source, footer) is None:
             return
-        self._begin(material_path(path))
+        self._begin(material_path(path), stored)
         try:
-            copy_material(source, footer, path, self.table.io)
+            copy_material(source, footer, path, self.io)
         except StorageError as error:
             raise _LeftAloneError(f"the key material next to it cannot be copied: {error.what}") from error
 
-    def _begin(self, path: str) -> str:
-        with self._lock:
-            self.paths.append(path)
+    def _begin(self, path: str, stored: list[str]) -> str:
+        stored.append(path)
+        self.begun.append(path)
         local = local_path(path)
         if local is not None:
             os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
         return path
 
-    def _resolve(self, footer: Footer, file: ListedFile) -> tuple[dict[int, Leaf], list[Outcome]]:
+    def _resolve(self, footer: Footer, file: FileToRewrite) -> tuple[dict[int, Leaf], list[Outcome]]:
         """Return the leaves that get filters by field id, and an outcome for each column that the file lacks."""
         leaves: dict[int, Leaf] = {}
         absent: list[Outcome] = []
@@ -190,9 +170,9 @@ class RewrittenFiles:
                 ]
         return leaves, absent
 
-    def _read_back(self, path: str, size: int, before: Footer, file: ListedFile) -> NewFile:
+    def _read_back(self, path: str, size: int, before: Footer, file: FileToRewrite) -> NewFile:
         """Read the stored file again and return its entry for the commit. Raises StorageError if it differs."""
-        with closing(open_source(path, self.table.io)) as stored:
+        with closing(open_source(path, self.io)) as stored:
             source = unlock(stored, self.keys)
             if source.size != size:
                 raise StorageError("the new file was not stored whole", file=path, expected=size, found=source.size)
@@ -203,11 +183,72 @@ class RewrittenFiles:
         return NewFile(path, size, _split_offsets(file, before, after))
 
 
-def _check(source: Source, footer: Footer, file: ListedFile) -> None:
+class RewrittenFiles:
+    """Has the successors of a table's files written, and remembers their paths."""
+
+    def __init__(self, writer: SuccessorWriter, engine: WorkEngine) -> None:
+        self._writer = writer
+        self._engine = engine
+        self._stored: list[str] = []
+
+    def write_all(
+        self, files: Sequence[ListedFile], progress: Progress | None
+    ) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
+        """Write the successors of ``files``, and yield each in order. Raises the first :class:`StorageError`."""
+        to_rewrite = [
+            FileToRewrite(file.path, file.file_size, file.record_count, file.identity, _offsets(file)) for file in files
+        ]
+        answers = self._engine.run(self._writer, to_rewrite, progress)
+        try:
+            for file, answer in zip(files, answers, strict=True):
+                self._note(answer)
+                if isinstance(answer, SidecarError):
+                    raise answer
+                yield file, answer
+        finally:
+            if self._engine.name == "spark":  # then all files were written before the first answer came
+                for answer in answers:
+                    self._note(answer)
+            answers.close()
+
+    def _note(self, answer: RewrittenFile | LeftAlone | SidecarError) -> None:
+        if isinstance(answer, RewrittenFile):
+            self._stored += answer.stored
+
+    def delete_written(self) -> None:
+        """Delete every successor. Raises :class:`StorageError` if some could not be deleted."""
+        left = delete_files(self._writer.io, dict.fromkeys([*self._writer.begun, *self._stored]))
+        if left:
+            raise StorageError(
+                f"nothing was replaced, but {len(left)} new files could not be deleted",
+                file=left[0],
+                hint="Remove them with the table's orphan files.",
+            )
+
+
+def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
+    """Delete the files that exist, and return those that could not be deleted."""
+    left = []
+    for path in paths:
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            continue
+        except Exception:
+            left.append(path)
+    return left
+
+
+def _offsets(file: ListedFile) -> tuple[int, ...] | None:
+    offsets = file.data_file.split_offsets
+    return None if offsets is None else tuple(offsets)
+
+
+def _check(source: Source, footer: Footer, file: FileToRewrite) -> None:
     """Raise :class:`DamagedFileError` unless the file has the length and rows that its manifest entry says."""
     for what, expected, found in (
-        ("length", file.file_size, source.size),
-        ("number of rows", file.record_count, footer.num_rows),
+        ("length", file.size, source.size),
+        ("number of rows", file.rows, footer.num_rows),
     ):
         if expected != found:
             raise DamagedFileError(
@@ -223,12 +264,12 @@ def _is_new(outcome: Outcome) -> bool:
     return outcome.way in (DICTIONARY, VALUES) or outcome.dropped
 
 
-def _split_offsets(file: ListedFile, before: Footer, after: Footer) -> tuple[int, ...] | None:
+def _split_offsets(file: FileToRewrite, before: Footer, after: Footer) -> tuple[int, ...] | None:
     """Return the split offsets of the new file: the row groups at which the old file's manifest entry splits.
 
     ``None`` if the old entry has none, or has an offset that is not the start of a column chunk.
     """
-    offsets = file.data_file.split_offsets
+    offsets = file.split_offsets
     if offsets is None:
         return None
     moved = {

@@ -8,9 +8,11 @@ change. After an error the new files are deleted, unless the commit may have suc
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -19,23 +21,29 @@ from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, check_rules
 from sidecar.embedding.filters import FilterRules
-from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
+from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
+from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, work_engine
+from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError, UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import find_sidecar
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.refs import check_table
-from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_replaceable
+from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
+from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
+
+NOTHING_TO_EMBED = "no file can be replaced"
+"""The reason for the engine where no file gets a successor."""
 
 
 @logged(log, EmbedTableReport.log_line, EmbedTableReport.warnings)
@@ -55,6 +63,8 @@ def embed_table(
     encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
     refresh: bool = True,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
 
@@ -67,7 +77,9 @@ def embed_table(
     names their path, and those with keys from the table's own encryption. ``dry_run`` only reports which files would be
     rewritten. ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the
     commit. If the table has a sidecar, or declares what is indexed, ``refresh`` brings the sidecar up to date
-    afterwards, with the filters that were just written; an error of this step is in the report.
+    afterwards, with the filters that were just written; an error of this step is in the report. ``engine`` and
+    ``spark`` say where the files are written and the sidecar is built, as for :func:`sidecar.build`: on Spark each file
+    is a task of one thread; the commit is made in this process.
 
     Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
     :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
@@ -84,12 +96,20 @@ def embed_table(
     report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
     report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
     if dry_run:
+        chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))
+        report.engine, report.engine_reason = chosen
         report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
     else:
-        work = RewrittenFiles(table, fields, EmbedOptions(rules, page_index, placement), encryption_keys)
-        _run(work, replaceable.listing, replaceable.files, report, threads, progress)
+        at_once, each = _threads(threads, len(replaceable.files))
+        workers = _engine_for(replaceable.files, engine, spark, at_once)
+        report.engine, report.engine_reason = workers.name, workers.reason
+        wanted = EmbedOptions(rules, page_index, placement)
+        each = each if workers.name == "local" else threads or 1
+        writer = SuccessorWriter(table.io, NewPaths.of(table), fields, wanted, encryption_keys, each)
+        _run(RewrittenFiles(writer, workers), table, replaceable, report, progress)
         if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
-            _refresh(table, report, threads, encryption_keys, progress)
+            request = {"threads": threads, "encryption_keys": encryption_keys, "engine": engine, "spark": spark}
+            _refresh(table, report, request, progress)
     report.seconds = time.monotonic() - start
     return report
 
@@ -106,27 +126,43 @@ def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[s
     return EmbeddedFields(columns, counts, schema, table.name_mapping())
 
 
+def _threads(threads: int | None, files: int) -> tuple[int, int]:
+    """Return how many files are written at the same time in this process, and how many threads work on each."""
+    threads = threads or min(os.cpu_count() or 1, THREADS)
+    at_once = max(min(threads, files), 1)
+    return at_once, threads // at_once
+
+
+def _engine_for(files: Sequence[ListedFile], engine: BuildEngine | None, spark: Any, threads: int) -> WorkEngine:
+    if not files:
+        asked_engine(engine, spark)
+        return LocalWork(reason=NOTHING_TO_EMBED)
+    return work_engine(engine, spark, lambda: _size(files), threads=threads)
+
+
+def _size(files: Sequence[ListedFile]) -> int:
+    return sum(file.file_size for file in files)
+
+
 def _run(
     work: RewrittenFiles,
-    listing: Listing,
-    files: Sequence[ListedFile],
+    table: Table,
+    replaceable: Replaceable,
     report: EmbedTableReport,
-    threads: int | None,
     progress: Progress | None,
 ) -> None:
     """Write the successors and commit them. If the commit fails, delete them."""
     new_files: dict[str, NewFile] = {}
     try:
-        with closing(work.write_all(files, threads)) as successors:
-            for done, (file, written) in enumerate(successors, 1):
-                if progress is not None:
-                    progress("files", done, len(files))
+        with closing(work.write_all(replaceable.files, progress)) as successors:
+            for file, written in successors:
                 _take(file, written, new_files, report)
         report.replaced.sort(key=lambda replaced: replaced.old_path)
         if not new_files:
             return
-        stale = _sidecar_path(work.table)
-        committed = commit_replace(work.table, listing, new_files)
+        reached("embed: files written")
+        stale = _sidecar_path(table)
+        committed = commit_replace(table, replaceable.listing, new_files)
     # The commit may have succeeded, and then the table refers to the new files: they must stay.
     except CommitUnknownError as error:
         error.file = f"{next(iter(new_files.values())).path} and {len(new_files) - 1} more"
@@ -134,22 +170,22 @@ def _run(
     except BaseException:
         work.delete_written()
         raise
+    reached("embed: committed")
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
     report.attempts = committed.attempts
     report.stale_sidecar = stale
-    show_commit(work.table)
+    show_commit(table)
 
 
 def _refresh(
     table: Table,
     report: EmbedTableReport,
-    threads: int | None,
-    encryption_keys: EncryptionKeys | None,
+    request: Mapping[str, Any],
     progress: Progress | None,
 ) -> None:
     """Bring the sidecar up to date. The files are committed, so an error is a part of the report."""
     try:
-        done = refresh_sidecar(table, threads=threads, encryption_keys=encryption_keys, progress=progress)
+        done = refresh_sidecar(table, progress=progress, **request)
     except SidecarError as error:
         report.refresh_error = str(error)
         return

@@ -93,6 +93,10 @@ class EmbedTableReport(Summarized):
     """The number of commits that were tried."""
     seconds: float = 0.0
     """The time that it took."""
+    engine: str = "local"
+    """Where the files were written: ``local`` or ``spark``."""
+    engine_reason: str = ""
+    """Why this engine was chosen."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the facts that ``repr`` and notebooks show."""
@@ -179,4 +183,6 @@ class EmbedTableReport(Summarized):
             "warnings": self.warnings(),
             "attempts": self.attempts,
             "seconds": self.seconds,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
         }

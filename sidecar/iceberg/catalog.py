@@ -12,6 +12,7 @@ import copy
 import difflib
 import logging
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.utils.config import Config
 
 from sidecar.config import configured
 from sidecar.errors import (
@@ -80,14 +82,15 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
 def load_table(opened: Catalog, name: str) -> Table:
     """Do what :func:`open_table` does for a table of an open catalog."""
     try:
-        return _load(opened, name)
+        return load_identified(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
     except Exception as error:
         raise foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
 
 
-def _load(catalog: Catalog, name: str | Identifier) -> Table:
+def load_identified(catalog: Catalog, name: str | Identifier) -> Table:
+    """Load a table, if need be without registered statistics that pyiceberg refuses. Raises pyiceberg's errors."""
     if _leaves_out_snapshots(catalog):
         catalog = copy.copy(catalog)
         catalog.properties = {**catalog.properties, _SNAPSHOTS: "all"}
@@ -139,7 +142,7 @@ def reload_table(table: Table) -> Table:
     """
     name = ".".join(table.name())
     try:
-        return _load(table.catalog, table.name())
+        return load_identified(table.catalog, table.name())
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise UsageError(f"the table '{name}' no longer exists") from error
     except NotImplementedError as error:
@@ -156,6 +159,16 @@ def is_static(table: Table) -> bool:
     from pyiceberg.catalog.noop import NoopCatalog
 
     return isinstance(table.catalog, NoopCatalog)
+
+
+def command_for(table: Table, verb: str, *options: str) -> str:
+    """Return the command line ``sidecar VERB TABLE`` with ``options``, as it can be typed in a shell.
+
+    It names the catalog unless it is pyiceberg's default, and no other one is configured for sidecar.
+    """
+    name = table.catalog.name
+    is_default = name == Config().get_default_catalog_name() and configured("catalog") in (None, name)
+    return shlex.join(["sidecar", verb, ".".join(table.name()), *options, *([] if is_default else ["--catalog", name])])
 
 
 def with_all_snapshots(table: Table) -> Table:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -26,6 +27,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
@@ -99,7 +101,7 @@ class ListedFile:
     @cached_property
     def bounds(self) -> Mapping[int, EntryBounds]:
         """Statistics of the file's columns by field id. Most files of a snapshot are never asked for them."""
-        return _bounds(self.data_file)
+        return entry_bounds(self.data_file)
 
     @property
     def path(self) -> str:
@@ -188,12 +190,13 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     )
 
 
-def read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
+def read_checked(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> ManifestContents:
     """Read a manifest and compare its numbers of entries with the manifest list.
 
-    Nothing else reveals that a manifest was truncated between two Avro blocks.
+    Nothing else reveals that a manifest was truncated between two Avro blocks. ``version`` is the format version whose
+    fields the entries have.
     """
-    contents = read_manifest(io, line)
+    contents = read_manifest(io, line, version)
     expected = {
         ManifestEntryStatus.ADDED: line.added_files_count,
         ManifestEntryStatus.EXISTING: line.existing_files_count,
@@ -282,7 +285,8 @@ def _partition(data_file: DataFile, fields: tuple[NestedField, ...], spec: Parti
     return tuple(values.get(partition_field.field_id) for partition_field in spec.fields)
 
 
-def _bounds(data_file: DataFile) -> dict[int, EntryBounds]:
+def entry_bounds(data_file: DataFile) -> dict[int, EntryBounds]:
+    """Return the statistics of a file's columns by field id."""
     lower, upper = data_file.lower_bounds or {}, data_file.upper_bounds or {}
     values, nulls = data_file.value_counts or {}, data_file.null_value_counts or {}
     nans = data_file.nan_value_counts or {}
@@ -303,7 +307,7 @@ def _identity(
     """
     if not any(isinstance(partition_field.transform, IdentityTransform) for partition_field in spec.fields):
         return {}
-    bounds = _bounds(data_file)
+    bounds = entry_bounds(data_file)
     types = {nested.field_id: nested.field_type for nested in fields}
     proven: dict[int, bool] = {}
     for value, partition_field in zip(partition, spec.fields, strict=True):

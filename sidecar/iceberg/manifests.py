@@ -30,6 +30,7 @@ from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -44,6 +45,7 @@ from pyiceberg.manifest import (
     _inherit_from_manifest,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -77,12 +79,12 @@ class ManifestContents:
 
 
 class EntryDecoder:
-    """Decodes the Avro records of manifest entries with one writer schema."""
+    """Decodes the Avro records of manifest entries with one writer schema, to entries of one format version."""
 
-    def __init__(self, avro_schema: str) -> None:
+    def __init__(self, avro_schema: str, version: TableVersion = DEFAULT_READ_VERSION) -> None:
         try:
             self.schema: Schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
-            read_schema = MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]
+            read_schema = MANIFEST_ENTRY_SCHEMAS[version]
             self._reader: Reader = resolve_reader(self.schema, read_schema, _TYPES, _ENUMS)
         except Exception as error:
             raise DamagedFileError(
@@ -115,13 +117,49 @@ class EntryDecoder:
 
 
 @lru_cache(maxsize=64)
-def entry_decoder(avro_schema: str) -> EntryDecoder:
+def entry_decoder(avro_schema: str, version: TableVersion = DEFAULT_READ_VERSION) -> EntryDecoder:
     """Return a (cached) decoder for a writer schema. Raises :class:`DamagedFileError` if it cannot be used."""
-    return EntryDecoder(avro_schema)
+    return EntryDecoder(avro_schema, version)
 
 
-def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
+@dataclass(frozen=True)
+class LatestFields:
+    """Fields of a data or delete file that only format version 3 has."""
+
+    first_row_id: int | None
+    referenced_data_file: str | None
+    content_offset: int | None
+    content_size: int | None
+
+
+LATEST: TableVersion = 3
+"""The format version whose entries have :class:`LatestFields`."""
+
+
+def latest_fields(file: DataFile) -> LatestFields:
+    """Return the fields of a file whose entry was read with :data:`LATEST`."""
+    return LatestFields(*(file[place] for place in _LATEST_PLACES))
+
+
+def first_row_id_of(line: ManifestFile) -> int | None:
+    """Return the first row id of a manifest, from a line that was read with :data:`LATEST`."""
+    first: int | None = line[_FIRST_ROW_ID_PLACE]
+    return first
+
+
+_LATEST_PLACES = [
+    next(at for at, part in enumerate(DATA_FILE_TYPE[LATEST].fields) if part.field_id == field_id)
+    for field_id in (142, 143, 144, 145)
+]
+_FIRST_ROW_ID_PLACE = next(
+    at for at, part in enumerate(MANIFEST_LIST_FILE_SCHEMAS[LATEST].fields) if part.field_id == 520
+)
+
+
+def read_manifests(io: FileIO, manifest_list: str, version: TableVersion = DEFAULT_READ_VERSION) -> list[ManifestFile]:
     """Read the lines of a manifest list, without pyiceberg's cache, which returns lines of other snapshots' lists.
+
+    ``version`` is the format version whose fields the lines have.
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError` or :class:`sidecar.errors.StorageError` with
     the path of the manifest list.
@@ -129,26 +167,30 @@ def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
     data = read_file(manifest_list, io)
     with _errors_name(manifest_list):
         header, decoder = _decode_header(data)
-        reader = _line_reader(header.meta[_SCHEMA_KEY])
+        reader = _line_reader(header.meta[_SCHEMA_KEY], version)
         blocks = _blocks(data, header, decoder)
         return [line for block, count in blocks for line, _ in _records(block, count, reader.read)]
 
 
-def read_manifest(io: FileIO, manifest: ManifestFile) -> ManifestContents:
+def read_manifest(io: FileIO, manifest: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> ManifestContents:
     """Read all entries of a manifest, including deleted ones, with one read of the whole file.
+
+    ``version`` is the format version whose fields the entries have.
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError` or :class:`sidecar.errors.StorageError` with
     the path of the manifest.
     """
-    return decode_manifest(read_file(manifest.manifest_path, io), manifest)
+    return decode_manifest(read_file(manifest.manifest_path, io), manifest, version)
 
 
-def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
+def decode_manifest(
+    data: bytes, manifest: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION
+) -> ManifestContents:
     """Decode the bytes of a whole manifest file. Raises the errors of :func:`read_manifest`."""
     with _errors_name(manifest.manifest_path):
         header, decoder = _decode_header(data)
         avro_schema = header.meta[_SCHEMA_KEY]
-        records = entry_decoder(avro_schema)
+        records = entry_decoder(avro_schema, version)
         entries = tuple(
             RawEntry(entry, raw)
             for block, count in _blocks(data, header, decoder)
@@ -158,10 +200,10 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
 
 
 @lru_cache(maxsize=64)
-def _line_reader(avro_schema: str) -> Reader:
+def _line_reader(avro_schema: str, version: TableVersion) -> Reader:
     """Return a (cached) reader of the lines of manifest lists with a writer schema."""
     written = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
-    read_schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
+    read_schema = MANIFEST_LIST_FILE_SCHEMAS[version]
     return resolve_reader(written, read_schema, _LINE_TYPES, _LINE_ENUMS)
 
 

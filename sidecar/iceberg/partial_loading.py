@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,7 @@ def load_file_partly(path: str, properties: Mapping[str, str]) -> PartlyLoaded:
     from pyiceberg.catalog.noop import NoopCatalog
 
     io = load_file_io(dict(properties), path)
-    metadata, left = _parse(_read_json(io, path))
+    metadata, left = parse_metadata(_read_json(io, path))
     table = PartlyLoaded(
         ("static-table", path),
         metadata,
@@ -148,7 +149,11 @@ def _loadable(document: dict[str, Any]) -> tuple[dict[str, Any], Left]:
     return {**document, "statistics": plain}, left
 
 
-def _parse(document: dict[str, Any]) -> tuple[TableMetadata, Left]:
+def parse_metadata(document: dict[str, Any]) -> tuple[TableMetadata, Left]:
+    """Return a table's metadata of a JSON document without what pyiceberg refuses, and what was left out.
+
+    Raises ``ValueError`` (pydantic's and pyiceberg's), ``KeyError`` or ``TypeError`` for a document that is invalid.
+    """
     loadable, left = _loadable(document)
     return TableMetadataUtil.parse_raw(json.dumps(loadable)), left
 
@@ -160,9 +165,14 @@ def _read_json(io: FileIO, location: str) -> dict[str, Any]:
     return document
 
 
-def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
+def location_in_sql(catalog: Catalog, identifier: Identifier) -> str | None:
+    """Return where the metadata of a table is, if an SQL catalog says that without loading it, else ``None``."""
+    sql = sys.modules.get("pyiceberg.catalog.sql")
+    return _location_of(catalog, identifier) if sql is not None and isinstance(catalog, sql.SqlCatalog) else None
+
+
+def _location_of(catalog: SqlCatalog, identifier: Identifier) -> str | None:
     from pyiceberg.catalog.sql import IcebergTables
-    from pyiceberg.exceptions import NoSuchTableError
     from sqlalchemy import select
     from sqlalchemy.orm import Session
 
@@ -173,10 +183,16 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
         IcebergTables.table_name == identifier[-1],
     )
     with Session(catalog.engine) as session:
-        location = session.scalar(wanted)
+        return session.scalar(wanted)
+
+
+def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    location = _location_of(catalog, identifier)
     if not location:
         raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
-    metadata, left = _parse(_read_json(load_file_io(catalog.properties, location), location))
+    metadata, left = parse_metadata(_read_json(load_file_io(catalog.properties, location), location))
     io = catalog._load_file_io(metadata.properties, location)
     table = PartlyLoaded(identifier, metadata, location, io, catalog)
     table.left_out = left

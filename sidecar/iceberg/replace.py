@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.manifest import FileFormat, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.file_identity import is_same_file
@@ -104,21 +105,35 @@ def check_version(table: Table) -> None:
         )
 
 
-def new_path(table: Table, path: str) -> str:
-    """Return a path for the file that replaces ``path``: in the same folder, the name extended by a UUID.
+@dataclass(frozen=True)
+class NewPaths:
+    """Makes the paths of new data files of a table. It can be pickled for other processes."""
 
-    A file outside of the table's location was imported, and its folder may belong to another table. Its successor
-    goes to the table's own data location.
-    """
-    folder, _, name = path.rpartition("/")
-    stem, dot, extension = name.rpartition(".")
-    stem, extension = (stem, extension) if dot else (name, "parquet")
-    stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
-    fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
-    location = f"{table.location().rstrip('/')}/"
-    if any(spelling.startswith(location) for spelling in spellings(f"{folder}/")):
-        return f"{folder}/{fresh}"
-    return table.location_provider().new_data_location(fresh)
+    location: str
+    """The location of the table."""
+    provider: LocationProvider
+    """Makes paths in the table's own data location."""
+
+    @classmethod
+    def of(cls, table: Table) -> NewPaths:
+        """Return what makes the paths of a table."""
+        return cls(table.location(), table.location_provider())
+
+    def path_for(self, path: str) -> str:
+        """Return a path for the file that replaces ``path``: in the same folder, the name extended by a UUID.
+
+        A file outside of the table's location was imported, and its folder may belong to another table. Its successor
+        goes to the table's own data location.
+        """
+        folder, _, name = path.rpartition("/")
+        stem, dot, extension = name.rpartition(".")
+        stem, extension = (stem, extension) if dot else (name, "parquet")
+        stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
+        fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
+        location = f"{self.location.rstrip('/')}/"
+        if any(spelling.startswith(location) for spelling in spellings(f"{folder}/")):
+            return f"{folder}/{fresh}"
+        return self.provider.new_data_location(fresh)
 
 
 def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFile]) -> Replaced:

@@ -16,6 +16,7 @@ is added with the same name, the name mapping gives the data of old files to a d
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _LIST_GROUPS = {("list", "element"), ("list", "item"), ("bag", "array_element"),
 _MAP_GROUPS = (["key_value"], ["map"])
 MAX_NAMES = 64
 """A field with more names than this in the name mapping is not resolved."""
+_ENCODED = re.compile("%(25|2C|3A)", re.IGNORECASE)
 _RESERVED = (".", "|")  # separators of resolutions, so names with them cannot be resolved
 
 NO_IDS_NO_MAPPING = "file has no field ids and the table no name mapping"
@@ -65,6 +67,21 @@ class TableColumn:
     field_id: int
     type: str
     path: str
+
+
+def encoded_name(name: str) -> str:
+    """Return a column's name as it is written where a list has names: with ``%25``, ``%2C`` and ``%3A``."""
+    return name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
+
+
+def decoded_name(text: str) -> str:
+    """Return the name that :func:`encoded_name` has written. Other signs after ``%`` stay as they are."""
+    return _ENCODED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def listed_names(text: str) -> list[str]:
+    """Return the names in a list with commas, in order; a comma in a name is written as ``%2C``."""
+    return [decoded_name(part) for part in map(str.strip, text.split(",")) if part]
 
 
 def resolve_columns(schema: Schema, names: Iterable[str], case_sensitive: bool = True) -> list[TableColumn]:

@@ -18,7 +18,7 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
-from sidecar.bundle.sketches.upper_bound import AlsoCounted
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
@@ -58,14 +58,19 @@ class Indexed:
     """The sketches by number of the group of files, and field id."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
     """The sketches of the whole table by field id."""
-    upper_bounds: dict[int, set[AlsoCounted]] = field(default_factory=dict)
-    """Why the count of a field may be too high, by field id."""
+    marks: dict[int, CountMarks] = field(default_factory=dict)
+    """Why the count of a field may be too high or too low, by field id."""
     encrypted: Encrypted = field(default_factory=lambda: Encrypted())
 
     def count(self, field_id: int, sketch: ThetaSketch) -> None:
         """Add the values of a sketch to the sketch of the table."""
         before = self.sketches.get(field_id)
         self.sketches[field_id] = sketch if before is None else ThetaSketch.union([before, sketch], sketch.lg_k)
+
+    def counted(self, field_id: int) -> set[int]:
+        """Return the ordinals of the files of which all units were counted in the sketches of a field."""
+        lacking = {unit.file for unit in self.units if unit.columns[field_id].theta_reason}
+        return {unit.file for unit in self.units} - lacking
 
     @property
     def bytes_read(self) -> int:

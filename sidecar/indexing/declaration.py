@@ -7,8 +7,8 @@
     sidecar.column.<id>.fpp
 
 A field id wins over the name before it. So the wish follows a renamed column, and a column that is added again under an
-old name inherits nothing. A name without an id, as somebody may have typed it, is the column of that name. In a name,
-``%``, ``,`` and ``:`` are written as ``%25``, ``%2C`` and ``%3A``.
+old name inherits nothing. A name without an id, as somebody may have typed it, is the column of that name; it does not
+follow a rename. In a name, ``%``, ``,`` and ``:`` are written as ``%25``, ``%2C`` and ``%3A``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, cast
-from urllib.parse import unquote
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
@@ -29,9 +28,10 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.resolve import TableColumn, resolve_columns
+from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
+from sidecar.run_steps import reached
 
 Rate: TypeAlias = float | Literal["auto"]
 """A false-positive rate that is asked for."""
@@ -133,14 +133,15 @@ def wishes_of(
 
     What the caller gives wins over what the table declares. Without ``columns`` these are the declared ones, else
     those that were ``built`` by now; columns that ``schema`` no longer has are left out. Raises :class:`UsageError` for
-    unknown columns and for a damaged property, and :class:`NothingDeclaredError` if there is no column at all.
+    unknown columns and for a damaged property, and :class:`NothingDeclaredError` if there is no column at all. A name
+    that is declared without an id and is unknown is a note, and an error only if no declared column is left.
     """
     declared, notes = declaration_of(table.properties), list[str]()
     kept: Mapping[int, BuiltIndexes] = {}
     if columns is not None:
         found = resolve_columns(schema, columns)
     elif declared.columns:
-        found = _declared_columns(declared.columns, schema, notes)
+        found = _declared_columns(declared.columns, table, schema, notes)
     else:
         found, kept = [column for i in sorted(built) if (column := _live_column(i, schema)) is not None], built
     if not found:
@@ -204,6 +205,7 @@ def save_declaration(table: Table, declaration: TableDeclaration) -> None:
         present = {name: text for name, text in now.properties.items() if _is_declaration(name)}
         if present == wanted:
             break
+        reached("declare: commit")
         try:
             with now.transaction() as transaction:
                 transaction.set_properties(wanted)
@@ -223,27 +225,44 @@ def _is_declaration(name: str) -> bool:
     return name in (COLUMNS, KINDS_PROPERTY, FPP) or OF_COLUMN.fullmatch(name) is not None
 
 
-def _declared_columns(declared: Iterable[DeclaredColumn], schema: Schema, notes: list[str]) -> list[TableColumn]:
-    """Return the declared columns that the schema has, each once. The others become notes."""
+def _declared_columns(
+    declared: Iterable[DeclaredColumn], table: Table, schema: Schema, notes: list[str]
+) -> list[TableColumn]:
+    """Return the declared columns that the schema has, each once. The others become notes.
+
+    Raises :class:`UsageError` if no column is left, and some of the declared names are unknown.
+    """
     found: dict[int, TableColumn] = {}
+    unknown: list[UsageError] = []
     for one in declared:
         if one.field_id is None:
-            for column in _resolved(one, schema):
-                found.setdefault(column.field_id, column)
-            continue
-        live = _live_column(one.field_id, schema)
-        if live is not None:
-            found.setdefault(live.field_id, live)
+            try:
+                (live,) = resolve_columns(schema, [one.name])
+            except UsageError as error:
+                unknown.append(_unknown_name(one.name, table, schema, error))
+                continue
+        elif (column := _live_column(one.field_id, schema)) is not None:
+            live = column
         else:
             notes.append(f"the declared column '{one.name}' (field {one.field_id}) is gone: nothing is indexed for it")
+            continue
+        found.setdefault(live.field_id, live)
+    if unknown and not found:
+        raise unknown[0]
+    notes += [f"{error.what}: nothing is indexed for it. {error.hint}" for error in unknown]
     return list(found.values())
 
 
-def _resolved(declared: DeclaredColumn, schema: Schema) -> list[TableColumn]:
-    try:
-        return resolve_columns(schema, [declared.name])
-    except UsageError as error:
-        raise UsageError(f"the table property {COLUMNS} is wrong: {error.what}", hint=error.hint) from error
+def _unknown_name(name: str, table: Table, schema: Schema, error: UsageError) -> UsageError:
+    """Return the error for a declared name without a field id that ``schema`` does not have as a primitive column."""
+    earlier = (old.find_field(name).field_id for old in table.schemas().values() if name in old.column_names)
+    live = next((column for i in earlier if (column := _live_column(i, schema)) is not None), None)
+    how = error.hint or ""
+    if live is not None:
+        written = _entry_text(DeclaredColumn(live.path, live.field_id))
+        how = f"It is '{live.path}' now, and only a field id follows a rename: write {written} instead."
+    what = f"the table property {COLUMNS} is wrong: {error.what}"
+    return UsageError(what, hint=f"{how} Or declare all columns anew: sidecar build TABLE --columns A,B --save".strip())
 
 
 def _live_column(field_id: int, schema: Schema) -> TableColumn | None:
@@ -255,7 +274,7 @@ def _live_column(field_id: int, schema: Schema) -> TableColumn | None:
 
 
 def _entry_text(column: DeclaredColumn) -> str:
-    name = column.name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
+    name = encoded_name(column.name)
     return name if column.field_id is None else f"{name}:{column.field_id}"
 
 
@@ -265,7 +284,7 @@ def _columns(text: str) -> tuple[DeclaredColumn, ...]:
         name, colon, field_id = part.partition(":")
         if not name or (colon and not _ID.fullmatch(field_id)):
             _refuse(COLUMNS, part, "names with field ids, such as user_id:3,mail:7")
-        found.append(DeclaredColumn(unquote(name), int(field_id) if colon else None))
+        found.append(DeclaredColumn(decoded_name(name), int(field_id) if colon else None))
     if not found:
         _refuse(COLUMNS, text, "names with field ids, such as user_id:3,mail:7")
     return tuple(found)

@@ -19,6 +19,7 @@ from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine
 from sidecar.errors import StorageError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.listing import ListedFile
@@ -28,8 +29,8 @@ from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
-from sidecar.indexing.engine_choice import choose_engine, engine_for
-from sidecar.indexing.options import BuildEngine, BuildKind, FilterFormat
+from sidecar.indexing.engine_choice import choose_build_engine, engine_for
+from sidecar.indexing.options import BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
@@ -39,6 +40,7 @@ from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
+from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +203,9 @@ def plan_build(prepared: PreparedBuild) -> PlannedBuild:
     Raises the errors of :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
     request, table = prepared.request, prepared.table
-    planned = planned_build(prepared, choose_engine(prepared.files_to_read, request.chosen_engine(), request.spark))
+    planned = planned_build(
+        prepared, choose_build_engine(prepared.files_to_read, request.chosen_engine(), request.spark)
+    )
     log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
     return planned
 
@@ -234,6 +238,7 @@ class _Build:
         prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
         listing, options, counts = prepared.listing, plan.options, earlier.counts
         progress, indexable = prepared.request.progress, prepared.to_index
+        reached("build: index")
         problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
         records = self.engine.index(make_tasks(groups), plan, progress)
@@ -246,7 +251,7 @@ class _Build:
         for field_id, sketch in counts.sketches.items():
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
-            indexed.upper_bounds[field_id] = prepared.upper_bounds(field_id)
+            indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
         report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
         report.files_left = len(prepared.left)
         report.files_indexed -= report.files_left
@@ -254,7 +259,12 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         report.warnings += problems
         if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
-            registrar = Registrar(prepared, self.engine, outcome.state.lacking(counts.uncounted))
+            reached("build: register")
+            registrar = Registrar(
+                prepared,
+                self.engine,
+                outcome.state.lacking(counts.uncounted),
+            )
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)

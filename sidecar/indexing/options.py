@@ -20,19 +20,16 @@ BuildKind: TypeAlias = Literal["bloom", "theta", "page-index"]
 """A kind of index that a build makes."""
 FilterFormat: TypeAlias = Literal["auto", "parquet", "orc"]
 """The filters of ORC files in a sidecar."""
-BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
-"""Where a build runs."""
 
 KINDS: tuple[BuildKind, ...] = (BLOOM, THETA, PAGE_INDEX)
 USUAL_KINDS: tuple[BuildKind, ...] = (BLOOM, THETA)
 FILTER_FORMATS: tuple[FilterFormat, ...] = ("auto", "parquet", "orc")
-ENGINES: tuple[BuildEngine, ...] = ("auto", "spark", "local")
 
 ORC_STRIDE = 10_000
 """Rows of an ORC row group by default of ORC writers."""
 
 
-def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
+def check_options(kinds: Sequence[str], harvest: str, filter_format: str) -> None:
     """Raise :class:`UsageError` for an unknown option value."""
     if not kinds:
         raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
@@ -40,7 +37,6 @@ def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine
         *(("kind", kind, KINDS) for kind in kinds),
         ("harvest rule", harvest, HARVEST_RULES),
         ("format of filters", filter_format, FILTER_FORMATS),
-        ("engine", engine, ENGINES),
     ):
         if value not in known:
             raise UsageError(f"unknown {what} '{value}'", expected=" or ".join(known))
@@ -56,6 +52,8 @@ def options_of(listing: Listing, wanted: Mapping[int, tuple[Sequence[str], float
         raise UsageError("lg_k is out of range", expected="7 to 20", found=common.lg_k)
     auto = auto_fpp(_units_expected(listing))
     each = {field_id: _options_of_one(kinds, fpp, auto, common) for field_id, (kinds, fpp) in wanted.items()}
+    if not each:
+        return common
     first, *others = each.values()
     if all(other == first for other in others):
         return first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -13,30 +13,32 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.bundle.sketches.upper_bound import AlsoCounted
-from sidecar.config import configured
+from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, marked
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import SketchToCopy
 from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
+from sidecar.indexing.assemble import THETA
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, built_indexes, wishes_of
 from sidecar.indexing.options import (
     USUAL_KINDS,
-    BuildEngine,
     BuildKind,
     FilterFormat,
     check_options,
     check_rate,
     options_of,
 )
-from sidecar.indexing.previous.earlier import Earlier, look_back
+from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
+from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.tasks import BuildPlan
 
 
@@ -44,8 +46,9 @@ from sidecar.indexing.tasks import BuildPlan
 class BuildRequest:
     """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
 
-    ``most_files``: the most data files that are indexed; ``None`` for all. ``what``: the operation, for the log and the
-    history of the sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
+    ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and carry
+    over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of the
+    sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
     """
 
     columns: Sequence[str] | None = None
@@ -64,6 +67,7 @@ class BuildRequest:
     encryption_keys: EncryptionKeys | None = None
     allow_plaintext: bool = False
     most_files: int | None = None
+    only_carry: bool = False
     what: str = "build"
     started: float = field(default_factory=time.monotonic)
     at: datetime = field(default_factory=partial(datetime.now, timezone.utc))
@@ -74,10 +78,7 @@ class BuildRequest:
 
     def chosen_engine(self) -> BuildEngine:
         """Return the engine that is asked for, or else the configured one."""
-        if self.engine is not None:
-            return self.engine
-        configured_engine: BuildEngine = configured("engine") if self.spark is None else "auto"
-        return configured_engine
+        return asked_engine(self.engine, self.spark)
 
     def wishes(
         self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
@@ -87,6 +88,8 @@ class BuildRequest:
         ``built`` is what its last sidecar has. Without a snapshot, the table's schema counts. Raises as
         :func:`sidecar.indexing.declaration.wishes_of`.
         """
+        if self.only_carry:
+            return [], []
         schema = table.schema() if snapshot is None else _schema(table, snapshot)
         found, notes = wishes_of(table, schema, self.columns, self.kinds, self.fpp, built)
         return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
@@ -95,7 +98,8 @@ class BuildRequest:
         """Raise :class:`UsageError` for an option that makes no sense."""
         refuse_text(columns=self.columns or (), kinds=self.kinds or ())
         kinds = USUAL_KINDS if self.kinds is None else self.kinds
-        check_options(kinds, self.harvest, self.filter_format, self.chosen_engine())
+        check_options(kinds, self.harvest, self.filter_format)
+        self.chosen_engine()
         if self.fpp is not None:
             check_rate(self.fpp)
         if self.most_files is not None and self.most_files < 1:
@@ -129,8 +133,8 @@ class PreparedBuild:
 
     @property
     def to_index(self) -> list[ListedFile]:
-        """The files of :attr:`indexable` that are indexed now."""
-        return self.indexable[: self.request.most_files]
+        """The files of :attr:`indexable` that are indexed now; none if no column is."""
+        return self.indexable[: self.request.most_files] if self.wishes else []
 
     @property
     def left(self) -> list[ListedFile]:
@@ -147,10 +151,26 @@ class PreparedBuild:
         """:attr:`files`, and those that are read again for distinct counts."""
         return [*self.files, *self.earlier.counts.files]
 
-    def upper_bounds(self, field_id: int) -> set[AlsoCounted]:
-        """Return what the sketch of a field counts although no live row may have it."""
-        removed = {AlsoCounted.REMOVED_FILES} if field_id in self.earlier.counts.inexact else set[AlsoCounted]()
-        return removed | ({AlsoCounted.ROW_DELETES} if self.listing.delete_files else set())
+    def marks(self, field_id: int, new: Collection[int] = ()) -> CountMarks:
+        """Return why the count of a field is a bound: of its new sketch, or else of the sketch that is carried over.
+
+        ``new`` are the ordinals of the files that this build has counted.
+        """
+        earlier, counts = self.earlier, self.earlier.counts
+        counted, removed = earlier.counted.get(field_id, set()), field_id in earlier.removed
+        if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
+            counted, removed = counted & counts.counted.get(field_id, set()), field_id in counts.inexact
+        upper = {AlsoCounted.REMOVED_FILES} if removed else set[AlsoCounted]()
+        upper |= {AlsoCounted.ROW_DELETES} if self.listing.delete_files else set()
+        lacks = any(f.record_count and f.ordinal not in counted and f.ordinal not in new for f in self.listing.files)
+        return CountMarks(frozenset(map(str, upper)), frozenset({str(NotCounted.FILES)} if lacks else ()))
+
+    def carried_sketches(self) -> list[SketchToCopy]:
+        """Return the sketches of the earlier sidecar that hold for what is carried over, with today's marks."""
+        return [
+            (replace(blob, properties=marked(blob.properties, self.marks(blob.fields[0]))), puffin)
+            for blob, puffin in sketches_to_carry(self.earlier)
+        ]
 
     @property
     def _unserved(self) -> list[ListedFile]:
@@ -191,6 +211,13 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
     asked, notes = request.wishes(table, snapshot, built)
+    if request.exact and not any(THETA in wish.kinds for wish in asked):
+        raise UsageError(
+            "exact is about distinct counts, and none are to be built",
+            expected=f"the kind {THETA} for some column",
+            found=", ".join(dict.fromkeys(kind for wish in asked for kind in wish.kinds)),
+            hint="Add it with --kinds (kinds=), or leave out --exact.",
+        )
     wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if request.columns is None and found is not None:
@@ -229,7 +256,7 @@ def _openable(
         for wish in wishes
         if wish.column.field_id in locked and not protection.seals(wish.column.path) and not protection.allow_plaintext
     ]
-    if len(refused) == len(wishes):
+    if refused and len(refused) == len(wishes):
         raise UsageError(
             "the indexes of all columns are encrypted, and none of their bundle keys is given",
             file=found.statistics.statistics_path,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
@@ -26,7 +27,7 @@ from sidecar.run_log import counted
 class DistinctValues(Result):
     """The number of distinct values of a column, by its sketch."""
 
-    omitted_if_none = ("upper_bound",)
+    omitted_if_none = ("upper_bound", "lower_bound")
 
     estimate: float
     """The estimate; it is exact for few values."""
@@ -38,6 +39,9 @@ class DistinctValues(Result):
     """Why the estimate is only an upper bound: ``removed-files`` (values of files that were removed from the table,
     at most 5 % of the rows of a group of files), ``row-deletes`` (values of rows that delete files remove); ``None`` if
     it is not one."""
+    lower_bound: list[str] | None = None
+    """Why the estimate is only a lower bound: ``files-not-counted`` (values of data files that are not counted);
+    ``None`` if it is not one. With both, it is neither."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -309,8 +313,9 @@ def _ndv(indexed: Indexed, field_id: int) -> DistinctValues | None:
     sketch = indexed.sketches.get(field_id)
     if sketch is None:
         return None
-    reasons = [str(reason) for reason in sorted(indexed.upper_bounds.get(field_id, ()))]
-    return DistinctValues(sketch.estimate, sketch.lower_bound(2), sketch.upper_bound(2), reasons or None)
+    marks = indexed.marks.get(field_id, CountMarks())
+    bounds = sketch.lower_bound(2), sketch.upper_bound(2)
+    return DistinctValues(sketch.estimate, *bounds, marks.upper_bound, marks.lower_bound)
 
 
 def _column_dict(column: ColumnReport) -> dict[str, Any]:

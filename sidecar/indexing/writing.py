@@ -16,6 +16,7 @@ from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.runs import (
     HISTORY_PROPERTY,
     STATE_PROPERTY,
+    IndexOfField,
     RunRecord,
     SidecarState,
     history_property,
@@ -23,17 +24,16 @@ from sidecar.bundle.runs import (
     state_property,
 )
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
-from sidecar.bundle.sketches.upper_bound import upper_bound_properties
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.convert.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
-from sidecar.indexing.assemble import THETA, Indexed, Selection, kinds_of, units_table
+from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import (
     PlannedIndexes,
@@ -45,25 +45,16 @@ from sidecar.indexing.groups import (
 )
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.build_state import joined_state
-from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier
-from sidecar.indexing.previous.earlier import Earlier, other_segments, sketches_to_carry
+from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
+from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
-from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
+from sidecar.puffin.types import THETA_GROUPS
 from sidecar.puffin.writer import PuffinWriter
-
-_KINDS_OF_BLOBS = {
-    SBBF: BLOOM,
-    ORC_BLOOM: BLOOM,
-    PAGE_INDEX_BLOB: PAGE_INDEX,
-    ROW_INDEX: PAGE_INDEX,
-    THETA_GROUPS: THETA,
-}
-"""The kind of index in each type of blob that belongs to a field."""
+from sidecar.run_steps import reached
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class Registrar:
                 i,
                 sketch.to_bytes(),
                 sketch.ndv,
-                {**properties_of(i in in_clear), **upper_bound_properties(indexed.upper_bounds.get(i, ()))},
+                dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
             )
             for i, sketch in sorted(indexed.sketches.items())
             if not self.prepared.left
@@ -136,6 +127,7 @@ class Registrar:
             tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
+                reached("build: write new segment")
                 slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], progress)
                 fields = (
                     FieldBundle(
@@ -154,9 +146,10 @@ class Registrar:
 
             carried = self._carried(carrier, replaced)
             new = None
-            if selection.files or not carried:
+            if selection.files or (self.plan.columns and not carried):
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)
+            reached("build: segments written")
             self._describe_run(writer, replaced, indexed, carrier.lost)
             write_toc(writer, entries, **place)
 
@@ -169,16 +162,16 @@ class Registrar:
             force=self.prepared.request.force,
             has_pages=has_pages,
             unsketched=self.plan.options.sealed,
-            carried=sketches_to_carry(self.earlier),
+            carried=self.prepared.carried_sketches(),
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
 
     def _describe_run(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed, lost: Mapping[int, int]
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed, lost: Mapping[IndexOfField, int]
     ) -> None:
         """Set the file's properties that tell of this run and the last ones, and what the file is complete for.
 
-        ``lost``: the files of which damaged indexes were left out, by field id.
+        ``lost``: the files of which damaged indexes were left out, by field id and kind.
         """
         old = self.earlier.found
         files = [*([] if old is None else [old.sidecar.puffin]), *replaced]
@@ -203,7 +196,7 @@ class Registrar:
         """Return the state with what other builds of this snapshot have registered meanwhile."""
         found = (intact_state_of(reader.metadata.properties) for reader in replaced)
         others = [state for state in found if state is not None]
-        asked = {column.field_id for column in self.plan.columns}
+        asked = set(wanted_indexes(self.plan))
         return joined_state(self.state, others, self.table.schema().field_ids, asked)
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
@@ -279,7 +272,7 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
         return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
-    kind = _KINDS_OF_BLOBS.get(entry.blob_type)
+    kind = KINDS_OF_BLOBS.get(entry.blob_type)
     if anew.issuperset(entry.fields) and all(kind in kinds_of(plan.options.of(i)) for i in entry.fields):
         return False
     return live >= set(entry.fields)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -19,9 +20,10 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
-from sidecar.convert.outcome import Progress, no_progress
+from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.engines.choice import BuildEngine, asked_engine
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
@@ -37,6 +39,12 @@ from sidecar.results import Result
 from sidecar.run_log import counted, log_run
 
 log = logging.getLogger(__name__)
+
+BUILD_AGAIN = "Build it again with --full."
+
+
+ONE_FILE = "merging reads and writes one file, whose regions are moved as they are"
+"""Why segments are merged in this process, whatever engine is asked for."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -61,12 +69,12 @@ class CompactReport(Result):
 
     dry_run: bool
     """Whether nothing was written."""
-    snapshot_id: int
-    """The snapshot that the sidecar is registered for: the requested one or an ancestor."""
+    snapshot_id: int | None
+    """The snapshot that the sidecar is registered for: the requested one or an ancestor. ``None`` without a sidecar."""
     commits: bool
     """Whether the table got a commit, or would get one. If not, there is nothing to compact."""
-    statistics_path: str
-    """The sidecar: the compacted file, or the present one if nothing was written."""
+    statistics_path: str | None
+    """The sidecar: the compacted file, or the present one if nothing was written. ``None`` without a sidecar."""
     segments: list[CompactedSegment]
     """The segments as they were."""
     segments_after: int
@@ -79,6 +87,10 @@ class CompactReport(Result):
     """What the caller should know."""
     seconds: float
     """The time that it took."""
+    engine: str = "local"
+    """Where the segments were merged: always ``local``."""
+    engine_reason: str = ONE_FILE
+    """Why they were merged there."""
 
     def log_line(self, table: str) -> str:
         """What was done, for the log."""
@@ -97,6 +109,8 @@ def compact(
     encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> CompactReport:
     """Merge the segments of a table's sidecar into one, and leave out indexes of files and columns that are gone.
 
@@ -107,25 +121,49 @@ def compact(
     segment with an encrypted index whose key is missing stays as it is.
     ``progress``: called as work goes on.
     ``dry_run``: look at the sidecar and the manifests, and write nothing.
+    ``engine``, ``spark``: as for :func:`sidecar.build`, so that all maintenance takes the same options. Merging runs in
+    this process with any of them, and the report says so.
 
-    No data file is read. The sidecar is read twice, and written once.
+    No data file is read. The sidecar is read twice, and written once. Without a sidecar there is nothing to compact.
 
-    Raises :class:`UsageError` if the snapshot has no sidecar, :class:`DamagedFileError` if the sidecar has damage that
-    shows at once, and the errors of :func:`sidecar.iceberg.registering.register`.
+    Raises :class:`DamagedFileError` if the sidecar has damage that shows at once or cannot be opened, and the errors of
+    :func:`sidecar.iceberg.registering.register`.
     """
     start = time.monotonic()
+    asked_engine(engine, spark)
     check_writable(table)
-    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref))
-    if found is None:
-        name = ".".join(table.name())
-        raise UsageError(f"the table {name} has no sidecar", hint=f"Build one: sidecar build {name} --columns ...")
+    doubts: list[str] = []
+    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
+    if found is None and doubts:
+        raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
     try:
-        report = _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
+        report = (
+            _without_sidecar(dry_run)
+            if found is None
+            else _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
+        )
     finally:
-        found.sidecar.close()
+        if found is not None:
+            found.sidecar.close()
+    report = replace(report, warnings=[*doubts, *report.warnings])
     report = replace(report, seconds=time.monotonic() - start)
     log_run(log, lambda: report.log_line(".".join(table.name())), report.warnings)
     return report
+
+
+def _without_sidecar(dry_run: bool) -> CompactReport:
+    return CompactReport(
+        dry_run=dry_run,
+        snapshot_id=None,
+        commits=False,
+        statistics_path=None,
+        segments=[],
+        segments_after=0,
+        bytes_before=0,
+        bytes_after=None,
+        warnings=[],
+        seconds=0.0,
+    )
 
 
 @dataclass
@@ -144,7 +182,7 @@ class _Compaction:
             raise DamagedFileError(
                 f"the sidecar is damaged, so it is not compacted: {sidecar.warnings[0]}",
                 file=self.found.statistics.statistics_path,
-                hint="Build it again with --full.",
+                hint=BUILD_AGAIN,
             )
         self.found.use_keys(self.table, self.keys)
         self.progress("listing files")
@@ -180,7 +218,7 @@ class _Compaction:
         """Return the rates that some files still lack, by field id: a merge with others would give these up."""
         state = intact_state_of(self.found.sidecar.puffin.metadata.properties)
         columns = {} if state is None else state.columns
-        return {i: built.fpp for i, built in columns.items() if built.left and isinstance(built.fpp, float)}
+        return {i: built.fpp for i, built in columns.items() if built.left.get(BLOOM) and isinstance(built.fpp, float)}
 
     def _described(self, source: SourceSegment) -> CompactedSegment:
         segment, why = source.segment, None

@@ -12,9 +12,10 @@ from sidecar.indexing.report import BuildReport
 from sidecar.indexing.writing import bytes_carried
 from sidecar.results import Summarized
 
-RefreshAction: TypeAlias = Literal["current", "registered", "written", "postponed", "empty", "undeclared"]
-"""How a refresh ended: nothing to do; the same file was registered for the snapshot; a new file was written; a large
-sidecar lacks little and was left; the table has no snapshot; nothing is declared and no sidecar is there."""
+RefreshAction: TypeAlias = Literal["current", "registered", "written", "removed", "postponed", "empty", "undeclared"]
+"""How a refresh ended: nothing to do; the same file was registered for the snapshot; a new file was written; the table
+has dropped all columns of the sidecar, which is no longer registered; a large sidecar lacks little and was left; the
+table has no snapshot; no column is to be indexed."""
 
 
 @dataclass(repr=False, kw_only=True)

@@ -8,6 +8,8 @@ A refresh ends as soon as it knows enough:
    snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
 4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over.
+   If no column is left to be indexed, the new file only lacks what the table has dropped; without anything left in it,
+   the entry is removed.
 
 Then the entry that the new one supersedes is removed, unless a branch or a tag still needs it
 (:mod:`sidecar.maintenance.superseded`).
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,26 +27,27 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.upper_bound import upper_bound_properties, upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
-from sidecar.iceberg.find_sidecar import FoundSidecar
+from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, lineage, snapshot_id_of
-from sidecar.iceberg.registering import register_again
+from sidecar.iceberg.registering import register_again, unregister
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.driver import run_build
-from sidecar.indexing.engine_choice import choose_engine
-from sidecar.indexing.options import BuildEngine
+from sidecar.indexing.engine_choice import choose_build_engine
 from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import is_complete
+from sidecar.indexing.previous.earlier import gone_fields
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
-from sidecar.maintenance.superseded import unregister_superseded
+from sidecar.maintenance.superseded import is_ours_alone, unregister_superseded
 from sidecar.puffin.reader import PuffinReader
 from sidecar.run_log import log_run
 from sidecar.run_steps import reached
@@ -138,8 +142,8 @@ class _Refresh:
         try:
             prepared = prepare(self.table, snapshot_id, self.request)
         except NothingDeclaredError as error:
+            self._drop_gone(snapshot_id)
             self.report.warnings.append(str(error))
-            self.end("undeclared", "the table declares nothing to be indexed, and has no sidecar")
             return
         with prepared:
             self.report.count(prepared)
@@ -177,11 +181,50 @@ class _Refresh:
         if state is None:
             return False
         try:
-            wishes, _ = self.request.wishes(self.table, snapshot_of(self.table, entry.snapshot_id), indexes_in(state))
+            snapshot = snapshot_of(self.table, entry.snapshot_id)
+            wishes, notes = self.request.wishes(self.table, snapshot, indexes_in(state))
         except NothingDeclaredError:
             return False
+        if not is_complete(self.table, state, wishes):
+            return False
         self.report.columns = [wish.column.path for wish in wishes]
-        return is_complete(self.table, state, wishes)
+        self.report.warnings += notes
+        return True
+
+    def _drop_gone(self, snapshot_id: int) -> None:
+        """End the refresh of a table of which no column is to be indexed: drop the columns that the table dropped."""
+        self.end("undeclared", "the table declares nothing to be indexed")
+        found = find_sidecar(self.table, snapshot_id)
+        if found is None:
+            return
+        found.sidecar.close()
+        self._take(found.statistics)
+        if not gone_fields(self.table, found.sidecar):
+            return
+        with prepare(self.table, snapshot_id, replace(self.request, only_carry=True)) as prepared:
+            reason = "the table has dropped columns of the sidecar"
+            if prepared.earlier.why_not:
+                self.report.warnings.append(f"{reason}, and it stays as it is: {prepared.earlier.why_not}")
+            elif prepared.earlier.segments or (found.snapshot_id == snapshot_id and not is_ours_alone(found)):
+                self._write(prepared)
+                self.report.reason = reason
+            else:
+                self._remove(found, snapshot_id)
+
+    def _remove(self, found: FoundSidecar, snapshot_id: int) -> None:
+        """Remove the entry of a sidecar of which the table has no column, unless others, a branch or a tag need it."""
+        if not self.report.dry_run:
+            reached("refresh: unregister")
+            if found.snapshot_id == snapshot_id:
+                removed = [entry.snapshot_id for entry in unregister(self.table, [found.statistics])]
+            else:
+                removed = unregister_superseded(self.table, found, snapshot_id)
+            show_commit(self.table)
+            self.report.unregistered += removed
+            if not removed:
+                return
+        self.end("removed", "the table has dropped all columns of the sidecar")
+        self.report.statistics_path, self.report.file_size = None, 0
 
     def _needs_no_copy(self, prepared: PreparedBuild, rewrite_up_to: int) -> bool:
         """End the refresh without a new file if the earlier one can stay; return whether it has ended."""
@@ -192,6 +235,8 @@ class _Refresh:
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
             return False
         if prepared.earlier.counts.to_count_again:
+            return False
+        if _can_count_more(prepared, found):
             return False
         if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
             return False
@@ -210,7 +255,7 @@ class _Refresh:
     def _write(self, prepared: PreparedBuild) -> None:
         self.end("written", self._why(prepared))
         if self.report.dry_run:
-            self.report.engine, _ = choose_engine(
+            self.report.engine, _ = choose_build_engine(
                 prepared.files_to_read, self.request.chosen_engine(), self.request.spark
             )
             return
@@ -228,6 +273,8 @@ class _Refresh:
             return "not all files are covered"
         if prepared.earlier.counts.to_count_again:
             return "distinct counts have values of rows that are gone"
+        if prepared.earlier.found is not None and _can_count_more(prepared, prepared.earlier.found):
+            return "distinct counts lack files that are counted by now"
         return "parts of the sidecar are gone"
 
     def _unregister(self, found: FoundSidecar) -> None:
@@ -245,15 +292,27 @@ class _Refresh:
 
 
 def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
-    """Return an entry whose distinct counts are marked as upper bounds where files or rows were removed since."""
+    """Return an entry whose distinct counts are marked as bounds where files or rows were removed or added since."""
     blobs = []
     for blob in entry.blob_metadata:
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
-            known = upper_bound_reasons(properties) or []
-            properties |= upper_bound_properties([*known, *prepared.upper_bounds(blob.fields[0])])
+            properties = marked(properties, prepared.marks(blob.fields[0]))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
+
+
+def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
+    """Return whether a registered count is missing or lacks files, and the sketches of groups have all files.
+
+    A run that left files has registered no new count, and those files may be gone since.
+    """
+    counted = {
+        blob.fields[0]
+        for blob in found.statistics.blob_metadata
+        if len(blob.fields) == 1 and not CountMarks.of(blob.properties).lower
+    }
+    return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 
 def _rewrite_up_to(table: Table) -> int:

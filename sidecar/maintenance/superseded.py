@@ -18,14 +18,15 @@ def unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -
     """
     if (
         found.snapshot_id == snapshot_id
-        or not _is_ours_alone(found)
+        or not is_ours_alone(found)
         or _is_needed(table, found.snapshot_id, snapshot_id)
     ):
         return []
     return [entry.snapshot_id for entry in unregister(table, [found.statistics])]
 
 
-def _is_ours_alone(found: FoundSidecar) -> bool:
+def is_ours_alone(found: FoundSidecar) -> bool:
+    """Return whether a sidecar and its entry have no blobs of others."""
     blobs = found.sidecar.puffin.metadata.blobs
     return all(map(is_our_blob, blobs)) and all(map(is_our_theta, found.statistics.blob_metadata))
 

@@ -1,13 +1,14 @@
-"""Does the same work for each of many files, with a few threads, and keeps the order of the files."""
+"""Does the same work for each of many files and keeps the order of the files, on whatever engine."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from sidecar.engines.work import FileIOs, LocalWork, Progress, WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.many_files.find import FoundFiles, SkippedFile
 from sidecar.source import REQUESTS_AT_ONCE, local_path
@@ -17,13 +18,23 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-Progress = Callable[[str, int, int], None]
 
 UNREADABLE = (DamagedFileError, UnsupportedFeatureError, StorageError)
 """Errors of one file that ``skip_bad`` goes past."""
 
 LOCAL_THREADS = 4
 """Local files that are read at the same time, at most."""
+
+
+@dataclass(frozen=True)
+class _OneFile(Generic[R]):
+    """The work for one file, with what opens the file."""
+
+    work: Callable[[str, FileIO | None], R] = field(repr=False)
+    ios: FileIOs
+
+    def __call__(self, file: str) -> R:
+        return self.work(file, self.ios.of(file))
 
 
 def each_file(
@@ -34,71 +45,36 @@ def each_file(
     skip_bad: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    engine: WorkEngine | None = None,
 ) -> tuple[list[R], tuple[SkippedFile, ...]]:
     """Return ``work(file, io)`` for each file, and the files that could not be read, after unreadable folders.
 
-    ``threads`` files are read at the same time, by default :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS`
-    local ones. Without ``skip_bad``, the error of the first bad file in order is raised, and the rest is not read.
-    Raises :class:`UsageError` for fewer than one thread.
+    ``engine`` runs the work, by default this process: ``threads`` files are read at the same time, by default
+    :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Without ``skip_bad``, the error of the first
+    bad file in order is raised. This process then does not read the rest; other engines have read it already. Raises
+    :class:`UsageError` for fewer than one thread.
     """
     files = found.files
-    if threads is not None and threads < 1:
-        raise UsageError("the number of threads is at least 1", found=threads)
-    ios = _ios(files, io)
+    workers: WorkEngine = engine or LocalWork(threads_for(files, threads))
     results: list[R] = []
     skipped = list(found.unreadable)
-
-    def one(file: str) -> R | SidecarError:
-        try:
-            return work(file, ios.get(_scheme(file), io))
-        except UNREADABLE as error:
-            return error
-
-    for number, answer in enumerate(_in_turn(one, files, threads or _threads(files))):
-        if progress is not None:
-            progress("files", number + 1, len(files))
-        if not isinstance(answer, SidecarError):
-            results.append(answer)
-        elif skip_bad:
-            skipped.append(SkippedFile(files[number], answer))
-        else:
-            raise answer
+    with closing(workers.run(_OneFile(work, FileIOs(io)), files, progress)) as answers:
+        for file, answer in zip(files, answers, strict=True):
+            if not isinstance(answer, SidecarError):
+                results.append(answer)
+            elif skip_bad and isinstance(answer, UNREADABLE):
+                skipped.append(SkippedFile(file, answer))
+            else:
+                raise answer
     return results, tuple(skipped)
 
 
-def _threads(files: Sequence[str]) -> int:
+def threads_for(files: Sequence[str], threads: int | None = None) -> int:
+    """Return how many files are read at the same time in this process. Raises :class:`UsageError` for fewer than 1."""
+    if threads is not None:
+        if threads < 1:
+            raise UsageError("the number of threads is at least 1", found=threads)
+        return threads
     if any(local_path(file) is None for file in files):
         return REQUESTS_AT_ONCE
     return min(os.cpu_count() or 1, LOCAL_THREADS)
-
-
-def _scheme(file: str) -> str | None:
-    return None if local_path(file) is not None else file.partition("://")[0]
-
-
-def _ios(files: Sequence[str], io: FileIO | None) -> dict[str | None, FileIO]:
-    """Return one ``FileIO`` for the remote files of each scheme, so that they share connections."""
-    remote = {scheme: file for file in reversed(files) if (scheme := _scheme(file)) is not None}
-    if io is not None or not remote:
-        return {}
-    from pyiceberg.io import load_file_io
-
-    return {scheme: load_file_io(location=file) for scheme, file in remote.items()}
-
-
-def _in_turn(work: Callable[[str], R], files: Sequence[str], threads: int) -> Iterator[R]:
-    """Yield ``work(file)`` in the order of ``files``. Threads work at most twice their number of files ahead."""
-    if min(threads, len(files)) < 2:
-        yield from map(work, files)
-        return
-    pool = ThreadPoolExecutor(threads, "sidecar-file")
-    waiting: deque[Future[R]] = deque()
-    try:
-        for file in files:
-            waiting.append(pool.submit(work, file))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

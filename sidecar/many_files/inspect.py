@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sidecar.engines.work import Progress
 from sidecar.errors import UsageError, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
-from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import SkippedFile, find_files
 from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file

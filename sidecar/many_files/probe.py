@@ -8,9 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sidecar.engines.work import Progress
 from sidecar.errors import UsageError
 from sidecar.files import PUFFIN, format_of, probe_source
-from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import DATA_ENDINGS, SkippedFile, find_files
 from sidecar.many_files.formats import check_some_puffin
 from sidecar.results import ProbedRowGroup, Result

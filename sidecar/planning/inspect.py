@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
@@ -52,7 +52,7 @@ class TableFileCounts(Result):
 class KindCoverage(Result):
     """How much of a column has one kind of index."""
 
-    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv", "upper_bound")
+    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv", "upper_bound", "lower_bound")
 
     files: int | None = None
     """The files in which some row group has the index; ``None`` if only the sketch of the whole table is known."""
@@ -67,6 +67,9 @@ class KindCoverage(Result):
     upper_bound: list[str] | None = None
     """Why this number is only an upper bound: ``removed-files``, ``row-deletes``; ``None`` if it is not known to be
     one."""
+    lower_bound: list[str] | None = None
+    """Why this number is only a lower bound: ``files-not-counted``; ``None`` if it is not known to be one. With
+    both, it is neither."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -232,8 +235,13 @@ def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> 
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():
             kinds = coverage.setdefault(name, {})
-            reasons = upper_bound_reasons(blob.properties)
-            kinds[THETA] = replace(kinds.get(THETA, KindCoverage()), ndv=int(ndv), upper_bound=reasons)
+            marks = CountMarks.of(blob.properties)
+            kinds[THETA] = replace(
+                kinds.get(THETA, KindCoverage()),
+                ndv=int(ndv),
+                upper_bound=marks.upper_bound,
+                lower_bound=marks.lower_bound,
+            )
     return coverage
 
 

@@ -73,6 +73,8 @@ class Plan(Summarized):
     """Keys, one of which a row must have too. ``row_filter`` has only the smallest and the largest of them."""
     equality_deletes: frozenset[str] = frozenset()
     """Paths of kept files to which equality deletes may apply. Neither sidecar nor pyiceberg applies these."""
+    sequence_numbers: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """The data sequence number of each kept file, by path. It decides which deletes apply to the file."""
     manifests: ManifestUse = field(default_factory=ManifestUse)
     """Counts of manifests that were opened, and of those that the sidecar answered for."""
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)

@@ -98,7 +98,8 @@ def plan(
     pruner, manifest_use = FilePruner(opened, question, join_keys, data_lines), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        tasks, deleted = _tasks(scan, lines, pruner, manifest_use)
+        tasks, deletes = _tasks(scan, lines, pruner, manifest_use)
+        deleted = frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
         funnel = pruner.funnel(data_lines)
@@ -122,6 +123,7 @@ def plan(
         stored=opened.stored,
         keys=join_keys,
         equality_deletes=deleted,
+        sequence_numbers=deletes.sequence_numbers,
         manifests=manifest_use,
         encryption_keys=encryption_keys,
         is_locked=pruner.is_locked,
@@ -156,8 +158,8 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
 
 def _tasks(
     scan: DataScan, lines: Sequence[ManifestFile], pruner: FilePruner, manifest_use: ManifestUse
-) -> tuple[list[FileScanTask], frozenset[str]]:
-    """Return pyiceberg's tasks for the files that the pruner keeps, and the paths to which equality deletes may apply.
+) -> tuple[list[FileScanTask], EqualityDeletes]:
+    """Return pyiceberg's tasks for the files that the pruner keeps, and the equality deletes that the plan met.
 
     Errors of pyiceberg become :class:`StorageError` or :class:`UnsupportedFeatureError`.
     """
@@ -172,4 +174,4 @@ def _tasks(
         raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
     except Exception as error:
         raise UnsupportedFeatureError(f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}") from error
-    return tasks, frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))
+    return tasks, deletes

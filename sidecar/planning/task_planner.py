@@ -72,6 +72,10 @@ class Evaluators:
         """Return whether pyiceberg keeps a data file of a manifest."""
         return bool(self.partition(line.partition_spec_id)(file) and self.metrics(file))
 
+    def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
+        """Return what is left of the predicate for the rows of a file, given its partition."""
+        return self._planner._build_residual_evaluator(spec_id)(file).residual_for(file.partition)
+
 
 Known = Callable[[list[ManifestFile], Evaluators], Mapping[str, list[ManifestEntry]]]
 """Returns, by path, the live entries that match of manifests that need not be opened, in their order."""

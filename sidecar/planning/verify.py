@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.convert.verify_values import DataPlace, sidecar_value_problems
+from sidecar.convert.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.files import Verification, verify_puffin
 from sidecar.filters.theta import ThetaSketch
@@ -21,6 +23,7 @@ from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.filter_answers import is_listed
 from sidecar.planning.relocated import RelocatedFiles
+from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
 from sidecar.source import open_source
@@ -44,6 +47,8 @@ def verify_table(
     data: bool = False,
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> Verification:
     """Check the sidecar that answers for a snapshot of ``table``: ``snapshot_id``, that of ``ref``, or the current one.
 
@@ -55,12 +60,13 @@ def verify_table(
     there are data files and nothing was looked up. Without ``data``, the result's ``scope`` says what was left out.
 
     ``encryption_keys`` open encrypted bundles and data files. A bundle without its key cannot be checked, which is a
-    problem.
+    problem. ``engine`` and ``spark`` say where values are looked up, as for :func:`sidecar.build`.
 
     Damage is a problem, not an exception. Raises :class:`sidecar.errors.UsageError` for an unknown snapshot, and
     :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot
     be read.
     """
+    asked_engine(engine, spark)  # a wrong name is refused, whatever there is to check
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     if is_empty(table, snapshot_id):
         return Verification(0, [], NO_SNAPSHOT)
@@ -87,11 +93,13 @@ def verify_table(
                     files += [raw.entry for raw in _live(table, line)]
         if check is None:
             return Verification(checked, problems, STRUCTURE_ONLY)
-        problems += _of_values(table, found, files, check, encryption_keys)
+        size = sum(entry.data_file.file_size_in_bytes for entry in files)
+        workers = work_engine(engine, spark, lambda: size)
+        problems += _of_values(table, found, files, check, encryption_keys, workers)
     finally:
         found.sidecar.close()
     looked_up = check.looked_up(len(files) - check.units_total)
-    return Verification(checked, problems, looked_up=looked_up)
+    return Verification(checked, problems, looked_up=looked_up, engine=workers.name, engine_reason=workers.reason)
 
 
 def _of_values(
@@ -100,6 +108,7 @@ def _of_values(
     files: Sequence[ManifestEntry],
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None,
+    engine: WorkEngine,
 ) -> list[Problem]:
     """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
     moved = RelocatedFiles(found.sidecar.segments, table.location())
@@ -108,8 +117,7 @@ def _of_values(
         for entry in files
         if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
     ]
-    denied = sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys)
-    problems = list(denied)
+    problems = table_value_problems(table, found, places, check, encryption_keys, engine)
     if not (problems or check.values or check.indexes) and any(entry.data_file.record_count for entry in files):
         nothing = f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
         problems.append(problem_in(found.statistics.statistics_path, nothing))

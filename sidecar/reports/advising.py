@@ -6,7 +6,6 @@ It knows the data and not the queries: a column that nobody looks up needs no fi
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Sequence
 from statistics import fmean
@@ -20,10 +19,10 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.filters.theta import DEFAULT_LG_K
-from sidecar.iceberg.catalog import is_static
+from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
-from sidecar.iceberg.resolve import TableColumn, primitive_columns, resolve_columns
+from sidecar.iceberg.resolve import TableColumn, encoded_name, primitive_columns, resolve_columns
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import options_of
 from sidecar.kernels.announcing import announces_compiling
@@ -101,7 +100,7 @@ def auto_columns(table: Table) -> list[str]:
     found = [column.name for column in advise(table).columns if column.filters == "yes"]
     if not found:
         name = ".".join(table.name())
-        raise UsageError(f"no column of {name} deserves filters", hint=f"sidecar advise {name} says why.")
+        raise UsageError(f"no column of {name} deserves filters", hint=f"{command_for(table, 'advise')} says why.")
     return found
 
 
@@ -159,10 +158,9 @@ def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
     for kinds in ([PAGE_INDEX], [BLOOM]):
         names = [column.name for column in columns if set(kinds) <= set(column.kinds)]
         if names:
-            words = ["sidecar", "build", ".".join(table.name()), "--columns", ",".join(names)]
+            words = ["--columns", ",".join(map(encoded_name, names))]
             words += ["--kinds", PAGE_INDEX] if kinds == [PAGE_INDEX] else []
-            words += ["--catalog", table.catalog.name]
-            commands.append(shlex.join(words))
+            commands.append(command_for(table, "build", *words))
     return commands
 
 

@@ -1,28 +1,36 @@
 """Reports the state of a table's sidecars: coverage, time behind, cost of lookups, leftovers, and what to do.
 
-Manifests, the table's metadata, tails and a few ranges of sidecars are read, and the metadata folder is listed. No data
-file is read. The counts are about the sidecar that plans of the snapshot really use.
+Manifests, the table's metadata, tails and a few ranges of sidecars are read, and no data file. The search for leftovers
+lists the metadata folder and opens the Puffin files in it that the metadata does not name; a monitor can leave it out.
+The counts are about the sidecar that plans of the snapshot really use.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.runs import history_of
 from sidecar.errors import UsageError
+from sidecar.iceberg.catalog import command_for, is_static
+from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.repair import repair
-from sidecar.indexing.declaration import COLUMNS, NothingDeclaredError, wishes_of
+from sidecar.iceberg.resolve import encoded_name
+from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
 from sidecar.planning.inspect import describe_empty, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status_coverage import NOTHING_WAITS, CountedCoverage, count_coverage
 from sidecar.reports.status_lookups import measure_lookups
-from sidecar.reports.status_registrations import describe_refs, registered_sidecars, unreferenced_files
+from sidecar.reports.status_registrations import (
+    NOT_LOOKED_FOR,
+    describe_refs,
+    registered_sidecars,
+    unreferenced_files,
+)
 from sidecar.reports.status_results import MissedThreshold, NextStep, TableStatus
 from sidecar.run_log import quantity
 
@@ -37,12 +45,15 @@ def status_table(
     ref: str | None = None,
     max_behind: timedelta | None = None,
     min_coverage: float | None = None,
+    leftovers: bool = True,
 ) -> TableStatus:
     """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
 
     ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
     ``max_behind``: how long a data file may wait for its indexes at most.
     ``min_coverage``: the least share of rows, from 0 to 1, that each index of the sidecar must cover.
+    ``leftovers``: look for files of sidecar that nothing references. That lists the metadata folder and opens these
+    files; without it, a run each minute costs little, and ``unreferenced`` is not known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
     No data file is read. Raises :class:`UsageError` for thresholds that make no sense, and the errors of
@@ -57,9 +68,10 @@ def status_table(
         "repairs": planned.repairs,
         "losable": losable,
         "registered": registered_sidecars(table),
-        "unreferenced": unreferenced_files(table),
+        "unreferenced": unreferenced_files(table) if leftovers else NOT_LOOKED_FOR,
     }
     if is_empty(table, snapshot_id):
+        wished = None
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts = vars(describe_empty(table)) | {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None}
         facts |= {"lookups": {}, "runs": []}
@@ -67,11 +79,11 @@ def status_table(
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
         warnings: list[str] = []
-        declared = _declared(table, warnings)
         with opened_sidecar(table, listing, warnings) as found:
+            wished = _wished(table, found, warnings)
             segments = found.sidecar.segments if found else []
             live = live_files(table, segments, listing)
-            counted = count_coverage(table, listing, segments, live, declared)
+            counted = count_coverage(table, listing, segments, live, wished or ())
             lookups = measure_lookups(table, found, warnings) if found else {}
             facts = {
                 **vars(describe_indexes(table, listing, found, live, warnings)),
@@ -90,19 +102,22 @@ def status_table(
         | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
     )
     status.missed.extend(_missed(status, max_behind, min_coverage))
-    status.to_do.extend(_to_do(status, COLUMNS in table.properties, ref))
+    if not is_static(table):  # a metadata file cannot be changed
+        status.to_do.extend(_to_do(table, status, wished, () if ref is None else ("--ref", ref)))
     return status
 
 
-def _declared(table: Table, warnings: list[str]) -> list[tuple[str, str]]:
-    """Return the columns and kinds that the table declares. A damaged property is a warning."""
+def _wished(table: Table, found: FoundSidecar | None, warnings: list[str]) -> list[tuple[str, str]] | None:
+    """Return the columns and kinds that a refresh indexes. ``None`` after a damaged property, which is a warning."""
     try:
-        wishes, _ = wishes_of(table, table.schema(), None, None, None, {})
+        built = built_indexes(found.sidecar) if found else {}
+        wishes, notes = wishes_of(table, table.schema(), None, None, None, built)
     except NothingDeclaredError:
         return []
     except UsageError as error:
         warnings.append(str(error))
-        return []
+        return None
+    warnings += notes
     named = [(table.schema().find_column_name(wish.column.field_id), wish.kinds) for wish in wishes]
     return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
 
@@ -126,21 +141,41 @@ def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: flo
         yield MissedThreshold("min_coverage", min_coverage, share, text)
 
 
-def _to_do(status: TableStatus, is_declared: bool, ref: str | None) -> Iterator[NextStep]:
-    name = shlex.quote(status.table)
-    of_ref = "" if ref is None else f" --ref {shlex.quote(ref)}"
-    refresh = f"sidecar refresh {name}{of_ref}"
-    waiting, used = status.waiting.files, status.sidecar
-    if waiting and used is None and not is_declared:
-        yield NextStep("there is no sidecar; advise names the columns that deserve one", f"sidecar advise {name}")
-    elif waiting:
+def _to_do(
+    table: Table, status: TableStatus, wished: list[tuple[str, str]] | None, of_ref: Sequence[str]
+) -> Iterator[NextStep]:
+    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``of_ref`` the options for the branch or tag."""
+    refresh = command_for(table, "refresh", *of_ref)
+    waiting, asked = status.waiting.files, of_ref[1] if of_ref else "main"
+    if waiting and wished == [] and not status.covered:
+        advise = command_for(table, "advise")
+        yield NextStep("nothing is declared or indexed; advise names the columns that deserve an index", advise)
+    elif waiting and wished != []:
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
-    elif any(one.ref == (ref or "main") for one in status.losable):
+    elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
+    if wished is not None:
+        yield from _behind(table, status, wished, of_ref)
     if status.repairs:
-        yield NextStep(f"{quantity(len(status.repairs), 'registration')} to be repaired", f"sidecar repair {name}")
+        why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
+        yield NextStep(why, command_for(table, "repair"))
     if len(status.segments) > MANY_SEGMENTS:
-        yield NextStep(f"a lookup asks {len(status.segments)} segments", f"sidecar compact {name}{of_ref}")
+        yield NextStep(f"a lookup asks {len(status.segments)} segments", command_for(table, "compact", *of_ref))
     if status.unreferenced.deletable:
         count = quantity(status.unreferenced.deletable, "old file")
-        yield NextStep(f"{count} of sidecar that nothing references", f"sidecar gc {name}")
+        yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "gc"))
+
+
+def _behind(
+    table: Table, status: TableStatus, wished: list[tuple[str, str]], of_ref: Sequence[str]
+) -> Iterator[NextStep]:
+    """Yield a build for the columns whose indexes lack files, and which a refresh does not index."""
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for column, kinds in status.covered.items():
+        late = tuple(kind for kind, found in kinds.items() if found.waiting and (column, kind) not in wished)
+        if late:
+            columns.setdefault(late, []).append(column)
+    for late, names in columns.items():
+        why = f"{', '.join(late)} of {', '.join(names)} lack files, and are not declared"
+        options = ["--columns", ",".join(map(encoded_name, names)), "--kinds", ",".join(late), *of_ref]
+        yield NextStep(why, command_for(table, "build", *options))

@@ -45,6 +45,7 @@ NOTHING_WAITS = WaitingFiles(0, 0, 0, None, 0.0)
 class _Counter:
     table: Table
     listing: Listing
+    wished: frozenset[tuple[str, str]]
     indexes: dict[tuple[str, str], _Index] = field(default_factory=dict)
 
     def index_of(self, column: str, kind: str) -> _Index:
@@ -72,7 +73,8 @@ class _Counter:
             counted = CoveredRows(int(index.covered.sum()), have, have / asked if asked else 1.0, waiting)
             covered.setdefault(column, {})[kind] = counted
         lookups = {key: index for key, index in self.indexes.items() if key[1] != THETA} or self.indexes
-        known = np.logical_and.reduce([index.known for index in lookups.values()]) if lookups else self._no_files()
+        wished = [index for key, index in lookups.items() if key in self.wished] or list(lookups.values())
+        known = np.logical_and.reduce([index.known for index in wished]) if wished else self._no_files()
         share = min((covered[column][kind].share for column, kind in lookups), default=0.0)
         waits = np.flatnonzero(indexable & ~known).tolist()
         return CountedCoverage(covered, share if self.listing.files else None, self._waiting(waits))
@@ -99,15 +101,16 @@ def count_coverage(
     listing: Listing,
     segments: Sequence[Segment],
     live: Sequence[dict[int, int]],
-    declared: Iterable[tuple[str, str]] = (),
+    wished: Iterable[tuple[str, str]] = (),
 ) -> CountedCoverage:
     """Count what ``segments`` say about the files of ``listing``. ``live`` is what ``live_files`` returns for them.
 
     A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
-    ``declared`` are columns and kinds that the table wishes; they count although no segment has them yet.
+    ``wished`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
+    waits only for these. Without any, it waits for all that the segments have.
     """
-    counter = _Counter(table, listing)
-    for column, kind in declared:
+    counter = _Counter(table, listing, frozenset(wished))
+    for column, kind in sorted(counter.wished):
         counter.index_of(column, kind)
     for segment, files in zip(segments, live, strict=True):
         for states in segment.coverages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from functools import cache
 
@@ -13,6 +14,8 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.maintenance.garbage import OLDER_THAN, find_garbage
 from sidecar.reports.status_results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
+
+NOT_LOOKED_FOR = UnreferencedFiles(None, None, None, "they were not looked for")
 
 
 def describe_refs(table: Table) -> tuple[list[RefInfo], list[LosableSidecar]]:
@@ -67,7 +70,9 @@ def unreferenced_files(table: Table) -> UnreferencedFiles:
     """Count the files of sidecar in the metadata folder that nothing references, as ``gc`` finds them."""
     try:
         found = find_garbage(table, timedelta(0), [])
-        deletable = find_garbage(table, OLDER_THAN, []) if found else []
+        # The storage's clock is not ahead of ours, so no file is old by its clock that is not old by ours.
+        old = any(file.modified < time.time() - OLDER_THAN.total_seconds() for file in found)
+        deletable = find_garbage(table, OLDER_THAN, []) if old else []
     except (UsageError, UnsupportedFeatureError, StorageError) as error:
         return UnreferencedFiles(None, None, None, _short(error))
     return UnreferencedFiles(len(found), sum(file.size for file in found), len(deletable), None)

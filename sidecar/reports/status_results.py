@@ -107,7 +107,7 @@ class UnreferencedFiles(Result):
     deletable: int | None
     """Those that ``sidecar gc`` would delete now, with its usual age."""
     unknown_because: str | None
-    """Why it is not known, such as a storage that cannot be listed."""
+    """Why it is not known: nobody looked, or the storage cannot be listed."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

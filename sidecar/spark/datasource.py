@@ -30,7 +30,7 @@ from sidecar.crypto.keys import encryption_keys_from
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
 from sidecar.iceberg.refs import snapshot_id_of
-from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.resolve import listed_names, resolve_columns
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.spark.partitions import TARGET_BYTES, PartitionReading, RowGroupShare, shares
@@ -105,7 +105,7 @@ class SidecarDataSource(DataSource):
         snapshot_id = snapshot_id_of(table, None if text is None else int(text), options.get("ref"))
         schema = table.scan(snapshot_id=snapshot_id).projection()
         if "columns" in options:
-            names = [part.strip() for part in options["columns"].split(",") if part.strip()]
+            names = listed_names(options["columns"])
             try:
                 schema = schema.select(*names)
             except ValueError:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.convert.outcome import Progress
-from sidecar.errors import SidecarError, StorageError, foreign_reason
-from sidecar.indexing.slices import GroupTask, Key, cut, gather
+from sidecar.errors import StorageError
+from sidecar.indexing.slices import PART_BYTES, GroupTask, Key, cut, gather
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
-
-Names = dict[str, pa.DataType]
+from sidecar.spark.frames import ArrowMap, Names, in_order, partitions_for, size_of, spark_errors
 
 RESULTS = pa.schema(
     Names(
@@ -64,8 +62,6 @@ POSITIONS = pa.schema(
 PIECES = pa.schema(Names(group=pa.int32(), part=pa.int32(), position=pa.int32(), factor=pa.int32(), data=pa.binary()))
 SLICES = pa.schema(Names(group=pa.int32(), part=pa.int32(), data=pa.binary()))
 
-ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 FLUSH_BYTES = 16 << 20
 """Size in bytes of the batches that go back to Spark, about."""
 
@@ -86,7 +82,7 @@ class SparkEngine:
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
-        with _spark_errors():
+        with spark_errors():
             return self._index(tasks, plan)
 
     def _index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
@@ -105,7 +101,7 @@ class SparkEngine:
             return
         progress("slicing on Spark", 0, len(ranges))
         done = 0
-        with _spark_errors():
+        with spark_errors():
             # A missing row ends the loop early; the count below reports it.
             for (number, part), row in zip(ranges, self._slice(groups), strict=False):
                 if (row["group"], row["part"]) != (number, part):
@@ -118,13 +114,16 @@ class SparkEngine:
 
     def _slice(self, groups: Sequence[GroupTask]) -> Iterator[Any]:
         frame = self._indexed.where("kind = 'column' and data is not null")
-        placed = frame.join(self._session.createDataFrame(_positions(groups)), ["file", "row_group", "field_id"])
+        # Without the hint, Spark takes the small side for huge, and shuffles and sorts all filters to join them.
+        positions = self._session.createDataFrame(_positions(groups)).hint("broadcast")
+        placed = frame.join(positions, ["file", "row_group", "field_id"])
         by_number = {group.number: replace(group, keys=()) for group in groups}
         pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
-        sliced = self._keep(pieces.groupBy("group", "part").applyInArrow(_stage_two(by_number), _ddl(SLICES)))
+        partitions = partitions_for(sum(group.parts for group in groups) * PART_BYTES)
+        grouped = pieces.repartition(partitions, "group", "part").groupBy("group", "part")
         # Cached, because sorting samples its input first and would otherwise run stage 2 twice.
-        rows: Iterator[Any] = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
-        return rows
+        sliced = self._keep(grouped.applyInArrow(_stage_two(by_number), _ddl(SLICES)))
+        return in_order(sliced, partitions, "group", "part")
 
     def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
         """Read page indexes back, see :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
@@ -137,12 +136,11 @@ class SparkEngine:
             }
         ).append_column("place", pa.array(range(len(keys)), pa.int32()))
         done = 0
-        with _spark_errors():
+        with spark_errors():
             frame = self._indexed.where("kind = 'pages' and data is not null")
-            placed = frame.join(self._session.createDataFrame(table), ["file", "row_group", "field_id"]).select(
-                "place", "data"
-            )
-            for row in placed.orderBy("place").toLocalIterator(prefetchPartitions=True):
+            places = self._session.createDataFrame(table).hint("broadcast")
+            placed = frame.join(places, ["file", "row_group", "field_id"]).select("place", "data")
+            for row in in_order(placed, partitions_for(size_of(placed, "data")), "place"):
                 if row["place"] != done:
                     break
                 yield bytes(row["data"])
@@ -160,17 +158,6 @@ class SparkEngine:
         frame = frame.persist()
         self._kept.append(frame)
         return frame
-
-
-@contextmanager
-def _spark_errors() -> Iterator[None]:
-    """Turn errors of Spark into :class:`StorageError`, with their class and first line."""
-    try:
-        yield
-    except SidecarError:
-        raise
-    except Exception as error:
-        raise StorageError(f"Spark failed: {foreign_reason(error)}") from error
 
 
 def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:

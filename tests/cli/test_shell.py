@@ -55,6 +55,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "inspect",
         "advise",
         "report",
+        "serve",
         "embed",
         "strip",
         "extract",

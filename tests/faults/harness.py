@@ -49,7 +49,10 @@ class Operation(NamedTuple):
 
 
 OPERATIONS = {
-    "build": Operation(lambda t: sidecar.build(t, ["k"], engine="local"), lambda t: is_covered(t)),
+    "build": Operation(
+        lambda t: sidecar.build(t, ["k"], engine="local", save=True),
+        lambda t: is_covered(t) and t.properties.get("sidecar.columns") == "k:1",
+    ),
     "refresh": Operation(lambda t: sidecar.refresh(t, engine="local"), lambda t: is_covered(t)),
     "compact": Operation(
         lambda t: sidecar.compact(t), lambda t: not sidecar.compact(t.refresh(), dry_run=True).commits

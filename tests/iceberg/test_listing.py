@@ -212,8 +212,8 @@ def test_version_1_tables_are_listed(catalog: Any) -> None:
 def test_other_formats_are_listed_with_a_reason(table: Table, monkeypatch: Any) -> None:
     real = listing_module.read_manifest
 
-    def as_avro(io: Any, manifest: Any) -> Any:
-        contents = real(io, manifest)
+    def as_avro(io: Any, manifest: Any, version: Any) -> Any:
+        contents = real(io, manifest, version)
         for entry in contents.entries:
             entry.entry.data_file._data[2] = FileFormat.AVRO
         return contents

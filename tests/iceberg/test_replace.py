@@ -42,7 +42,7 @@ from sidecar.iceberg.deletes import (
     _partition_key,
 )
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.replace import _rebase, commit_replace, find_replaceable, new_path
+from sidecar.iceberg.replace import NewPaths, _rebase, commit_replace, find_replaceable
 from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
 from tests.iceberg.cases import delete_by_equality, local
 
@@ -164,7 +164,7 @@ def test_a_commit_is_given_up_if_a_replaced_file_is_not_what_it_was(
     """Another commit came between, and its manifests say something else of the file."""
     table.append(pa.table({"k": [7]}, schema=ARROW))
     (file,) = listing.files
-    new_files = {file.path: NewFile(new_path(table, file.path), 1, None)}
+    new_files = {file.path: NewFile(NewPaths.of(table).path_for(file.path), 1, None)}
     parent, current = _rebase(table, listing, {file.path: file}, new_files)
     assert (parent.snapshot_id, len(current.files)) == (table.metadata.current_snapshot_id, 2)
     parts = {name: value for name, value in differs.items() if name in DataFileIdentity._fields}
@@ -257,7 +257,7 @@ def test_a_manifest_of_files_that_stay_goes_on_living(catalog: Any) -> None:
     assert len(listing.manifests) == 1
     first, stays = (file.path for file in listing.files)
     for _ in range(2):
-        path = new_path(table, first)
+        path = NewPaths.of(table).path_for(first)
         local(path).write_bytes(local(first).read_bytes())
         commit_replace(table, list_snapshot(table), {first: NewFile(path, local(path).stat().st_size, None)})
         table.refresh()
@@ -288,16 +288,16 @@ def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) 
 )
 def test_names_of_new_files(table: Table, name: str, stem: str, ending: str) -> None:
     folder = f"{table.location()}/data/p=1"
-    first = new_path(table, f"{folder}/{name}")
-    again = new_path(table, first)
+    first = NewPaths.of(table).path_for(f"{folder}/{name}")
+    again = NewPaths.of(table).path_for(first)
     for path in (first, again):
         assert path.startswith(f"{folder}/{stem}")
         assert path.endswith(ending)
         assert len(path) == len(f"{folder}/{stem}{ending}") + 36
     assert first != again
     spelt = f"{folder}/{name}".replace("file:/", "file:///", 1)
-    assert new_path(table, spelt).startswith(spelt.removesuffix(name) + stem)
-    elsewhere = new_path(table, f"{table.location()}x/{name}")
+    assert NewPaths.of(table).path_for(spelt).startswith(spelt.removesuffix(name) + stem)
+    elsewhere = NewPaths.of(table).path_for(f"{table.location()}x/{name}")
     assert elsewhere.startswith(f"{table.location()}/data/{stem}")
 
 

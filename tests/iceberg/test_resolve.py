@@ -30,6 +30,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.bundle.model import UnitState
+from sidecar.cli.options import names as cli_names
 from sidecar.errors import UsageError
 from sidecar.iceberg.resolve import (
     IDENTITY_NOT_STORED,
@@ -38,6 +39,8 @@ from sidecar.iceberg.resolve import (
     FoundColumn,
     MissingColumn,
     TableColumn,
+    encoded_name,
+    listed_names,
     resolution_holds,
     resolve_columns,
     resolve_in_file,
@@ -231,3 +234,10 @@ def test_leaves_are_those_that_pyiceberg_reads_by_name_mapping(catalog: Any, tmp
         assert isinstance(found, FoundColumn)
         assert found.leaf.path.replace(".list", "") == column.path
     assert table.scan().to_arrow().to_pylist() == rows.to_pylist()
+
+
+def test_names_with_commas_are_written_in_lists() -> None:
+    names = ["a,b", "50%", "x:y", "100%25", "plain", "ü.ß"]
+    assert listed_names(" , ".join(map(encoded_name, names))) == names
+    assert listed_names("a%20b,50%,a%2cb,") == ["a%20b", "50%", "a,b"]  # as somebody types them
+    assert cli_names("a%2Cb,c,a%2Cb") == ["a,b", "c"]

@@ -207,9 +207,9 @@ def test_a_table_without_a_snapshot_has_nothing_to_index(catalog: Any) -> None:
 
 def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = some_table(catalog, "auto", files=1)
-    reason = "at most 4 GiB of data files are to be indexed"
+    reason = "at most 4 GiB of data files are to be read"
     assert sidecar.build(table, ["k"]).engine_reason == reason
-    monkeypatch.setattr("sidecar.indexing.engine_choice.LOCAL_BYTES", 10)
+    monkeypatch.setattr("sidecar.engines.choice.LOCAL_BYTES", 10)
     monkeypatch.setattr("sidecar.spark.session.java_runtime", lambda: None)
     report = sidecar.build(table, ["k"], full=True)
     assert (report.engine, report.engine_reason) == ("local", "Spark cannot start: there is no Java runtime")

@@ -15,7 +15,6 @@ import sidecar
 from sidecar.bundle.merging import arrangement
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.errors import UsageError
 from sidecar.iceberg import write_statistics
 from tests.dry_runs import unchanged
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
@@ -128,11 +127,12 @@ def own_properties(table: Any) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name in ("sidecar.history", "sidecar.state")}
 
 
-def test_a_table_without_a_sidecar_is_wrong_usage(catalog: Any) -> None:
+def test_a_table_without_a_sidecar_has_nothing_to_compact(catalog: Any) -> None:
     bare = catalog.create_table("db.compact_bare", SCHEMA)
+    assert not sidecar.compact(bare).commits
     bare.append(rows(1))
-    with pytest.raises(UsageError, match="has no sidecar"):
-        sidecar.compact(bare)
+    report = sidecar.compact(bare)
+    assert (report.commits, report.statistics_path, report.snapshot_id, report.segments) == (False, None, None, [])
 
 
 def test_a_run_that_fails_leaves_the_old_sidecar(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:

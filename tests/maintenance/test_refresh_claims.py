@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType
 
 import sidecar
 from sidecar.bundle.runs import intact_state_of
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.run_steps import observe
 from tests.iceberg.cases import local
@@ -47,7 +47,7 @@ def refresh(table: Any, **options: Any) -> str:
 def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
     """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
     entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
-    return {b.fields[0]: (b.properties["ndv"], upper_bound_reasons(b.properties)) for b in entry.blob_metadata}
+    return {b.fields[0]: (b.properties["ndv"], CountMarks.of(b.properties).upper_bound) for b in entry.blob_metadata}
 
 
 def covered(table: Any, column: str) -> int | None:
@@ -147,7 +147,7 @@ def test_indexes_of_a_build_that_came_between_are_known_later(table: Any, step: 
     if other == "k with pages":
         assert set(state.columns[1].kinds) == {"bloom", "theta", "page-index"}
     else:
-        assert state.columns[2].left == 0
+        assert state.columns[2].left == {}
 
 
 def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:

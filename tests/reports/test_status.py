@@ -15,6 +15,8 @@ from pyiceberg.types import LongType
 
 import sidecar
 from sidecar import errors
+from sidecar.maintenance.garbage import find_garbage
+from sidecar.reports import status_registrations
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -51,7 +53,10 @@ def test_it_counts_by_the_sidecar_that_plans_use_when_others_register_for_a_newe
     assert status.rows == 10
     assert status.share_covered == status.covered["k"]["bloom"].share == 0.5
     assert [missed.threshold for missed in status.missed] == ["max_behind", "min_coverage"]
-    assert status.to_do[0].to_dict() == {"why": "1 file is not covered", "command": "sidecar refresh db.t"}
+    assert status.to_do[0].to_dict() == {
+        "why": "1 file is not covered",
+        "command": "sidecar refresh db.t --catalog folder",
+    }
 
 
 def test_what_waits_is_behind_since_the_commit_of_its_first_file(
@@ -82,7 +87,7 @@ def test_commits_that_bring_no_files_leave_nothing_to_wait_for(tmp_path: Path) -
     assert status.sidecar.snapshots_behind == 1
     assert (status.waiting.files, status.share_covered, status.missed) == (0, 1.0, [])
     assert [one.ref for one in status.losable] == ["main"]
-    assert commands(status) == ["sidecar refresh db.t"]
+    assert commands(status) == ["sidecar refresh db.t --catalog folder"]
 
 
 def test_files_without_the_column_neither_wait_nor_count(tmp_path: Path) -> None:
@@ -106,10 +111,10 @@ def test_no_snapshot_misses_nothing_and_no_sidecar_misses_all(tmp_path: Path) ->
     bare = sidecar.status_table(table.refresh(), **limits)
     assert (bare.share_covered, bare.waiting.files, bare.size_share) == (0.0, 1, None)
     assert [missed.threshold for missed in bare.missed] == ["max_behind", "min_coverage"]
-    assert commands(bare) == ["sidecar advise db.t"]
+    assert commands(bare) == ["sidecar advise db.t --catalog folder"]
     with table.transaction() as change:
         change.set_properties({"sidecar.columns": "k:1"})
-    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t"]
+    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
 
 
 def test_what_is_declared_and_not_built_waits(tmp_path: Path) -> None:
@@ -149,8 +154,35 @@ def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
     touch(table)
     old = sidecar.status_table(table.refresh())
     assert (old.unreferenced.files, old.unreferenced.deletable) == (1, 1)
-    assert commands(old) == ["sidecar gc db.t"]
+    assert commands(old) == ["sidecar gc db.t --catalog folder"]
     assert (metadata_folder(table) / Path(first).name).exists()
+
+
+def test_a_monitor_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path, builds=2)
+    sidecar.expire(table, older_than=timedelta(0))
+    whole = sidecar.status_table(table)
+    monkeypatch.setattr("sidecar.maintenance.garbage.list_stored_files", None)
+    quick = sidecar.status_table(table, leftovers=False)
+    assert quick.unreferenced.to_dict() == {
+        "files": None,
+        "bytes": None,
+        "deletable": None,
+        "unknown_because": "they were not looked for",
+    }
+    assert (quick.covered, quick.registered, quick.to_do) == (whole.covered, whole.registered, whole.to_do)
+
+
+def test_young_leftovers_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether ``gc`` would delete them needs all metadata files of three days."""
+    table = make(tmp_path, builds=2)
+    sidecar.expire(table, older_than=timedelta(0))
+    asked: list[timedelta] = []
+    monkeypatch.setattr(
+        status_registrations, "find_garbage", lambda *given: (asked.append(given[1]), find_garbage(*given))[1]
+    )
+    assert sidecar.status_table(table.refresh()).unreferenced.deletable == 0
+    assert asked == [timedelta(0)]
 
 
 def test_a_storage_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +262,7 @@ def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest
 def test_many_segments_ask_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, builds=2)
     monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status_table(table).segments) - 1)
-    assert commands(sidecar.status_table(table)) == ["sidecar compact db.t"]
+    assert commands(sidecar.status_table(table)) == ["sidecar compact db.t --catalog folder"]
 
 
 @pytest.fixture(scope="module")

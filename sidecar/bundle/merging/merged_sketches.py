@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.merging.merged_units import THETA_KIND, MergedUnits
-from sidecar.bundle.merging.source_segment import CheckedSegment
+from sidecar.bundle.merging.merged_units import MergedUnits
+from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
 from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K, FieldSketches
@@ -50,8 +50,6 @@ def _largest(groups: Sequence[SketchGroup]) -> int:
 def _has_counted(source: CheckedSegment, field_id: int) -> npt.NDArray[np.bool_]:
     """bool[files]: which files of a segment have a unit that a sketch counts."""
     coverage = source.coverage.get((field_id, THETA_KIND))
-    ends = source.first_units
     if coverage is None:
-        return np.zeros(len(ends) - 1, np.bool_)
-    before = np.concatenate([[0], np.cumsum(coverage.indexed)])
-    return np.asarray(before[ends[1:]] > before[ends[:-1]])
+        return np.zeros(len(source.first_units) - 1, np.bool_)
+    return coverage.files_with_entries(source.first_units)

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.merging.source_segment import CheckedSegment
+from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
 from sidecar.bundle.model import Coverage, CoverageState, FieldBounds, FileEntry, UnitState
-
-THETA_KIND = "theta"
-"""The kind of coverage whose indexes are sketches of groups of files."""
 
 NOBODY = -1
 """The owner of a unit that has no filter or index."""

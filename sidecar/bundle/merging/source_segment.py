@@ -43,6 +43,9 @@ INDEX_TYPES = (PAGE_INDEXES.blob_type, ROW_INDEXES.blob_type)
 MERGED_TYPES = (*(rule.blob_type for rule in RULES), *INDEX_TYPES, THETA_GROUPS)
 """The types of blobs of fields that merging understands."""
 
+THETA_KIND = "theta"
+"""The kind of coverage whose indexes are sketches of groups of files."""
+
 FieldBlob = tuple[str, int]
 """A blob type and a field id."""
 
@@ -154,6 +157,24 @@ class CheckedSegment:
     def segment(self) -> Segment:
         """The segment itself."""
         return self.source.segment
+
+    def uncounted(self) -> dict[int, npt.NDArray[np.bool_]]:
+        """Return bool[files] by field id: which files were counted, and no sound sketch counts them any more.
+
+        A field whose sketches are left out on purpose is not in it.
+        """
+        left_out = {entry.fields[0] for entry in self.segment.entries[1:] if entry.blob_type == THETA_GROUPS}
+        left_out -= {entry.fields[0] for entry in self.source.entries[:-1] if entry.blob_type == THETA_GROUPS}
+        found = {}
+        for (field_id, kind), coverage in self.coverage.items():
+            given = self.sketches.get(field_id)
+            if kind != THETA_KIND or (given is None and field_id in left_out):
+                continue
+            files = coverage.files_with_entries(self.first_units)
+            for group in () if given is None else given.groups:
+                files[group.files] = False
+            found[field_id] = files
+        return found
 
 
 def check_segment(source: SourceSegment) -> CheckedSegment:

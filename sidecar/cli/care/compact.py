@@ -7,19 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import KeyPlace, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.many.tables import Cells, run_tables
+from sidecar.cli.many.targets import Tables, are_several_tables
+from sidecar.cli.options import (
+    Engine,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    encryption_keys,
+    engine_name,
+    not_on_spark,
+    opened_table,
+)
 from sidecar.cli.output import announce_dry_run, facts, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.maintenance.compacting import CompactReport
+
 
 def compact(
-    name: Table,
+    tables: Tables,
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
+    engine: Engine = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be compacted, and write nothing.")
     ] = False,
@@ -27,32 +41,59 @@ def compact(
     """Merge the segments of a table's sidecar into one.
 
     Indexes of data files and columns that are gone are left out. No data file is read. Builds keep a sidecar at two
-    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes.
+    segments by themselves, so this is for a sidecar that older versions wrote, or after many deletes. It runs in this
+    process with any --engine: its work is to read and write one file. Many tables (several, a glob) give a line for
+    each table.
 
     \b
     Examples:
       sidecar compact db.lineitem --dry-run
-      sidecar compact db.lineitem
+      sidecar compact 'db.*'
     """
     out = output()
     from sidecar import compact as compact_table
 
-    with out.progress() as progress:
-        report = compact_table(
-            opened_table(name),
-            snapshot_id=snapshot,
-            ref=ref,
-            encryption_keys=encryption_keys(keys),
-            progress=progress,
-            dry_run=dry_run,
-        )
-    out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows)
+    def compact_one(table: Any) -> CompactReport:
+        with out.progress() as progress:
+            return compact_table(
+                table,
+                snapshot_id=snapshot,
+                ref=ref,
+                encryption_keys=encryption_keys(keys),
+                progress=progress,
+                dry_run=dry_run,
+                engine=engine_name(engine),
+            )
+
+    if are_several_tables(tables):
+        run_tables(out, tables, compact_one, cells, dry_run=dry_run)
+        return
+    report = compact_one(opened_table(tables[0]))
+    data = report.to_dict()
+    out.warn([*report.warnings, *not_on_spark(engine, data)])
+    out.result(data, draw, rows)
+
+
+def cells(report: Any) -> Cells:
+    """The columns of one table's line."""
+    done = "to be compacted" if report["dry_run"] else "compacted"
+    nothing = "no sidecar" if report["statistics_path"] is None else "nothing to compact"
+    return {
+        "segments": len(report["segments"]),
+        "after": report["segments_after"],
+        "files left out": sum(segment["files_gone"] for segment in report["segments"]),
+        "size": report["bytes_before"],
+        "time": report["seconds"],
+        "result": done if report["commits"] else nothing,
+    }
 
 
 def draw(to: Console, report: Any) -> None:
     """Draw what was merged, or would be."""
     segments = report["segments"]
+    if report["statistics_path"] is None:
+        to.print("nothing to compact: the table has no sidecar")
+        return
     if not report["commits"]:
         to.print(f"nothing to compact: {len(segments)} segment{'' if len(segments) == 1 else 's'}")
         return

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.build import EngineName
 from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import run_tables
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, KeyPlace, encryption_keys
+from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
 from sidecar.cli.output import output
-from sidecar.cli.shell.choices import choice
 
 if TYPE_CHECKING:
     from sidecar.maintenance.refresh_report import RefreshReport
@@ -44,14 +42,7 @@ def refresh(
             help="Or once it has lacked rows for longer than this: 90s, 30m, 1h, 2d.",
         ),
     ] = "1h",
-    engine: Annotated[
-        EngineName | None,
-        choice(
-            "--engine",
-            EngineName,
-            "Where to build [auto]: on Spark; in this process if little is new or Java is missing.",
-        ),
-    ] = None,
+    engine: Engine = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,
@@ -79,7 +70,7 @@ def refresh(
                 max_new_files=max_new_files,
                 min_uncovered=uncovered,
                 max_behind=behind,
-                engine=None if engine is None else engine.value,
+                engine=engine_name(engine),
                 encryption_keys=encryption_keys(keys),
                 allow_plaintext=allow_plaintext,
                 progress=progress,
@@ -110,11 +101,14 @@ def _result(data: Any) -> str:
         return f"to be indexed: {humanize.count(data['files_indexed'])}"
     if data["dry_run"] and data["action"] == "registered":
         return "to be registered again"
+    if data["dry_run"] and data["action"] == "removed":
+        return "to be removed: its columns are gone"
     for path, reason in list(data["files_failed"].items())[:1]:
         return f"not indexed: {path}: {reason}"
     done = {
         "current": "nothing to do",
         "registered": "registered again",
+        "removed": "removed: its columns are gone",
         "written": f"{humanize.count(data['files_indexed'])} indexed" if data["files_indexed"] else "written anew",
         "postponed": f"postponed: {data['reason']}",
         "empty": "no snapshot yet",

@@ -174,7 +174,7 @@ def table_coverage(to: Console, data: Any) -> None:
                 humanize.count(entry.get("files")),
                 humanize.count(entry.get("units")),
                 "" if size is None else humanize.size(size),
-                "" if ndv is None else humanize.distinct(ndv, entry.get("upper_bound")),
+                "" if ndv is None else humanize.distinct(ndv, entry),
                 escaped(reasons),
             )
     to.print(drawn)

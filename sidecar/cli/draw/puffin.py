@@ -103,7 +103,7 @@ def _columns(to: Console, data: Any) -> None:
                 humanize.size(index["bytes"]),
                 _fill(index),
                 _declared_and_estimated(index),
-                "" if ndv is None else humanize.distinct(ndv, column.get("upper_bound")),
+                "" if ndv is None else humanize.distinct(ndv, column),
                 escaped(_note(index)),
             )
     to.print(drawn)

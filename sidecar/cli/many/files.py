@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
+from sidecar.cli.options import engine_fact
 from sidecar.cli.output import Output, announce_dry_run, escaped, facts, table, without_folder, written_label
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -166,7 +167,8 @@ def draw_written(to: Console, data: Any) -> None:
     to.print(drawn)
     sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
     written = f"{quantity(total['files'], 'file')} in {escaped(data['folder'])}"
-    to.print(facts([(written_label(data), written), ("size", sizes), ("time", humanize.duration(data["seconds"]))]))
+    lines = [(written_label(data), written), ("size", sizes), *engine_fact(data)]
+    to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
     draw_skipped(to, data)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
-from sidecar.bundle.runs import BuiltColumn, SidecarState, intact_state_of
+from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
+from sidecar.convert.outcome import BLOOM
 from sidecar.indexing.declaration import ColumnWish
 from sidecar.indexing.preparing import PreparedBuild
 
@@ -52,52 +53,58 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
         wish, built = wishes.get(field_id), prepared.built.get(field_id)
         asked = () if wish is None else wish.kinds
         others = [kind for kind in (built.kinds if built else ()) if kind not in asked]
-        wanted = {(field_id, kind) for kind in others}
-        without = {ordinal for ordinal in files if not wanted <= earlier.having.get(ordinal, set())}
-        if without:
-            behind[schema.find_column_name(field_id) or f"field {field_id}"] = len(without)
-        if wish is not None:
-            without |= {ordinal for ordinal in files if ordinal not in new}
+        without = {kind: earlier.without(files, field_id, kind) for kind in (*asked, *others)}
+        if late := set[int]().union(*(without[kind] for kind in others)):
+            behind[schema.find_column_name(field_id) or f"field {field_id}"] = len(late)
+        for kind in asked:
+            without[kind] -= new
         before = None if old is None else old.columns.get(field_id)
         columns[field_id] = BuiltColumn(
             type=types.get(field_id) or (before.type if before else str(schema.find_type(field_id))),
             kinds=(*asked, *others),
             fpp=wish.fpp if wish is not None else built.fpp if built is not None else "auto",
-            left=len(without),
+            left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
     state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns)
     return BuildOutcome(state, behind)
 
 
 def joined_state(
-    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[int] = ()
+    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[IndexOfField] = ()
 ) -> SidecarState:
     """Return the state of a file that has the indexes of ``own``, and those of ``others`` for the same snapshot.
 
-    ``live_fields`` are the columns that the table still has. The build of ``own`` has indexed the fields in ``asked``
-    itself; other columns are carried over from both files.
+    ``live_fields`` are the columns that the table still has. The build of ``own`` has made the indexes in ``asked``
+    itself; others are carried over from both files.
     """
     columns = dict(own.columns)
     for other in others:
         for field_id, column in other.columns.items():
             if field_id in live_fields:
                 before = columns.get(field_id)
-                columns[field_id] = column if before is None else _joined(before, column, field_id in asked)
+                made = {kind for i, kind in asked if i == field_id}
+                columns[field_id] = column if before is None else _joined(before, column, made)
     return replace(own, columns=columns)
 
 
-def _joined(own: BuiltColumn, other: BuiltColumn, is_asked: bool) -> BuiltColumn:
-    if not is_asked and set(other.kinds) > set(own.kinds):
-        return other
-    if not is_asked and set(other.kinds) == set(own.kinds):
-        return replace(own, left=min(own.left, other.left))
-    if set(own.kinds) >= set(other.kinds):
-        return own
+def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> BuiltColumn:
+    """Join the states of one column. The kinds in ``made`` are as ``own`` has them."""
     kinds = (*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds))
-    return replace(own, kinds=kinds, left=max(own.left, other.left))
+    left = dict(own.left)
+    for kind in set(other.kinds).difference(made):
+        found = other.left.get(kind, 0)
+        left[kind] = min(found, own.left.get(kind, 0)) if kind in own.kinds else found
+    is_older = BLOOM not in own.kinds or other.left.get(BLOOM, 0) < own.left.get(BLOOM, 0)
+    takes_rate = BLOOM in other.kinds and BLOOM not in made and is_older
+    return replace(
+        own,
+        kinds=kinds,
+        fpp=other.fpp if takes_rate else own.fpp,
+        left={kind: count for kind, count in left.items() if count},
+    )
 
 
 def _has(built: BuiltColumn | None, wish: ColumnWish) -> bool:
-    if built is None or built.left or built.type != wish.column.type:
+    if built is None or built.type != wish.column.type or any(built.left.get(kind) for kind in wish.kinds):
         return False
     return set(built.kinds) >= set(wish.kinds) and wish.fpp in ("auto", built.fpp)

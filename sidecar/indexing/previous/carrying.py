@@ -18,22 +18,35 @@ from sidecar.bundle.merging.arrangement import StoredSize, arrange
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment, check_segment
 from sidecar.bundle.model import UNLISTED
+from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
-from sidecar.convert.outcome import Progress
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
 from sidecar.convert.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import fields_of_keys
-from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
+from sidecar.indexing.assemble import THETA, file_entry, listed_manifests, select_files
 from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
+from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
+from sidecar.run_steps import reached
 from sidecar.source import BytesSource
+
+KINDS_OF_BLOBS = {
+    SBBF: BLOOM,
+    ORC_BLOOM: BLOOM,
+    PAGE_INDEX_BLOB: PAGE_INDEX,
+    ROW_INDEX: PAGE_INDEX,
+    THETA_GROUPS: THETA,
+}
+"""The kind of index in each type of blob that belongs to a field."""
 
 
 class Registered(TypedDict):
@@ -85,9 +98,9 @@ class SegmentCarrier:
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
     notes: list[str] = field(default_factory=list)
     """Why segments were not merged, and which damage was left out, each once."""
-    lost: dict[int, int] = field(default_factory=dict)
-    """The live files of which damaged indexes were left out, by field id; of the last run of :meth:`write` or
-    :meth:`merge_all`."""
+    lost: dict[IndexOfField, int] = field(default_factory=dict)
+    """The live files of which damaged indexes and sketches were left out, by field id and kind; of the last run of
+    :meth:`write` or :meth:`merge_all`."""
     _live: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def open_replaced(self, reader: PuffinReader) -> SidecarFile:
@@ -145,10 +158,11 @@ class SegmentCarrier:
                 self._note(f"a segment was copied as it is, because it cannot be merged: {error.what}")
                 entries += _copy(writer, [source], place)
         damaged = sum(int(units.sum()) for source in checked for units in source.damaged.values())
+        self._count_lost(checked)
         if damaged:
-            self._count_lost(checked)
             self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
         if checked:
+            reached("segments: merge")
             files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
             merged = files.files, files.manifests, files.schemas
             entries += merge_segments(
@@ -164,11 +178,25 @@ class SegmentCarrier:
         return entries
 
     def _count_lost(self, checked: Sequence[CheckedSegment]) -> None:
-        for source in checked:
-            live = list(self._live_in(source.segment).values())
-            for (_, field_id), units in source.damaged.items():
+        """Count the live files that lose indexes or sketches. ``checked`` are oldest first."""
+        live = self.table.schema().field_ids
+        counted: dict[int, set[int]] = {}
+        for source in reversed(checked):  # the newest segment that has counted a file counts it in the merged one
+            numbers = self._live_in(source.segment)
+            for (blob_type, field_id), units in source.damaged.items():
                 files = np.searchsorted(source.first_units, np.flatnonzero(units), "right") - 1
-                self.lost[field_id] = self.lost.get(field_id, 0) + len(np.intersect1d(files, live))
+                self._lose(field_id, KINDS_OF_BLOBS[blob_type], len(np.intersect1d(files, list(numbers.values()))))
+            for field_id, uncounted in source.uncounted().items():
+                known = counted.setdefault(field_id, set())
+                lost = {number for number, ordinal in numbers.items() if uncounted[ordinal]} - known
+                if lost and field_id in live:
+                    self._lose(field_id, THETA, len(lost))
+                    self._note(f"values of {len(lost)} files are in no sketch; the next build counts them again")
+                counts = source.coverage[field_id, THETA].files_with_entries(source.first_units)
+                known.update(number for number, ordinal in numbers.items() if counts[ordinal])
+
+    def _lose(self, field_id: int, kind: str, files: int) -> None:
+        self.lost[field_id, kind] = self.lost.get((field_id, kind), 0) + files
 
     def _live_in(self, segment: Segment) -> dict[int, int]:
         if segment.id not in self._live:

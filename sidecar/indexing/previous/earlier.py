@@ -10,7 +10,7 @@ Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.prev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,9 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
-from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.runs import IndexOfField
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.find_sidecar import FoundSidecar
@@ -31,9 +33,6 @@ from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
 
-Want = tuple[int, str]
-"""A field id and a kind."""
-
 
 @dataclass
 class Earlier:
@@ -42,7 +41,7 @@ class Earlier:
     found: FoundSidecar | None = None
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
-    having: dict[int, set[Want]] = field(default_factory=dict)
+    having: dict[int, set[IndexOfField]] = field(default_factory=dict)
     """What the segments have of each live file, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
@@ -50,6 +49,10 @@ class Earlier:
     """Whether not all files that are not served are indexed now, so that the others need their earlier indexes."""
     counts: EarlierCounts = field(default_factory=EarlierCounts)
     """Distinct counts of the requested fields in the served files."""
+    counted: dict[int, set[int]] = field(default_factory=dict)
+    """Ordinals of the live files of which the carried segments have counted all units, by field id."""
+    removed: set[int] = field(default_factory=set)
+    """Fields of which the carried segments have counted files that are gone."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -60,16 +63,25 @@ class Earlier:
         return self.found is not None and self.found.snapshot_id == snapshot_id and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
-        """Return whether all segments are carried over, and ``table`` still has the columns of all our blobs."""
+        """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
         if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
             return False
-        fields = {i for blob in self.found.sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
-        return table.schema().field_ids >= fields
+        return not gone_fields(table, self.found.sidecar)
+
+    def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
+        """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
+        return {ordinal for ordinal in files if (field_id, kind) not in self.having.get(ordinal, ())}
 
     def close(self) -> None:
         """Close the earlier file."""
         if self.found is not None:
             self.found.sidecar.close()
+
+
+def gone_fields(table: Table, sidecar: SidecarFile) -> set[int]:
+    """Return the fields of our blobs in a sidecar that ``table`` does not have any more."""
+    fields = {i for blob in sidecar.puffin.metadata.blobs if is_our_blob(blob) for i in blob.fields}
+    return fields - table.schema().field_ids
 
 
 def look_back(
@@ -101,7 +113,7 @@ def look_back(
 
 def other_segments(segments: Sequence[Segment], known: Collection[str], plan: BuildPlan) -> list[Segment]:
     """Return segments with ids not in ``known`` that have columns or kinds which this build does not make."""
-    asked = set(_wanted(plan))
+    asked = set(wanted_indexes(plan))
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
@@ -142,16 +154,17 @@ def _fill(
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
     earlier.having = _having(segments, listing.files, live, plan, earlier.stale)
     if not full:
-        asked = set(_wanted(plan))
+        asked = set(wanted_indexes(plan))
         earlier.served = {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
     missing = sum(file.not_indexable is None and file.ordinal not in earlier.served for file in listing.files)
     earlier.limited = most_files is not None and missing > most_files
-    wanted, fields = set(_wanted(plan)), table.schema().field_ids
+    wanted, fields = set(wanted_indexes(plan)), table.schema().field_ids
     for segment in segments:
         own = {want for want, _ in _kinds(segment) if want[0] in fields}
         is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
         if live[segment.id] and own and is_used:
             earlier.segments.append(segment)
+            _note_counted(earlier, segment, live[segment.id])
     if earlier.served or earlier.limited:
 
         def holds(coverage: Coverage) -> bool:
@@ -160,11 +173,28 @@ def _fill(
         earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
 
 
-def _wanted(plan: BuildPlan) -> list[Want]:
+def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -> None:
+    """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
+    first = segment.unit_ranges
+    gone = np.ones(len(first) - 1, np.bool_)
+    gone[list(live.values())] = False
+    for (field_id, kind), coverage in _kinds(segment):
+        if kind != THETA:
+            continue
+        if (coverage.files_with_entries(first) & gone).any():
+            earlier.removed.add(field_id)
+        units = np.diff(first)
+        whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
+        counted = earlier.counted.setdefault(field_id, set())
+        counted.update(ordinal for ordinal, known in live.items() if whole[known])
+
+
+def wanted_indexes(plan: BuildPlan) -> list[IndexOfField]:
+    """Return the columns and kinds that a build makes."""
     return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options.of(column.field_id))]
 
 
-def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
+def _kinds(segment: Segment) -> list[tuple[IndexOfField, Coverage]]:
     return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
 
 
@@ -174,13 +204,13 @@ def _having(
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
     stale: set[tuple[bytes, int]],
-) -> dict[int, set[Want]]:
+) -> dict[int, set[IndexOfField]]:
     """Return for each file with units which kinds of which columns some segment has of it.
 
     Of the columns that are indexed now, only filters of the requested rate and format count.
     """
-    having: dict[int, set[Want]] = {}
-    asked = set(_wanted(plan))
+    having: dict[int, set[IndexOfField]] = {}
+    asked = set(wanted_indexes(plan))
     rates = plan.fixed_rates()
     for segment in segments:
         wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
@@ -219,7 +249,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     return found
 
 
-def _tried_again(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+def _tried_again(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
     """Return for each want the units (bool[n]) that the segment does not serve, although it lists them.
 
     No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
@@ -245,7 +275,7 @@ def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
     return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
-def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
+def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
     """Return for each want the units (bool[n]) with a filter in a format that differs from the requested one."""
     other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
     found = {}
@@ -257,7 +287,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[n
     return found
 
 
-def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
+def _has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sidecar.bundle.model import Coverage
+from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
@@ -86,10 +87,12 @@ class EarlierCounts:
     """The union of the groups that need not be counted again, by field id."""
     inexact: set[int] = field(default_factory=set)
     """Fields whose union also counts values of removed files."""
+    counted: dict[int, set[int]] = field(default_factory=dict)
+    """The ordinals of the files that are in the union or are counted again, by field id."""
     segments: list[SegmentCount] = field(default_factory=list)
     """Those with groups that are counted again or left out."""
-    uncounted: dict[int, int] = field(default_factory=dict)
-    """The files that could not be counted again and are in no count, by field id."""
+    uncounted: dict[IndexOfField, int] = field(default_factory=dict)
+    """The files that could not be counted again and are in no count, by field id and kind."""
     encrypted: set[int] = field(default_factory=set)
     """Fields that are encrypted in files that were counted again."""
 
@@ -186,6 +189,7 @@ def _look_at_column(
         alone = [files[ordinal] for ordinal in _indexed_files(part) if ordinal in served - counted]
         counted.update(file.ordinal for file in alone)
         part.recounts += [Recount(tuple(group), None) for group in group_files(alone)]
+        counts.counted[part.column.field_id] = counted
 
 
 def _groups_of(
@@ -224,10 +228,8 @@ def _indexed_files(part: SegmentCount) -> Iterator[int]:
     coverage = part.segment.coverage(part.column.field_id, THETA)
     if coverage is None:
         return
-    indexed, first = coverage.indexed, part.segment.unit_ranges
-    for number, ordinal in part.live.items():
-        if indexed[first[ordinal] : first[ordinal + 1]].any():
-            yield number
+    counted = coverage.files_with_entries(part.segment.unit_ranges)
+    yield from (number for number, ordinal in part.live.items() if counted[ordinal])
 
 
 def count_again(counts: EarlierCounts, engine: Engine, plan: BuildPlan, progress: Progress) -> list[str]:
@@ -284,7 +286,8 @@ def _take(
         counts.inexact.add(field_id)
         return
     if lost:
-        counts.uncounted[field_id] = counts.uncounted.get(field_id, 0) + len(lost)
+        counts.uncounted[field_id, THETA] = counts.uncounted.get((field_id, THETA), 0) + len(lost)
+        counts.counted[field_id] -= lost.keys()
     sketch = indexed.group_sketches.get((number, field_id), ThetaSketch(lg_k))
     counts.add(field_id, [sketch], lg_k)
     counted = [file for file in recount.files if file.ordinal not in lost]

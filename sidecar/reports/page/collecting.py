@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.bundle.fill import count_bits
-from sidecar.bundle.sketches.upper_bound import upper_bound_reasons
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
@@ -201,7 +201,8 @@ def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterato
             warnings.append(f"the sketch of {column} cannot be read: {error}")
             continue
         low, high = int(sketch.lower_bound()), round(sketch.upper_bound())
-        yield DistinctCount(column, sketch.ndv, low, high, upper_bound_reasons(blob.properties))
+        marks = CountMarks.of(blob.properties)
+        yield DistinctCount(column, sketch.ndv, low, high, marks.upper_bound, marks.lower_bound)
 
 
 def _snapshots(table: Table) -> Iterator[SnapshotInfo]:

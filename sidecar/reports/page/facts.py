@@ -69,6 +69,9 @@ class DistinctCount(Result):
     upper_bound: list[str] | None
     """Why the sketch may also have values of rows that are gone: ``removed-files``, ``row-deletes``; ``None`` if it is
     not known to have any. Then only ``high`` is a bound."""
+    lower_bound: list[str] | None
+    """Why the sketch may lack values: ``files-not-counted``; ``None`` if it is not known to lack any. Then only ``low``
+    is a bound."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -78,7 +78,7 @@ def funnel(lookup: ExampleLookup) -> Element:
 
 
 def fill_map(fill: ColumnFill) -> Element:
-    """Draw a cell for each file, the darker the fuller its filters are."""
+    """Draw a cell for each file, the stronger its colour the fuller its filters are."""
     count = max(len(fill.files), 1)
     columns = min(count, 80)
     size = WIDTH / max(columns, 40)

@@ -59,13 +59,21 @@ def _parts(facts: TableFacts) -> Iterator[Element]:
         yield table_of(
             ["column", "estimate", "from", "to"],
             [
-                [one.column, count(one.estimate), "unknown" if one.upper_bound else count(one.low), count(one.high)]
+                [
+                    one.column,
+                    count(one.estimate),
+                    "unknown" if one.upper_bound else count(one.low),
+                    "unknown" if one.lower_bound else count(one.high),
+                ]
                 for one in facts.distinct
             ],
             {1, 2, 3},
         )
         if any(one.upper_bound for one in facts.distinct):
             text = "Where the lower end is unknown, the count still has values of rows that were removed."
+            yield element("p", text, class_="dim")
+        if any(one.lower_bound for one in facts.distinct):
+            text = "Where the upper end is unknown, some data files are not counted yet."
             yield element("p", text, class_="dim")
     yield from _history(facts.snapshots, status)
     if facts.advice is not None:
@@ -111,7 +119,8 @@ def _sizes(status: TableStatus) -> Iterator[Element]:
     if loose.bytes is not None:
         lines.append(("not referenced", float(loose.bytes), size(loose.bytes)))
     yield element("h3", "Sizes")
-    yield _figure(bars("sizes", lines), f"The sidecar has {rate(status.size_share)} of the size of the data")
+    share = "" if status.size_share is None else f"The sidecar has {rate(status.size_share)} of the size of the data"
+    yield _figure(bars("sizes", lines), share)
     if loose.unknown_because is not None:
         yield element("p", f"Files that nothing references are not known: {loose.unknown_because}.")
 
@@ -130,7 +139,11 @@ def _costs(status: TableStatus) -> Iterator[Element]:
 def _fill(columns: list[ColumnFill]) -> Iterator[Element]:
     if columns:
         yield element("h3", "Fill of the filters by file")
-        yield element("p", "A cell for each file, or for neighbours: the darker, the more bits are set.", class_="dim")
+        yield element(
+            "p",
+            "A cell for each file, or for neighbours: the stronger its colour, the more bits are set.",
+            class_="dim",
+        )
     for one in columns:
         yield _figure(fill_map(one), f"{one.column}: {count(one.filters_read)} of {count(one.filters)} filters read")
 
@@ -173,4 +186,4 @@ def _warnings(texts: list[str]) -> Iterator[Element]:
 
 
 def _figure(picture: Element, caption: str) -> Element:
-    return element("figure", picture, element("figcaption", caption))
+    return element("figure", picture, *([element("figcaption", caption)] if caption else []))

@@ -15,11 +15,12 @@ th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px so
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .dim, figcaption { color: var(--dim); }
 .bad { color: var(--bad); }
-figure { margin: 1rem 0; }
+td:last-child:not(.number) { min-width: 12rem; }
+figure { margin: 1rem 0; overflow-x: auto; }
 code, pre { font-family: ui-monospace, monospace; background: var(--card); overflow-wrap: anywhere;
   white-space: pre-wrap; }
 pre { padding: .6rem; }
-svg { max-width: 100%; height: auto; }
+svg { max-width: 100%; min-width: 22rem; height: auto; }
 text { fill: var(--ink); font-size: 13px; }
 .value { fill: var(--dim); }
 .track { fill: var(--card); }

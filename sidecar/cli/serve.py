@@ -1,0 +1,96 @@
+"""``sidecar serve``: a REST endpoint that plans scans with the sidecars."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.output import escaped, facts, output
+from sidecar.cli.shell.forms import ResultRows, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def serve(
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="URL", help="Serve this REST catalog, instead of --catalog."),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="Where to listen. Other machines need a token and TLS."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 is any free one.")] = 8181,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="The number of processes.")] = 1,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="A file with the token that each request must have."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="The server's certificate and its chain, as PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option("--public-url", metavar="URL", help="The address that clients use [where it listens]."),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", metavar="PATTERN", help="Plan only these, such as 'db.*' [all]. Repeat."),
+    ] = None,
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage",
+            metavar="LOCATION",
+            help="With --upstream: read files below it with the server's own credentials. Repeat.",
+        ),
+    ] = None,
+) -> None:
+    """Serve tables to Spark, pyiceberg and others, and plan their scans with the sidecars.
+
+    Engines need no setting but the address. With --catalog the tables are served read-only; with --upstream all
+    requests go to that REST catalog, and only scans are planned here. Each plan is one line of JSON on stderr.
+
+    \b
+    Examples:
+      sidecar serve --catalog demo
+      sidecar serve --upstream https://catalog.example.com --storage s3://lake/ --workers 4
+    """
+    out = output()
+    from sidecar import serve as serve_tables
+
+    def announce(url: str) -> None:
+        out.result({"url": url, "serves": upstream or out.choices.catalog}, draw, rows)
+        sys.stdout.flush()
+
+    serve_tables(
+        catalog=out.choices.catalog,
+        upstream=upstream,
+        host=host,
+        port=port,
+        workers=workers,
+        token_file=token_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        public_url=public_url,
+        tables=tables or (),
+        storage=storage or (),
+        on_start=announce,
+    )
+
+
+def draw(to: Console, data: Any) -> None:
+    """Draw where the server is."""
+    to.print(facts([("serves", escaped(data["serves"] or "the default catalog")), ("at", escaped(data["url"]))]))
+
+
+def rows(data: Any) -> ResultRows:
+    """The one row."""
+    return rows_of("url serves", [data])

@@ -1,0 +1,88 @@
+"""Chooses where work runs: in this process or on Spark. Builds and work on many files ask the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from sidecar.config import configured
+from sidecar.engines.work import EngineKind, LocalWork, WorkEngine
+from sidecar.errors import UsageError
+
+BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
+"""Where a build, or work on many files, runs."""
+ENGINES: tuple[BuildEngine, ...] = ("auto", "spark", "local")
+
+LOCAL_BYTES = 4 << 30
+"""``engine="auto"`` reads at most this many bytes of data files in this process."""
+
+AS_ASKED = "as asked for"
+
+
+class ChosenEngine(NamedTuple):
+    """An engine, and why it was chosen."""
+
+    name: EngineKind
+    reason: str
+
+
+def asked_engine(engine: BuildEngine | None, spark: Any) -> BuildEngine:
+    """Return the engine that is asked for, or else the configured one; with a session it is ``auto``.
+
+    Raises :class:`UsageError` for an engine that does not exist.
+    """
+    if engine is None:
+        configured_engine: BuildEngine = configured("engine") if spark is None else "auto"
+        return configured_engine
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine '{engine}'", expected=" or ".join(ENGINES))
+    return engine
+
+
+def choose_engine(engine: BuildEngine, spark: Any, size: Callable[[], int]) -> ChosenEngine:
+    """Return the engine for data files of ``size()`` bytes, and why. Starts nothing.
+
+    ``size`` is only called if the answer depends on it.
+    """
+    if engine != "auto":
+        return ChosenEngine(engine, AS_ASKED)
+    if spark is not None:
+        return ChosenEngine("spark", "a Spark session was given")
+    if size() <= LOCAL_BYTES:
+        return ChosenEngine("local", f"at most {LOCAL_BYTES >> 30} GiB of data files are to be read")
+    from sidecar.spark.session import unavailable
+
+    missing = unavailable()
+    if missing:
+        return ChosenEngine("local", f"Spark cannot start: {missing}")
+    return ChosenEngine("spark", f"more than {LOCAL_BYTES >> 30} GiB of data files are to be read")
+
+
+def session_of(spark: Any, threads: int | None) -> Any:
+    """Return the given session, or else the active one, or start one. Raises :class:`UsageError` if it cannot start."""
+    if spark is not None:
+        return spark
+    from sidecar.spark.session import embedded_session
+
+    return embedded_session(threads)
+
+
+def work_engine(
+    engine: BuildEngine | None,
+    spark: Any,
+    size: Callable[[], int],
+    *,
+    threads: int = 1,
+) -> WorkEngine:
+    """Return the engine for work on data files of ``size()`` bytes together.
+
+    ``engine`` and ``spark`` are what the caller asks for, see :func:`asked_engine`. In this process ``threads`` items
+    are worked on at the same time. Raises :class:`UsageError` for an unknown engine, and if Spark is asked for and
+    cannot start.
+    """
+    chosen = choose_engine(asked_engine(engine, spark), spark, size)
+    if chosen.name == "local":
+        return LocalWork(threads, chosen.reason)
+    from sidecar.spark.work import SparkWork
+
+    return SparkWork(session_of(spark, None), chosen.reason)

@@ -1,0 +1,138 @@
+"""The same work for each of many items: what an engine promises, and the engine of this process.
+
+The work is a function of one item. It may run more than once for an item, in another process and at the same time,
+because Spark tries again what it loses. So whatever it writes has a new name or the same bytes, and is published last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+
+from sidecar.errors import SidecarError, StorageError
+from sidecar.source import local_path, open_source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+EngineKind: TypeAlias = Literal["local", "spark"]
+"""Where work runs, once that is chosen."""
+
+Progress = Callable[[str, int, int], object]
+"""Gets what is counted, how many of them are done, and how many there are."""
+
+SIZES_LOOKED_AT = 64
+"""The sizes of at most this many files are looked at, to estimate that of all."""
+
+
+class WorkEngine(Protocol):
+    """Does the same work for each of many items."""
+
+    name: EngineKind
+    reason: str
+    """Why this engine was chosen."""
+
+    def run(
+        self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None
+    ) -> Generator[R | SidecarError]:
+        """Yield ``work(item)`` for each item, in the order of ``items``.
+
+        A :class:`SidecarError` that ``work`` raises is yielded in the place of its result. ``progress`` is called after
+        each item. For other processes ``work``, items and results are pickled; only ``work`` may hold secrets.
+        """
+
+
+class LocalWork:
+    """Works in this process, on ``threads`` items at the same time."""
+
+    name: EngineKind = "local"
+
+    def __init__(self, threads: int = 1, reason: str = "") -> None:
+        self.reason = reason
+        self._threads = threads
+
+    def run(
+        self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None
+    ) -> Generator[R | SidecarError]:
+        """See :meth:`WorkEngine.run`. Threads work at most twice their number of items ahead."""
+
+        def answer(item: T) -> R | SidecarError:
+            try:
+                return work(item)
+            except SidecarError as error:
+                return error
+
+        for done, result in enumerate(_in_turn(answer, items, self._threads), 1):
+            if progress is not None:
+                progress("files", done, len(items))
+            yield result
+
+
+def _in_turn(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+    if min(threads, len(items)) < 2:
+        yield from map(work, items)
+        return
+    pool = ThreadPoolExecutor(threads, "sidecar-file")
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class FileIOs:
+    """The ``FileIO`` of each file: the one that is given, else one for each scheme, so that files share connections.
+
+    It can be pickled for other processes, which connect anew. Properties of a ``FileIO`` may hold secrets: they are
+    not shown.
+    """
+
+    def __init__(self, io: FileIO | None = None) -> None:
+        self._io = io
+        self._by_scheme: dict[str, FileIO] = {}
+        self._lock = threading.Lock()
+
+    def of(self, file: str) -> FileIO | None:
+        """Return what opens ``file``; ``None`` for a local file if no ``FileIO`` is given."""
+        if self._io is not None or local_path(file) is not None:
+            return self._io
+        scheme = file.partition("://")[0]
+        with self._lock:
+            if scheme not in self._by_scheme:
+                from pyiceberg.io import load_file_io
+
+                self._by_scheme[scheme] = load_file_io(location=file)
+            return self._by_scheme[scheme]
+
+    def __reduce__(self) -> tuple[type[FileIOs], tuple[FileIO | None]]:
+        return FileIOs, (self._io,)
+
+
+def estimated_size(files: Sequence[str], ios: FileIOs) -> int:
+    """Return about how many bytes ``files`` have together, by the first of them. One that cannot be opened counts 0."""
+    first = files[:SIZES_LOOKED_AT]
+
+    def size(file: str) -> int:
+        try:
+            source = open_source(file, ios.of(file))
+        except StorageError:
+            return 0
+        try:
+            return source.size
+        except StorageError:
+            return 0
+        finally:
+            source.close()
+
+    return sum(_in_turn(size, first, 8)) * len(files) // max(len(first), 1)

@@ -1,0 +1,103 @@
+"""Compares a table's sidecar with the values of data files, in this process or on Spark.
+
+On Spark, a task has the files of about one gibibyte. It opens the sidecar itself and reads the groups of filters that
+its files are in, so fewer files a task would read the same groups more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.verify_values import DataPlace, place_problems, places_to_check
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.work import WorkEngine
+from sidecar.errors import Problem, SidecarError
+from sidecar.iceberg.find_sidecar import FoundSidecar
+from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.source import open_source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+TASK_BYTES = 1 << 30
+"""Bytes of the data files of a task, about."""
+
+
+def table_value_problems(
+    table: Table,
+    found: FoundSidecar,
+    places: Sequence[DataPlace],
+    check: ValueCheck,
+    encryption_keys: EncryptionKeys | None,
+    engine: WorkEngine,
+) -> list[Problem]:
+    """Return a problem for each index that denies values, in the files that ``check`` chooses; ``check`` counts them.
+
+    Damage is a problem. Raises :class:`sidecar.errors.StorageError` if Spark fails.
+    """
+    chosen = places_to_check(found.sidecar, places, check)
+    if engine.name == "local":
+        return list(place_problems(found.sidecar, chosen, table.io, check, encryption_keys))
+    named = {} if encryption_keys is None else fields_of_keys(table.schemas().values(), encryption_keys.bundle_keys)
+    columns = {i: name for i in table.schema().field_ids if (name := table.schema().find_column_name(i))}
+    entry, uuid = found.statistics, str(table.metadata.table_uuid)
+    work = _CheckPlaces(table.io, entry.statistics_path, uuid, columns, encryption_keys, named)
+    problems: list[Problem] = []
+    with closing(engine.run(work, _tasks(chosen))) as answers:
+        for answer in answers:
+            if isinstance(answer, SidecarError):
+                raise answer
+            problems += answer.problems
+            check.values += answer.values
+            check.indexes += answer.indexes
+    return list(dict.fromkeys(problems))  # a damaged group of filters is a problem of each task that reads it
+
+
+def _tasks(places: Sequence[DataPlace]) -> list[tuple[DataPlace, ...]]:
+    tasks: list[list[DataPlace]] = []
+    held = TASK_BYTES
+    for place in places:
+        if held >= TASK_BYTES:
+            tasks.append([])
+            held = 0
+        tasks[-1].append(place)
+        held += place.listed.file_size
+    return [tuple(task) for task in tasks]
+
+
+@dataclass(frozen=True)
+class _CheckedPlaces:
+    """What was found in the files of a task, and how much was compared."""
+
+    problems: list[Problem]
+    values: int
+    indexes: int
+
+
+@dataclass(frozen=True)
+class _CheckPlaces:
+    """The work of a task: compare some data files with the sidecar at ``path``."""
+
+    io: FileIO = field(repr=False)
+    path: str
+    table_uuid: str
+    columns: Mapping[int, str]
+    """Names of columns by field id."""
+    keys: EncryptionKeys | None = field(repr=False)
+    named: Mapping[int, bytes] = field(repr=False)
+    """Key metadata of the columns that ``keys`` name, by field id."""
+
+    def __call__(self, places: tuple[DataPlace, ...]) -> _CheckedPlaces:
+        source = open_source(self.path, self.io)
+        with closing(SidecarFile.open(source, table_uuid=self.table_uuid, columns=self.columns.get)) as sidecar:
+            sidecar.use_keys(self.keys, self.named)
+            check = ValueCheck()
+            problems = list(place_problems(sidecar, places, self.io, check, self.keys))
+        return _CheckedPlaces(problems, check.values, check.indexes)

@@ -1,0 +1,289 @@
+"""Answers plan requests: the :class:`sidecar.serving.answers.Planner` of both servers.
+
+A plan of few files is made of what :func:`sidecar.planning.planner.plan` returns. The files of other plans are joined
+from manifests that are kept in memory, in pages if there are many. A later page is planned again from its token, unless
+this process still has the files that the plan kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sidecar.crypto.aes import check_key
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
+from sidecar.serving.planning.bounded_cache import BoundedCache
+from sidecar.serving.planning.delete_files import partition_of
+from sidecar.serving.planning.file_selection import FileSelection, select_files
+from sidecar.serving.planning.helpless_predicates import HelplessPredicates
+from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
+from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, without_catalog
+from sidecar.serving.planning.served_tables import ServedTables
+from sidecar.serving.protocol.encoding import EncodedTask, encode_answer, encode_file
+from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
+from sidecar.serving.protocol.filters import any_row, residual_of
+from sidecar.serving.protocol.page_tokens import LONGEST_REQUEST, Page, seal, unseal
+from sidecar.serving.protocol.requests import PlanRequest, parse_plan_request, parse_tasks_request
+
+PAGE_FILES = 2000
+"""The most files of one answer, if the rest can be asked for."""
+DIRECT_FILES = 500
+"""The most files that are encoded one by one. More are joined from manifests that are kept in memory."""
+CACHE_BYTES = 256 << 20
+"""About how much memory manifests take in one process."""
+MOST_RESIDUALS = 16 << 20
+"""The most bytes that the residuals of an answer take. Longer ones become a predicate that every row meets."""
+_KEPT_ORDINALS = 4 << 20
+_LATEST_VERSION = 3
+
+
+class ScanPlanner:
+    """Plans scans of tables that callers have loaded.
+
+    ``key`` seals page tokens: 16, 24 or 32 bytes that all workers share; by default random bytes of this process.
+    ``tables`` are patterns (``db.*``) of the tables that are planned on the server, ``None`` for all. ``page_files`` is
+    the most files of one answer. ``cache_bytes`` is about how much memory manifests may take. ``shares_manifests`` says
+    that all callers of a table may read what any version of its metadata names, as it is where the server reads
+    storage with rights of its own; otherwise a manifest is kept for one version of the metadata. ``encryption_keys``
+    open encrypted sidecars.
+    """
+
+    def __init__(
+        self,
+        key: bytes | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        page_files: int = PAGE_FILES,
+        cache_bytes: int = CACHE_BYTES,
+        shares_manifests: bool = False,
+        encryption_keys: EncryptionKeys | None = None,
+    ) -> None:
+        self._key = os.urandom(32) if key is None else check_key(key)
+        self._served = ServedTables(tables)
+        self._helpless = HelplessPredicates()
+        self._page_files = page_files
+        self._shares_manifests = shares_manifests
+        self._encryption_keys = encryption_keys
+        self._caches = ManifestCaches.of_size(cache_bytes)
+        self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(_KEPT_ORDINALS, len)
+
+    def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
+        """Answer ``POST .../plan``. Raises errors of :mod:`sidecar.errors` for what is wrong with request or table."""
+        asked = parse_plan_request(request)
+        snapshot = _snapshot(table, asked)
+        if snapshot is None:
+            return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
+        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
+        scan.choose(wants_sentinel=True)
+        count = len(scan.selections[0].tasks)
+        few = min(self._page_files, DIRECT_FILES)
+        is_direct = len(scan.selections) == 1 and scan.selections[0].ordinals is None and count <= few
+        if is_direct and table.metadata.format_version < _LATEST_VERSION:
+            tasks = scan.direct_tasks()
+            return PlanAnswer(scan.encode(tasks, is_plan=True), scan.facts(len(tasks)))
+        ordinals, extra = scan.ordinals(), scan.sentinels()
+        ranges = self._ranges(ordinals, scan.files.starts[-1], request)
+        if len(ranges) > 1:
+            self._plans.get(_plan_key(table, identifier, asked, snapshot, request), lambda: ordinals)
+        tokens = [
+            seal(Page(request, snapshot.snapshot_id, start, end, tuple(extra)), self._key, _seal_of(table, identifier))
+            for start, end in ranges[1:]
+        ]
+        first = [*(one for one in ordinals if one < ranges[0][1]), *extra]
+        tasks = scan.tasks_of(first)
+        return PlanAnswer(scan.encode(tasks, tokens, is_plan=True), scan.facts(len(ordinals) + len(extra)))
+
+    def tasks(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
+        """Answer ``POST .../tasks``: the page that a plan task stands for. Raises the errors of :meth:`plan`."""
+        page = unseal(parse_tasks_request(request), self._key, _seal_of(table, identifier))
+        asked = parse_plan_request(page.request)
+        snapshot = table.metadata.snapshot_by_id(page.snapshot_id)
+        if snapshot is None:
+            raise RefusedRequestError("the snapshot of the plan has expired", ErrorType.NO_SUCH_PLAN_TASK)
+        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
+
+        def plan_again() -> list[int]:
+            scan.choose(wants_sentinel=False)
+            return scan.ordinals()
+
+        ordinals = self._plans.get(_plan_key(table, identifier, asked, snapshot, page.request), plan_again)
+        wanted = [one for one in ordinals if page.start <= one < page.end and one not in page.left_out]
+        tasks = scan.tasks_of(wanted)
+        return PlanAnswer(scan.encode(tasks, is_plan=False), scan.facts(len(tasks)))
+
+    def mode(self, table: Table, identifier: Identifier) -> Literal["server", "client"]:
+        """Return who should plan scans of the table, for ``config`` of its load-table response."""
+        return "server" if self._served.has(table, identifier) else "client"
+
+    def _files(self, table: Table, identifier: Identifier, snapshot: Snapshot) -> LiveSnapshot:
+        version = None if self._shares_manifests else table.metadata_location
+        return LiveSnapshot(without_catalog(table), snapshot, self._caches, (identifier, version))
+
+    def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
+        """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
+        if len(request) > LONGEST_REQUEST:
+            return [(0, count)]
+        ends = [*ordinals[self._page_files :: self._page_files], count]
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+class _Scan:
+    """One request for one snapshot."""
+
+    def __init__(
+        self,
+        files: LiveSnapshot,
+        asked: PlanRequest,
+        caller: Caller,
+        helpless: HelplessPredicates,
+        encryption_keys: EncryptionKeys | None,
+    ) -> None:
+        self.files = files
+        self.selections: list[FileSelection] = []
+        self._asked = asked
+        self._for_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        self._helpless = helpless
+        self._encryption_keys = encryption_keys
+
+    def choose(self, *, wants_sentinel: bool) -> None:
+        """Choose the files for each meaning of the request."""
+        table, snapshot = self.files.table, self.files.snapshot
+        wants_sentinel = wants_sentinel and not self._for_pyiceberg and self._reads_all_columns()
+        self.selections = [
+            select_files(
+                self.files,
+                binding,
+                wants_sentinel=wants_sentinel,
+                helpless=self._helpless,
+                encryption_keys=self._encryption_keys,
+            )
+            for binding in bindings_of(table, snapshot, self._asked)
+        ]
+
+    def _reads_all_columns(self) -> bool:
+        """Whether the client reads all columns, of one schema: Spark does before it deletes."""
+        if self._asked.select is None:
+            return True
+        named = {name.lower() for name in self._asked.select}
+        schemas = schemas_of(self.files.table, self.files.snapshot)
+        return any(
+            all(
+                field.name.lower() in named or any(name.startswith(f"{field.name.lower()}.") for name in named)
+                for field in schema.fields
+            )
+            for schema in schemas
+        )
+
+    def direct_tasks(self) -> list[EncodedTask]:
+        """Return the tasks of a plan, without opening manifests of data files that the plan did not open."""
+        selection = self.selections[0]
+        tasks = []
+        for task in selection.tasks:
+            file, spec_id = task.file, task.file.spec_id
+            encoded = encode_file(file, spec_id, self.files.partition_types(spec_id), for_pyiceberg=self._for_pyiceberg)
+            sequence = selection.sequence_numbers[file.file_path]
+            deletes = self._deletes(file.file_path, sequence, spec_id, partition_of(file))
+            tasks.append(EncodedTask(encoded, deletes, selection.is_decided(file, spec_id)))
+        if selection.sentinel is not None:
+            manifest, at = selection.sentinel
+            deletes = self._deletes(
+                manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, manifest.partitions[at]
+            )
+            tasks.append(EncodedTask(manifest.encoded(self._for_pyiceberg)[at], deletes))
+        return tasks
+
+    def ordinals(self) -> list[int]:
+        """Return the ordinals of the files of all selections, rising, without sentinels."""
+        kept: set[int] = set()
+        for selection in self.selections:
+            if selection.ordinals is not None:
+                kept.update(selection.ordinals)
+                continue
+            paths = {task.file.file_path for task in selection.tasks}
+            for start, manifest in zip(self.files.starts, self.files.manifests, strict=False):
+                kept.update(start + at for at, path in enumerate(manifest.paths) if path in paths)
+        return sorted(kept)
+
+    def sentinels(self) -> list[int]:
+        """Return the ordinals of sentinels that no selection has anyway."""
+        found = set()
+        for manifest, at in (one.sentinel for one in self.selections if one.sentinel is not None):
+            number = next(n for n, other in enumerate(self.files.manifests) if other.paths == manifest.paths)
+            found.add(self.files.starts[number] + at)
+        return sorted(found - set(self.ordinals()))
+
+    def tasks_of(self, ordinals: Sequence[int]) -> list[EncodedTask]:
+        """Return the tasks of files by their ordinals."""
+        is_decided = self.selections[0].is_decided if len(self.selections) == 1 else None
+        wanted = iter(sorted(ordinals))
+        following = next(wanted, None)
+        tasks: list[EncodedTask] = []
+        for number, manifest in enumerate(self.files.manifests):
+            start, end = self.files.starts[number : number + 2]
+            if following is None or following >= end:
+                continue
+            encoded = manifest.encoded(self._for_pyiceberg)
+            decided: dict[object, bool] = {}
+            while following is not None and following < end:
+                at, partition = following - start, manifest.partitions[following - start]
+                if is_decided is not None and partition not in decided:
+                    decided[partition] = is_decided(manifest.file(at), manifest.spec_id)
+                deletes = self._deletes(manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, partition)
+                tasks.append(EncodedTask(encoded[at], deletes, decided.get(partition, False)))
+                following = next(wanted, None)
+        return tasks
+
+    def _deletes(self, path: str, sequence_number: int, spec_id: int, partition: tuple[object, ...]) -> Sequence[bytes]:
+        deletes = self.files.deletes
+        if not deletes.count:
+            return ()
+        return [
+            deletes.encoded(one, self.files.partition_types(one.spec_id), self._for_pyiceberg)
+            for one in deletes.applying_to(path, sequence_number, spec_id, partition)
+        ]
+
+    def encode(self, tasks: Sequence[EncodedTask], plan_tasks: Sequence[str] = (), *, is_plan: bool) -> list[bytes]:
+        """Return the body of the answer in pieces."""
+        schemas = schemas_of(self.files.table, self.files.snapshot)
+        residual = json.dumps(residual_of(self._asked.filter, schemas, self._asked.case_sensitive)).encode()
+        if len(residual) * len(tasks) > MOST_RESIDUALS:
+            residual = json.dumps(any_row(schemas[0].fields[0].name)).encode()
+        return encode_answer(tasks, residual, plan_tasks, is_plan=is_plan)
+
+    def facts(self, kept: int) -> PlanFacts:
+        """Return what the plan did."""
+        return PlanFacts(
+            files_total=self.files.count,
+            files_kept=kept,
+            index_bytes_read=sum(one.index_bytes for one in self.selections),
+            sentinel=any(one.sentinel is not None for one in self.selections),
+            fallback=next((one.fallback for one in self.selections if one.fallback), ""),
+            snapshot_id=self.files.snapshot.snapshot_id,
+        )
+
+
+def _snapshot(table: Table, asked: PlanRequest) -> Snapshot | None:
+    if asked.snapshot_id is None:
+        return table.metadata.current_snapshot()
+    snapshot = table.metadata.snapshot_by_id(asked.snapshot_id)
+    if snapshot is None:
+        raise RefusedRequestError(f"the table has no snapshot {asked.snapshot_id}")
+    return snapshot
+
+
+def _seal_of(table: Table, identifier: Identifier) -> bytes:
+    return json.dumps([str(table.metadata.table_uuid), *identifier]).encode()
+
+
+def _plan_key(
+    table: Table, identifier: Identifier, asked: PlanRequest, snapshot: Snapshot, request: bytes
+) -> tuple[object, ...]:
+    digest = hashlib.sha256(request).digest()
+    return identifier, table.metadata_location, str(table.metadata.table_uuid), snapshot.snapshot_id, digest

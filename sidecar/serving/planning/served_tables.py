@@ -1,0 +1,92 @@
+"""Decides whether scans of a table should be planned on the server.
+
+A client that is told ``client`` plans by itself, if it listens to what the table says: Java does, pyiceberg 0.12 asks
+the server for every table of the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, FloatType
+
+from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.serving.answers import Identifier
+from sidecar.serving.planning.bounded_cache import BoundedCache
+
+PROPERTY = "sidecar.serve"
+"""The table property that says ``true`` or ``false``: whether the server should plan scans of the table."""
+_KNOWN_FILES = 10_000
+"""The most statistics files of which is kept whether they are sidecars."""
+_NEWEST = 2
+"""The newest format version that is served: the protocol has no sequence numbers, which row lineage of 3 needs."""
+
+
+class ServedTables:
+    """The tables whose scans should be planned on the server.
+
+    ``patterns`` (``db.*``) match their names; ``None`` matches all.
+    """
+
+    def __init__(self, patterns: Sequence[str] | None = None) -> None:
+        self._patterns = patterns
+        self._sidecars: BoundedCache[tuple[Identifier, str], bool | None] = BoundedCache(
+            _KNOWN_FILES, lambda known: _KNOWN_FILES + 1 if known is None else 1
+        )
+
+    def has(self, table: Table, identifier: Identifier) -> bool:
+        """Return whether a plan by the server is right for every use of a table, and its sidecar can help."""
+        metadata = table.metadata
+        chosen = metadata.properties.get(PROPERTY, "").lower()
+        if chosen == "false" or metadata.format_version > _NEWEST or _has_float_partitions(table):
+            return False
+        if not is_chosen(identifier, self._patterns):
+            return False
+        return chosen == "true" or self._has_sidecar(table, identifier)
+
+    def _has_sidecar(self, table: Table, identifier: Identifier) -> bool:
+        current = table.metadata.current_snapshot_id
+        if current is None:
+            return False
+        entries = statistics_of(table)
+
+        def is_sidecar(snapshot_id: int) -> bool:
+            entry = entries[snapshot_id]
+            return bool(self._sidecars.get((identifier, entry.statistics_path), lambda: _is_sidecar(table, entry)))
+
+        return next(nearest_registered(table, current, is_sidecar), None) is not None
+
+
+def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:
+    """Return whether the name of a table matches one of ``patterns``; ``None`` matches all."""
+    name = ".".join(identifier)
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
+    """Return whether a statistics file is a sidecar; ``None`` if it cannot be read now."""
+    sidecar = open_registered(table, entry, [])
+    if sidecar is None:
+        return None
+    sidecar.close()
+    return bool(sidecar.segments)
+
+
+def _has_float_partitions(table: Table) -> bool:
+    """Whether partition values can be NaN or infinity, which the protocol cannot say."""
+    sources = {
+        part.source_id
+        for spec in table.specs().values()
+        for part in spec.fields
+        if isinstance(part.transform, IdentityTransform)
+    }
+    return any(
+        isinstance(schema.find_type(field_id), FloatType | DoubleType)
+        for schema in table.schemas().values()
+        for field_id in sources & schema.field_ids
+    )

@@ -1,0 +1,68 @@
+"""Which headers a proxy passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.serving.guards import OWN_TOKEN
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_OF_ONE_CONNECTION = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+}
+_OF_A_BODY = {b"content-length", b"content-type", b"content-encoding", b"expect"}
+_CONDITIONS = {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range"}
+DELEGATION = b"x-iceberg-access-delegation"
+
+
+def to_upstream(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the headers of a request as they are sent upstream: all that are not about one connection or one host."""
+    return _without(headers, {b"host", b"expect", OWN_TOKEN})
+
+
+def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the headers of the upstream's answer as they are sent to the client."""
+    return _without(headers, set())
+
+
+def for_rewritten(headers: Iterable[tuple[bytes, bytes]], length: int) -> RawHeaders:
+    """Return the headers of the upstream's answer for a body that is not the upstream's any more."""
+    body = {b"content-length", b"content-encoding", b"etag", b"content-md5", b"digest", b"accept-ranges"}
+    return [*_without(headers, body), (b"content-length", str(length).encode())]
+
+
+def for_own_load(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the headers with which the proxy loads a table for the sender of a plan request.
+
+    It asks for credentials of the storage, which the sender may have, unless the sender asks for something else.
+    """
+    kept = _without(
+        to_upstream(headers), _OF_A_BODY | _CONDITIONS | {b"accept-encoding", b"accept", b"idempotency-key"}
+    )
+    if not any(name.lower() == DELEGATION for name, _ in kept):
+        kept.append((DELEGATION, b"vended-credentials"))
+    return [*kept, (b"accept", b"application/json"), (b"accept-encoding", b"gzip")]
+
+
+def readable_by_us(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the headers of a request whose answer the proxy reads: in no compression that it does not know."""
+    return [*_without(headers, {b"accept-encoding", b"range", b"if-range"}), (b"accept-encoding", b"gzip")]
+
+
+def _without(headers: Iterable[tuple[bytes, bytes]], names: set[bytes]) -> RawHeaders:
+    """Return headers without ``names``, without those about one connection, and without those it names as such."""
+    given = list(headers)
+    dropped = set(names) | _OF_ONE_CONNECTION
+    for name, value in given:
+        if name.lower() == b"connection":
+            dropped |= {part.strip().lower() for part in value.split(b",")}
+    return [(name, value) for name, value in given if name.lower() not in dropped]

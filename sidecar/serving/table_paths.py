@@ -1,0 +1,54 @@
+"""Reads the address of a table out of the path of a request.
+
+The raw path is read, before anything is decoded: a namespace may have ``/`` in its name, and levels of a namespace are
+joined by a separator that servers choose. Paths are passed on as they came, never put together again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from sidecar.serving.answers import Identifier
+
+SEPARATOR = "\x1f"
+"""Joins the levels of a namespace, unless a server says otherwise."""
+_PATH = re.compile(
+    r"/v1(?:/(?P<prefix>[^?]+?))?/namespaces/(?P<namespace>[^/?]+)/tables/(?P<table>[^/?]+)(?:/(?P<rest>[^?]*))?"
+)
+_TABLES = re.compile(r"/v1(?:/[^?]+?)?/namespaces/[^/?]+/(?:tables|register)")
+
+
+@dataclass(frozen=True)
+class TablePath:
+    """The address of a table, and what of the table is asked for."""
+
+    table_path: str
+    """The raw path of the table itself, from ``/v1`` on."""
+    prefix: str
+    """The part of the path between ``/v1`` and ``/namespaces``; empty if there is none."""
+    identifier: Identifier
+    rest: str
+    """What follows the table's name, such as ``plan`` or ``plan/abc``; empty if the table itself is asked for."""
+
+    @property
+    def place(self) -> Identifier:
+        """The prefix and the identifier, for what is kept of a table: prefixes are different catalogs."""
+        return (self.prefix, *self.identifier)
+
+
+def table_path(raw_path: str) -> TablePath | None:
+    """Return the parts of a path that names a table; ``None`` for any other path."""
+    found = _PATH.fullmatch(raw_path)
+    if found is None:
+        return None
+    rest = found["rest"]
+    whole = raw_path if rest is None else raw_path[: -len(rest) - 1]
+    levels = unquote(found["namespace"]).split(SEPARATOR)
+    return TablePath(whole, found["prefix"] or "", (*levels, unquote(found["table"])), rest or "")
+
+
+def makes_tables(raw_path: str) -> bool:
+    """Whether a POST to a path creates or registers a table, and is answered as the load of a table is."""
+    return _TABLES.fullmatch(raw_path) is not None

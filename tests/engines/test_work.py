@@ -1,0 +1,100 @@
+"""The engine of this process, what opens files for it, and how an engine is chosen."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.engines import choice
+from sidecar.engines.choice import asked_engine, choose_engine
+from sidecar.engines.work import FileIOs, LocalWork, estimated_size
+from sidecar.errors import DamagedFileError, UsageError
+from tests.object_store import FolderIO
+
+
+def half(number: int) -> int:
+    if number % 2:
+        raise DamagedFileError("it is odd", found=number)
+    return number // 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_and_errors_come_in_the_order_of_the_items(threads: int) -> None:
+    seen: list[Any] = []
+    answers = list(LocalWork(threads).run(half, range(20), lambda *told: seen.append(told)))
+    assert [answer if isinstance(answer, int) else answer.found for answer in answers] == [
+        number if number % 2 else number // 2 for number in range(20)
+    ]
+    assert seen == [("files", done, 20) for done in range(1, 21)]
+
+
+def test_foreign_errors_are_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(LocalWork().run(lambda n: 1 // n, [1, 0]))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_who_stops_early_leaves_the_rest_undone(threads: int) -> None:
+    done: list[int] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> int:
+        with lock:
+            done.append(number)
+        return number
+
+    with closing(LocalWork(threads).run(work, range(1000))) as answers:
+        assert next(answers) == 0
+    assert len(done) <= 1 + 2 * threads
+
+
+def test_a_file_io_travels_without_its_connections_and_is_not_shown(tmp_path: Path) -> None:
+    ios = FileIOs(FolderIO({"folder": str(tmp_path), "s3.secret-access-key": "hush"}))
+    sent = pickle.loads(pickle.dumps(ios))
+    assert sent.of("folder://a/b").properties == {"folder": str(tmp_path), "s3.secret-access-key": "hush"}
+    assert "hush" not in repr(sent)
+    assert FileIOs().of("/local/file") is None
+    own = FileIOs()
+    assert own.of("s3://a/b") is own.of("s3://c/d")
+    assert pickle.loads(pickle.dumps(own)).of("s3://a/b") is not None
+
+
+def test_sizes_are_estimated_by_the_first_files(tmp_path: Path) -> None:
+    paths = []
+    for number in range(3):
+        path = tmp_path / str(number)
+        path.write_bytes(b"x" * 100 * number)
+        paths.append(str(path))
+    assert estimated_size(paths, FileIOs()) == 300
+    assert estimated_size(paths * 40, FileIOs()) == (100 + 200) * 21 * 120 // 64
+    assert estimated_size([*paths, str(tmp_path / "missing")], FileIOs()) == 300
+    assert estimated_size([], FileIOs()) == 0
+
+
+def test_the_choice_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unasked() -> int:
+        raise AssertionError("the size does not matter here")
+
+    session = object()
+    assert choose_engine("spark", None, unasked) == ("spark", "as asked for")
+    assert choose_engine("local", session, unasked) == ("local", "as asked for")
+    assert choose_engine("auto", session, unasked) == ("spark", "a Spark session was given")
+    small = ("local", "at most 4 GiB of data files are to be read")
+    assert choose_engine("auto", None, lambda: choice.LOCAL_BYTES) == small
+    monkeypatch.setattr("sidecar.spark.session.unavailable", lambda: None)
+    large = ("spark", "more than 4 GiB of data files are to be read")
+    assert choose_engine("auto", None, lambda: choice.LOCAL_BYTES + 1) == large
+
+
+def test_the_configured_engine_holds_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDECAR_ENGINE", "local")
+    assert asked_engine(None, None) == "local"
+    assert asked_engine(None, object()) == "auto"
+    assert asked_engine("spark", None) == "spark"
+    with pytest.raises(UsageError, match="unknown engine 'cloud'; expected auto or spark or local"):
+        asked_engine("cloud", None)  # type: ignore[arg-type]

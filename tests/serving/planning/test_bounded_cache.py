@@ -1,0 +1,33 @@
+"""The cache of a limited weight."""
+
+from __future__ import annotations
+
+from sidecar.serving.planning.bounded_cache import BoundedCache
+
+
+def test_what_was_not_used_for_the_longest_time_leaves_first() -> None:
+    made: list[str] = []
+    cache: BoundedCache[str, str] = BoundedCache(5, len)
+
+    def get(key: str) -> None:
+        def make() -> str:
+            made.append(key)
+            return key
+
+        assert cache.get(key, make) == key
+
+    for key in ("aa", "bb", "aa", "cc", "aa", "bb"):
+        get(key)
+    assert made == ["aa", "bb", "cc", "bb"]
+    get("heavier than all")
+    get("heavier than all")
+    get("bb")
+    assert made[4:] == ["heavier than all"] * 2
+    assert cache.weight == 4
+
+
+def test_the_weight_stays_bounded() -> None:
+    cache: BoundedCache[int, bytes] = BoundedCache(1000, len)
+    for number in range(500):
+        cache.get(number, lambda number=number: bytes(number % 90))  # type: ignore[misc]
+        assert cache.weight <= 1000

@@ -1,0 +1,93 @@
+"""A fake upstream with one table, and a proxy before it, for a whole module of tests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from sidecar.serving.application import application_with
+from sidecar.serving.server import running
+from sidecar.serving.settings import checked_settings
+from tests.serving.proxy.fake_upstream import BASE, FakeUpstream
+from tests.serving.stand_in import StandInPlanner
+from tests.tables import create_with_rows
+
+
+@dataclass
+class Lake:
+    """``folder``: where the table ``db.t`` is; it has two files."""
+
+    folder: str
+    location: str
+
+
+@dataclass
+class Proxied:
+    upstream: FakeUpstream
+    planner: StandInPlanner
+    url: str
+    lake: Lake
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str] | None = None,
+        body: Any = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send a request as it is, and return status, headers in small letters, and body."""
+        parts = urlsplit(self.url)
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+        try:
+            connection.request(method, target, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def raw(self, text: bytes) -> bytes:
+        """Send bytes, and return all that comes until the connection is closed."""
+        parts = urlsplit(self.url)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), 20) as connection:
+            connection.sendall(text)
+            found = b""
+            while piece := connection.recv(65_536):
+                found += piece
+        return found
+
+
+@pytest.fixture(scope="package")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("upstream")
+    catalog = SqlCatalog("made", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
+    catalog.create_namespace("db")
+    parts = [pa.table({"k": list(range(part, 100, 2))}) for part in range(2)]
+    table = create_with_rows(catalog, "db.t", parts, columns=["k"])
+    return Lake(f"file:{folder}/wh", table.metadata_location)
+
+
+@pytest.fixture(scope="module")
+def running_proxy(lake: Lake) -> Iterator[Proxied]:
+    upstream, planner = FakeUpstream(), StandInPlanner()
+    behind = checked_settings(port=0)
+    with running(behind, upstream.application()) as address:
+        settings = checked_settings(upstream=address + BASE, port=0, storage=[lake.folder])
+        with running(settings, application_with(settings, planner)) as url:
+            yield Proxied(upstream, planner, url, lake)
+
+
+@pytest.fixture
+def proxied(running_proxy: Proxied) -> Proxied:
+    """The proxy of the module, and its upstream as new."""
+    vars(running_proxy.upstream).update(vars(FakeUpstream()))
+    vars(running_proxy.planner).update(vars(StandInPlanner()))
+    running_proxy.upstream.locations["t"] = running_proxy.lake.location
+    return running_proxy

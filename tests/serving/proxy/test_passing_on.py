@@ -1,0 +1,124 @@
+"""Requests go through a proxy unchanged, whatever the upstream does with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sidecar.serving.proxy.upstream import Upstream
+from tests.serving.proxy.conftest import Proxied
+from tests.serving.proxy.fake_upstream import BROKEN_OFF
+
+
+def test_path_query_headers_and_body_go_through_as_they_are(proxied: Proxied) -> None:
+    target = "/v1/odd/a%2Fb%1fc%20D%c3%a9;x?q=%41&q=a+b&&=%2f"
+    headers = {"X-Iceberg-Thing": "as it is", "Authorization": "Bearer alice", "Content-Type": "text/odd"}
+    status, _, body = proxied.ask("POST", target, headers, b"{ as it  is }")
+    assert (status, body) == (200, b"odd")
+    method, path, query, sent, got = proxied.upstream.requests[0]
+    assert (method, path, query) == ("POST", *target.encode().split(b"?"))
+    assert got == b"{ as it  is }"
+    assert {name: sent.get(name.lower()) for name in headers} == headers
+    assert len(proxied.upstream.requests) == 1
+
+
+def test_chunked_bodies_are_streamed(proxied: Proxied) -> None:
+    pieces = iter([b"a" * 70_000, b"b" * 10])
+    assert proxied.ask("POST", "/v1/odd/x", body=pieces)[0] == 200
+    assert proxied.upstream.requests[0][4] == b"a" * 70_000 + b"b" * 10
+
+
+def test_headers_of_one_connection_end_here(proxied: Proxied) -> None:
+    headers = {"Connection": "close, X-Private", "X-Private": "1", "TE": "trailers", "X-Sidecar-Token": "ours"}
+    headers |= {"Proxy-Authorization": "Basic x", "Upgrade": "h2c", "X-Kept": "1"}
+    proxied.ask("GET", "/v1/odd/x", headers)
+    sent = proxied.upstream.requests[0][3]
+    assert sent["x-kept"] == "1"
+    assert not {"x-private", "te", "x-sidecar-token", "proxy-authorization", "upgrade"}.intersection(sent)
+    assert not {"user-agent", "accept", "accept-encoding", "cookie"}.intersection(sent) - {"accept-encoding"}
+    assert sent["host"] != proxied.url.removeprefix("http://")
+
+
+def test_the_upstreams_compression_and_headers_are_kept(proxied: Proxied) -> None:
+    status, headers, body = proxied.ask("GET", "/v1/odd/gzip", {"Accept-Encoding": "gzip"})
+    assert (status, headers["content-encoding"], headers["x-kept"]) == (200, "gzip", "1")
+    assert gzip.decompress(body) == b"hello"
+    assert "x-one" not in headers
+
+
+def test_cookies_of_one_caller_are_not_sent_for_another(proxied: Proxied) -> None:
+    assert proxied.ask("GET", "/v1/odd/cookie")[1]["set-cookie"] == "session=alice"
+    assert proxied.ask("GET", "/v1/odd/cookie")[2] == b"none"
+
+
+def test_redirects_are_not_followed_and_not_passed_on(proxied: Proxied) -> None:
+    status, headers, body = proxied.ask("GET", "/v1/odd/redirect")
+    assert status == 502
+    assert "location" not in headers
+    assert "redirect" in json.loads(body)["error"]["message"]
+
+
+def test_an_answer_that_breaks_off_breaks_off_for_the_client(proxied: Proxied) -> None:
+    """A client that counts must see that the answer is not whole."""
+    found = proxied.raw(b"GET /v1/odd/broken HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert f"content-length: {BROKEN_OFF}".encode() in head.lower()
+    assert len(body) < BROKEN_OFF
+
+
+def test_chunks_that_break_off_have_no_last_chunk(proxied: Proxied) -> None:
+    found = proxied.raw(b"GET /v1/odd/broken-chunks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"transfer-encoding: chunked" in found.lower()
+    assert found.count(b"x") >= BROKEN_OFF // 2
+    assert not found.endswith(b"0\r\n\r\n")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The upstream must answer soon."""
+    send = Upstream.send
+
+    async def soon(self: Upstream, *args: Any) -> Any:
+        self._timeout |= {"read": 0.05}
+        return await send(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Upstream, "send", soon)
+        yield
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_slow_upstream_is_not_asked_again(proxied: Proxied) -> None:
+    """504 tells the client that its commit may have happened."""
+    status, _, body = proxied.ask("POST", "/v1/odd/slow", body=b"{}")
+    assert (status, json.loads(body)["error"]["type"]) == (504, "GatewayTimeoutException")
+    assert len(proxied.upstream.requests) == 1
+
+
+def test_errors_of_the_upstream_are_its_own(proxied: Proxied) -> None:
+    status, _, body = proxied.ask("GET", "/v1/wh/namespaces/db/tables/none")
+    assert (status, json.loads(body)["error"]["message"]) == (404, "no")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET /v1/odd/x HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"GET /v1/odd/x HTTP/1.1\r\nHost: localhost\r\n X-Folded: 1\r\nBad Name: 1\r\n\r\n",
+        b"GET /v1/odd/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"POST /v1/odd/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        b"GET http://elsewhere.example/v1/config HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET //elsewhere.example/v1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /v1/odd/../../x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /v1/odd/a%0d%0aX:1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /v2/odd/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_smuggled_requests_do_not_reach_the_upstream(proxied: Proxied, text: bytes) -> None:
+    status = int(proxied.raw(text).split()[1])
+    assert status in (400, 404, 501)
+    assert proxied.upstream.requests == []
