@@ -19,6 +19,7 @@ LAYERS = [
     {"errors"},
     {"config", "run_log", "run_steps"},
     {"source"},
+    {"s3_upload"},
     {"target"},
     {"crypto"},
     {"kernels"},
@@ -57,7 +58,7 @@ ROOMS_OF = {
     "starlette": {"serving"},
     "uvicorn": {"serving"},
     "httpx": {"serving"},
-    "pyiceberg": {"source", "target", "files", "many_files", "convert", *BUILT_ON_TABLES},
+    "pyiceberg": {"source", "s3_upload", "target", "files", "many_files", "convert", *BUILT_ON_TABLES},
 }
 UPWARD = {("indexing", "spark"), ("planning", "reading")}
 """The driver picks an engine by name and loads Spark's only then. A plan hands over its rows, and loads what reads them
