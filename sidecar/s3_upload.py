@@ -35,7 +35,7 @@ MIN_PART = 5 << 20
 WRITTEN_PART = 32 << 20
 """Bytes of a part that this process uploads; so much is held in memory. S3 takes 10,000 parts."""
 COPIED_PART = 256 << 20
-"""The most bytes that one request copies."""
+"""The most bytes that one request copies. Twice the smallest part or more, so that half of it is a part too."""
 CHECKED_END = 32 << 10
 """Bytes at the end of an object that are compared before it is copied from; a sidecar's footer is there."""
 

@@ -1,4 +1,4 @@
-"""S3 in memory, as s3fs shows it: the requests of multipart uploads, with S3's rules, and a count of what they carry."""
+"""S3 in memory, as s3fs shows it: the requests of multipart uploads with S3's rules, and a count of what they carry."""
 
 from __future__ import annotations
 
