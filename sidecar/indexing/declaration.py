@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 from pyiceberg.exceptions import CommitFailedException
@@ -25,13 +25,15 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from sidecar.bundle.runs import SidecarState, intact_state_of
-from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import SidecarFile
 
 Rate: TypeAlias = float | Literal["auto"]
 """A false-positive rate that is asked for."""

@@ -33,7 +33,7 @@ from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
-from sidecar.indexing.assemble import THETA, Indexed, Selection, kinds_of, units_table
+from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import (
     PlannedIndexes,
@@ -43,6 +43,7 @@ from sidecar.indexing.groups import (
     index_groups,
     tails,
 )
+from sidecar.indexing.options import THETA
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier
 from sidecar.indexing.previous.earlier import Earlier, other_segments, sketches_to_carry

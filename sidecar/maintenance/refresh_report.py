@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sidecar.indexing.preparing import PreparedBuild
-from sidecar.indexing.report import BuildReport
-from sidecar.indexing.writing import bytes_carried
 from sidecar.results import Summarized
+
+if TYPE_CHECKING:
+    from sidecar.indexing.preparing import PreparedBuild
+    from sidecar.indexing.report import BuildReport
 
 RefreshAction: TypeAlias = Literal["current", "registered", "written", "postponed", "empty", "undeclared"]
 """How a refresh ended: nothing to do; the same file was registered for the snapshot; a new file was written; a large
@@ -96,6 +97,8 @@ class RefreshReport(Summarized):
         if self.dry_run:
             self.files_indexed = len(prepared.to_index)
             self.files_left -= self.files_indexed
+            from sidecar.indexing.writing import bytes_carried
+
             self.bytes_carried = bytes_carried(prepared.table, prepared.plan, prepared.earlier)
 
     def add_build(self, built: BuildReport) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -28,25 +28,25 @@ from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import show_commit
-from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, lineage, snapshot_id_of
 from sidecar.iceberg.registering import register_again
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
-from sidecar.indexing.driver import run_build
-from sidecar.indexing.engine_choice import choose_engine
 from sidecar.indexing.options import BuildEngine
-from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import is_complete
+from sidecar.indexing.request import BuildRequest
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
-from sidecar.maintenance.superseded import unregister_superseded
 from sidecar.puffin.reader import PuffinReader
 from sidecar.run_log import log_run
 from sidecar.run_steps import reached
 from sidecar.source import open_source
+
+if TYPE_CHECKING:
+    from sidecar.iceberg.find_sidecar import FoundSidecar
+    from sidecar.indexing.preparing import PreparedBuild
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,9 @@ class _Refresh:
             self._take(entry)
             self.end("current", "the sidecar has all that is declared")
             return
+        # Loaded only now: what builds takes longer to load than a refresh with nothing to do takes in all.
+        from sidecar.indexing.preparing import prepare
+
         try:
             prepared = prepare(self.table, snapshot_id, self.request)
         except NothingDeclaredError as error:
@@ -201,6 +204,9 @@ class _Refresh:
         return True
 
     def _write(self, prepared: PreparedBuild) -> None:
+        from sidecar.indexing.driver import run_build
+        from sidecar.indexing.engine_choice import choose_engine
+
         self.end("written", self._why(prepared))
         if self.report.dry_run:
             self.report.engine, _ = choose_engine(
@@ -225,6 +231,8 @@ class _Refresh:
 
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""
+        from sidecar.maintenance.superseded import unregister_superseded
+
         assert self.report.snapshot_id is not None
         reached("refresh: unregister")
         try:

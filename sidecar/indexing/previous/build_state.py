@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.runs import BuiltColumn, SidecarState, intact_state_of
 from sidecar.indexing.declaration import ColumnWish
-from sidecar.indexing.preparing import PreparedBuild
+
+if TYPE_CHECKING:
+    from sidecar.indexing.preparing import PreparedBuild
 
 
 @dataclass(frozen=True)
