@@ -27,7 +27,7 @@ import sidecar
 from tests.object_store import open_store
 
 folder, settings = Path(sys.argv[1]), sys.argv[2:]
-builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("sidecar-lost")
+builder = SparkSession.builder.master("local-cluster[1,2,1024]").appName("sidecar-lost")
 for setting in settings:
     builder = builder.config(*setting.split("=", 1))
 spark = builder.getOrCreate()
@@ -54,6 +54,9 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
     "spark.executor.extraJavaOptions": " ".join(JAVA_OPTIONS),
     "spark.python.daemon.module": "tests.spark.dying_daemon",
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
