@@ -231,7 +231,8 @@ def test_residuals_have_the_clients_names_and_literals() -> None:
 @pytest.mark.parametrize("column", ["f", "d"])
 def test_residuals_have_no_infinity_that_java_cannot_bind(column: str) -> None:
     """Java writes "Infinity", a text, and its executors make no number of it again."""
-    for kind, literals in (("gt", {"value": "-Infinity"}), ("in", {"values": [0.5, "Infinity"]})):
-        residual = residual_of({"type": kind, "term": column, **literals}, [SCHEMA])
+    for told in ('"gt", "value": "-Infinity"', '"in", "values": [0.5, "Infinity"]'):
+        residual = residual_of(parse_json(f'{{"term": "{column}", "type": {told}}}'), [SCHEMA])
         assert [residual[side]["type"] for side in ("left", "right")] == ["is-null", "not-null"]
-    assert residual_of({"type": "lt", "term": column, "value": 0.5}, [SCHEMA])["value"] == 0.5
+    finite = parse_json(f'{{"term": "{column}", "type": "lt", "value": 0.5}}')
+    assert residual_of(finite, [SCHEMA]) == finite
