@@ -77,7 +77,7 @@ def test_pages_of_a_table_whose_statistics_pyiceberg_refuses(catalog_of_settings
     document["statistics"][0]["blob-metadata"] = [blob]
     settings = checked_settings(catalog="served", port=0)
     with replaced(place, json.dumps(document).encode()), running(settings, make_application(settings)) as url:
-        assert json.loads(get(f"{url}/sidecar/v1/namespaces/db/tables/t"))["files"] == 2
+        assert json.loads(get(f"{url}/sidecar/v1/namespaces/db/tables/t"))["files"]["live"] == 2
         assert b"Sidecars of" in get(f"{url}/sidecar/v1/namespaces/db/tables/t/report")
 
 
