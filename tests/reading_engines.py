@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +19,14 @@ import sidecar
 from tests.guide_examples import ROOT
 from tests.iceberg.cases import local
 
-FILES, GROUPS, ROWS = 4, 2, 20
+FILES, GROUPS, ROWS = 4, 4, 20
 WANTED = 42
 VALUE = f"value-{WANTED:04}"
 LOOKUP = f"s = '{VALUE}'"
 SPARK_READ, SPARK_SQL = "`sidecar.spark_read`", "Spark SQL 4.1, Iceberg 1.12"
 """The engines of README that need a Spark session."""
+PADDING = 5_000
+"""Bytes in each row besides, because small files are read whole."""
 Lookup = Callable[[Table], list[int]]
 """Asks an engine for the ids of the rows that meet ``LOOKUP``."""
 NOT_RUN = "not run"
@@ -32,10 +35,11 @@ NO_NEED = "–"
 
 def parts() -> list[pa.Table]:
     """The rows of each file: every row group has small values and large ones, so that no bounds rule it out."""
-    found = []
+    found, random = [], Random(1)
     for file in range(FILES):
         numbers = [(n * GROUPS + group) * FILES + file for group in range(GROUPS) for n in range(ROWS)]
-        found.append(pa.table({"id": numbers, "s": [f"value-{n:04}" for n in numbers]}))
+        padding = [random.randbytes(PADDING) for _ in numbers]
+        found.append(pa.table({"id": numbers, "s": [f"value-{n:04}" for n in numbers], "padding": padding}))
     return found
 
 
