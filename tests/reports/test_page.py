@@ -20,7 +20,7 @@ from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.encrypted_tables import bundle_keys
 from tests.maintenance.cases import make, register_others, rows
 from tests.object_store import open_store
-from tests.reports.browser import assert_drawn, needs_browser
+from tests.reports.browser import needs_browser, photograph
 
 HOSTILE = "</script><script>alert(1)</script>&\"'\x1b[31m\u202e"
 VOID = {"meta"}
@@ -220,4 +220,4 @@ def test_without_advice_no_data_file_is_read(table: Table, tmp_path: Path, monke
 
 @needs_browser
 def test_a_browser_draws_it(written: Path, tmp_path: Path) -> None:
-    assert_drawn(written.as_uri(), tmp_path)
+    assert photograph(written.as_uri(), tmp_path).stat().st_size > 10_000

@@ -26,7 +26,6 @@ from sidecar.serving.application import make_application
 from sidecar.serving.server import listening, running, signals_end_the_server
 from sidecar.serving.settings import checked_settings
 from tests.iceberg.cases import local, replaced
-from tests.reports.browser import assert_drawn, needs_browser
 from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
 from tests.tables import create_with_rows
@@ -79,14 +78,6 @@ def test_pages_of_a_table_whose_statistics_pyiceberg_refuses(catalog_of_settings
     with replaced(place, json.dumps(document).encode()), running(settings, make_application(settings)) as url:
         assert json.loads(get(f"{url}/sidecar/v1/namespaces/db/tables/t"))["files"]["live"] == 2
         assert b"Sidecars of" in get(f"{url}/sidecar/v1/namespaces/db/tables/t/report")
-
-
-@needs_browser
-@pytest.mark.usefixtures("catalog_of_settings")
-def test_a_browser_draws_the_page_of_a_table(tmp_path: Path) -> None:
-    settings = checked_settings(catalog="served", port=0)
-    with running(settings, make_application(settings)) as url:
-        assert_drawn(f"{url}/sidecar/v1/namespaces/db/tables/t/report", tmp_path)
 
 
 def test_workers_count_together_and_stop_in_peace() -> None:
