@@ -119,9 +119,9 @@ def finds_it(lookup: Lookup, table: Table) -> bool:
 def without_files(lookup: Lookup, tables: EngineTables) -> str:
     """What an engine leaves unread with a sidecar, in the words of README."""
     assert lookup(tables.whole) == [WANTED]
-    if finds_it(lookup, tables.one_group):
-        return "skips files, row groups"
-    return "skips files" if finds_it(lookup, tables.one_file) else "reads all files"
+    if not finds_it(lookup, tables.one_file):
+        return "reads all files"
+    return "skips files, row groups" if finds_it(lookup, tables.one_group) else "skips files"
 
 
 def without_groups(lookup: Lookup, tables: EngineTables) -> str:
