@@ -12,7 +12,7 @@ meet but that is not ``true``. pyiceberg counts a file without reading it if the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, partial
@@ -43,7 +43,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, FixedType, StringType
+from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, StringType
 
 from sidecar.errors import SidecarError
 from sidecar.iceberg.literals import PredicateColumn, find_column
@@ -302,12 +302,16 @@ def any_row(column: str) -> Any:
     return _joined("or", {"type": "is-null", "term": column}, {"type": "not-null", "term": column})
 
 
-def _is_understood(values: Iterable[Any], columns: Sequence[PredicateColumn]) -> bool:
-    """Whether a client can bind the literals again: Java cannot make bytes of text."""
-    return all(
-        not isinstance(column.type, BinaryType | FixedType) and all(literals_of(value, column) for value in values)
-        for column in columns
-    )
+def _is_understood(values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
+    """Whether a client can bind the literals again."""
+    return all(_is_bound_again(value, column) and literals_of(value, column) for column in columns for value in values)
+
+
+def _is_bound_again(value: Any, column: PredicateColumn) -> bool:
+    """Whether Java reads such a literal: of a text it makes neither bytes nor numbers, which "Infinity" would be."""
+    if isinstance(column.type, FloatType | DoubleType):
+        return not isinstance(value, str)
+    return not isinstance(column.type, BinaryType | FixedType)
 
 
 def _joined(kind: str, left: Any, right: Any) -> Any:

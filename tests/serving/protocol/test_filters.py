@@ -226,3 +226,13 @@ def test_residuals_have_the_clients_names_and_literals() -> None:
     residual = residual_of({"type": "and", "left": day, "right": code}, [SCHEMA], case_sensitive=False)
     assert residual["left"] == day
     assert residual["right"]["type"] == "or"  # Java cannot bind a text to bytes
+
+
+@pytest.mark.parametrize("column", ["f", "d"])
+def test_residuals_have_no_infinity_that_java_cannot_bind(column: str) -> None:
+    """Java writes "Infinity", a text, and its executors make no number of it again."""
+    for told in ('"gt", "value": "-Infinity"', '"in", "values": [0.5, "Infinity"]'):
+        residual = residual_of(parse_json(f'{{"term": "{column}", "type": {told}}}'), [SCHEMA])
+        assert [residual[side]["type"] for side in ("left", "right")] == ["is-null", "not-null"]
+    finite = parse_json(f'{{"term": "{column}", "type": "lt", "value": 0.5}}')
+    assert residual_of(finite, [SCHEMA]) == finite
