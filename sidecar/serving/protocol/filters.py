@@ -77,6 +77,8 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
 }
 _LISTS: dict[str, Callable[..., BooleanExpression]] = {"in": In, "not-in": NotIn}
 N = TypeVar("N")
+FieldsOfNames = frozenset[tuple[str, int | None]]
+"""Names with the ids of the columns that they mean; ``None`` for names that mean none, or more than one."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class ParsedFilter:
     expression: BooleanExpression
     is_exact: bool = True
     """Whether exactly the rows that meet the filter meet the expression. Otherwise more rows may."""
-    fields: frozenset[tuple[str, int | None]] = frozenset()
-    """The names in the filter with the ids of the columns that they mean; ``None`` for unknown names."""
+    fields: FieldsOfNames = frozenset()
+    """The names in the filter, with what they mean."""
 
 
 _UNKNOWN = ParsedFilter(AlwaysTrue(), is_exact=False)
@@ -100,10 +102,34 @@ def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True) -> Pars
     return ParsedFilter(parsed.expression, parsed.is_exact, frozenset(names.found.items()))
 
 
-def residual_of(node: Any, schemas: Sequence[Schema], case_sensitive: bool = True) -> Any:
-    """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``."""
+def fields_of(names: Iterable[str], schema: Schema, case_sensitive: bool) -> FieldsOfNames:
+    """Return what names mean in a schema."""
+    known = _Names(schema, case_sensitive)
+    for name in names:
+        known.column(name)
+    return frozenset(known.found.items())
+
+
+def residual_of(
+    node: Any, schemas: Sequence[Schema], case_sensitive: bool = True, select: Sequence[str] | None = None
+) -> Any:
+    """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``.
+
+    ``select``: the columns that the client reads; ``None`` for all.
+    """
     columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
-    return _ResidualWriter(columns, schemas[0].fields[0].name if schemas[0].fields else "").rewrite(node, 0)[0]
+    return _ResidualWriter(columns, column_of_client(schemas, case_sensitive, select)).rewrite(node, 0)[0]
+
+
+def column_of_client(schemas: Sequence[Schema], case_sensitive: bool, select: Sequence[str] | None) -> str:
+    """Return the name of a column that the client reads. Java looks up the names of a residual in these columns.
+
+    Empty if there is no column.
+    """
+    columns = [_Names(schema, case_sensitive) for schema in schemas]
+    known = (name for name in select or () if any(names.column(name) is not None for names in columns))
+    present = schemas[-1].fields
+    return next(known, present[0].name if present else "")
 
 
 class _Names:
@@ -124,6 +150,14 @@ class _Names:
             column = self._columns[name]
             self.found[name] = None if column is None else column.field_id
         return self._columns[name]
+
+    def is_null_with_its_struct(self, column: PredicateColumn) -> bool:
+        """Whether a required column is NULL where a struct around it is. pyiceberg says that it is never NULL."""
+        if not self._schema.find_field(column.field_id).required:
+            return False
+        levels = column.name.split(".")
+        outer = (".".join(levels[:count]) for count in range(1, len(levels)))
+        return any(name in self._known and not self._schema.find_field(name).required for name in outer)
 
     def _find(self, name: str) -> PredicateColumn | None:
         if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
@@ -220,7 +254,8 @@ class _Parser:
         if column is None or not isinstance(kind, str):
             return _UNKNOWN
         if kind in _TESTS:
-            return ParsedFilter(_TESTS[kind](column.name))
+            is_misread = kind in ("is-null", "not-null") and self._names.is_null_with_its_struct(column)
+            return _UNKNOWN if is_misread else ParsedFilter(_TESTS[kind](column.name))
         if kind in _COMPARISONS:
             return _compared(_COMPARISONS[kind], column, node.get("value"))
         if kind in _LISTS:
@@ -282,8 +317,10 @@ class _ResidualWriter:
     def _predicate(self, node: dict[str, Any], kind: Any) -> tuple[Any, bool]:
         term = node.get("term")
         columns = [column for names in self._names if (column := names.column(term)) is not None]
-        if not columns or not isinstance(kind, str):
+        if not columns:
             return self._any_row(), False
+        if not isinstance(kind, str):
+            return any_row(term), False
         if kind in _TESTS:
             return {"type": kind, "term": term}, True
         if kind in _COMPARISONS and _is_understood([node.get("value")], columns):
@@ -291,7 +328,7 @@ class _ResidualWriter:
         values = node.get("values")
         if kind in _LISTS and isinstance(values, list) and values and _is_understood(values, columns):
             return {"type": kind, "term": term, "values": [_plain(value) for value in values]}, True
-        return self._any_row(), False
+        return any_row(term), False
 
     def _any_row(self) -> Any:
         return any_row(self._any_column)
@@ -302,12 +339,17 @@ def any_row(column: str) -> Any:
     return _joined("or", {"type": "is-null", "term": column}, {"type": "not-null", "term": column})
 
 
-def _is_understood(values: Iterable[Any], columns: Sequence[PredicateColumn]) -> bool:
-    """Whether a client can bind the literals again: Java cannot make bytes of text."""
-    return all(
+def _is_understood(values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
+    """Whether a client can bind the literals again, to the same values: Java cannot make bytes of text."""
+    return all(_is_sayable(value) for value in values) and all(
         not isinstance(column.type, BinaryType | FixedType) and all(literals_of(value, column) for value in values)
         for column in columns
     )
+
+
+def _is_sayable(value: Any) -> bool:
+    """Whether :func:`_plain` keeps a literal: the number of a decimal column can have more digits than a float."""
+    return not isinstance(value, Decimal) or Decimal(repr(float(value))) == value
 
 
 def _joined(kind: str, left: Any, right: Any) -> Any:

@@ -19,7 +19,7 @@ from sidecar.serving.planning import file_selection
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
 from tests.planning.test_replaced_table import replaced as replaced_table
-from tests.serving.planning.asking import JAVA, PYICEBERG, ask, ask_for_facts, equal, paths
+from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, ask_for_facts, equal, paths
 from tests.tables import create_with_rows
 
 FILES, ROWS = 5, 12
@@ -226,6 +226,26 @@ def test_snapshots_from_before_a_replacement(planner: ScanPlanner, catalog: Any)
         assert len(paths(ask(planner, table, condition, PYICEBERG, snapshot_id=before))) == 3
     assert len(paths(ask(planner, table, equal("x", 7)))) == 1
     assert len(paths(ask(planner, table, equal("x", 8), PYICEBERG))) == 0
+
+
+def test_names_of_a_schema_between_the_snapshot_and_now(planner: ScanPlanner, catalog: Any) -> None:
+    """A client that has loaded the table before its last change asks with the names of then, also for later pages."""
+    files = [pa.table({"x": [f"x{n}"] * 2, "y": [f"y{n}"] * 2}) for n in (1, 2, 3)]
+    table = create_with_rows(catalog, "db.scan_planner_stale", files, columns=["x", "y"])
+    everything = paths(ask(planner, table))
+
+    def rename(old: str, new: str) -> None:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+
+    rename("x", "a")
+    condition = {"type": "in", "term": "a", "values": ["x1", "x2", "x3"]}
+    one_a_page = ScanPlanner(page_files=1)
+    first = ask(one_a_page, table, condition, PYICEBERG)
+    rename("a", "b")
+    rename("y", "a")
+    assert paths(ask(planner, table, equal("a", "x2"), PYICEBERG)) == [everything[-2]]
+    assert all_paths(one_a_page, table, first) == everything
 
 
 def test_names_in_any_case(planner: ScanPlanner, table: Table) -> None:
