@@ -317,7 +317,7 @@ class _ResidualWriter:
     def _predicate(self, node: dict[str, Any], kind: Any) -> tuple[Any, bool]:
         term = node.get("term")
         columns = [column for names in self._names if (column := names.column(term)) is not None]
-        if not columns:
+        if not columns or not isinstance(term, str):
             return self._any_row(), False
         if not isinstance(kind, str):
             return any_row(term), False

@@ -14,12 +14,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from sidecar import errors
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.serving.planning import file_selection
+from sidecar.serving.planning import file_selection, live_snapshot, served_tables
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
 from tests.planning.test_replaced_table import replaced as replaced_table
-from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, ask_for_facts, equal, paths
+from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, ask_for_facts, equal, name_of, paths
 from tests.tables import create_with_rows
 
 FILES, ROWS = 5, 12
@@ -126,6 +127,46 @@ def test_a_plan_that_fails_is_made_by_manifests(
     found, facts = ask_for_facts(planner, table, equal("s", "v020"))
     assert (len(paths(found)), facts.fallback) == (FILES, file_selection.FAILED)
     assert paths(ask(planner, table, equal("s", "w"))) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "reason"),
+    [
+        (file_selection, "plan", file_selection.FAILED),
+        (file_selection, "_asks_filters", file_selection.FAILED),
+        (file_selection, "WholeMatch", file_selection.FAILED),
+        (file_selection, "as_expression", file_selection.NOTHING_ASKED),
+        (served_tables, "open_registered", ""),
+    ],
+)
+def test_no_bug_fails_a_request(
+    table: Table, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, reason: str
+) -> None:
+    """The parts that a client must have are answered without the part that fails."""
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(errors, "reraise_foreign", False)
+    monkeypatch.setattr(where, name, fail)
+    planner = ScanPlanner()
+    found, facts = ask_for_facts(planner, table, equal("s", "v020"))
+    assert (len(paths(found)), facts.fallback) == (FILES if reason else 1, reason)
+    assert planner.mode(table, name_of(table)) == ("client" if where is served_tables else "server")
+
+
+@pytest.mark.parametrize(("name", "count"), [("may_match", FILES), ("evaluators_of", 1)])
+def test_files_are_kept_where_even_bounds_fail(
+    table: Table, monkeypatch: pytest.MonkeyPatch, name: str, count: int
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(errors, "reraise_foreign", False)
+    monkeypatch.setattr(live_snapshot, name, fail)
+    if name == "may_match":
+        monkeypatch.setattr(file_selection, "plan", fail)
+    assert len(paths(ask(ScanPlanner(), table, equal("s", "v020")))) == count
 
 
 def test_what_is_wrong_with_the_table_is_an_error(planner: ScanPlanner, catalog: Any) -> None:
