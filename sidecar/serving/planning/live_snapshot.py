@@ -20,7 +20,7 @@ from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.data_manifests import DataManifest
+from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
 from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
 
 Flags = npt.NDArray[np.bool_]
@@ -40,9 +40,9 @@ class ManifestCaches:
         """Return empty caches that take up to about ``most`` bytes."""
         return cls(
             BoundedCache(most * 3 // 4, lambda manifest: manifest.weight),
-            BoundedCache(most // 8, lambda deletes: _DELETE_BYTES * deletes.count),
-            BoundedCache(most // 16, lambda deletes: _DELETE_BYTES * len(deletes)),
-            BoundedCache(most // 16, lambda lines: _LINE_BYTES * len(lines)),
+            BoundedCache(most // 8, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * deletes.count),
+            BoundedCache(most // 16, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * len(deletes)),
+            BoundedCache(most // 16, lambda lines: ENTRY_BYTES + _LINE_BYTES * len(lines)),
         )
 
 

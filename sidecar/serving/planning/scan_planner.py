@@ -40,7 +40,9 @@ CACHE_BYTES = 256 << 20
 """About how much memory manifests take in one process."""
 MOST_RESIDUALS = 16 << 20
 """The most bytes that the residuals of an answer take. Longer ones become a predicate that every row meets."""
-_KEPT_ORDINALS = 4 << 20
+_KEPT_ORDINALS = 1 << 20
+_PLAN_WEIGHT = 50
+"""What a kept plan takes beside its ordinals, in ordinals of about 40 bytes."""
 _LATEST_VERSION = 3
 
 
@@ -72,7 +74,9 @@ class ScanPlanner:
         self._shares_manifests = shares_manifests
         self._encryption_keys = encryption_keys
         self._caches = ManifestCaches.of_size(cache_bytes)
-        self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(_KEPT_ORDINALS, len)
+        self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(
+            _KEPT_ORDINALS, lambda ordinals: _PLAN_WEIGHT + len(ordinals)
+        )
 
     def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         """Answer ``POST .../plan``. Raises errors of :mod:`sidecar.errors` for what is wrong with request or table."""
