@@ -107,7 +107,8 @@ class LiveSnapshot:
 
     def _deletes_of(self, line: ManifestFile) -> tuple[DeleteFile, ...]:
         key = (*self._scope, line.manifest_path, line.sequence_number)
-        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line))
+        spec = self.table.metadata.specs()[line.partition_spec_id]
+        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line, spec))
 
     def partition_types(self, spec_id: int) -> list[IcebergType]:
         """Return the types of a spec's partition values."""
