@@ -30,6 +30,7 @@ from sidecar.serving.planning.data_manifests import DataManifest
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import FilesByBounds, LiveSnapshot
 from sidecar.serving.planning.scan_binding import ScanBinding
+from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
@@ -161,9 +162,9 @@ def _never(file: DataFile, spec_id: int) -> bool:
 
 
 def _note(error: Exception) -> None:
-    """Log that a plan does without what has failed. The text of the error is not logged: it can have literals."""
+    """Log that a plan does without what has failed."""
     advisory(error)
-    log.warning("a part of a plan is left out after %s", type(error).__name__)
+    log.warning("a part of a plan is left out after %s", place_of(error))
 
 
 def _canonical(binding: ScanBinding) -> tuple[BooleanExpression, bool]:

@@ -20,6 +20,7 @@ from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
+from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class ServedTables:
             return next(nearest_registered(table, current, is_sidecar), None) is not None
         except Exception as error:  # no table fails to load because of its sidecar
             advisory(error)
-            log.warning("the sidecar of a table is left out after %s", type(error).__name__)
+            log.warning("the sidecar of a table is left out after %s", place_of(error))
             return False
 
 

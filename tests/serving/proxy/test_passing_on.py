@@ -32,6 +32,24 @@ def test_chunked_bodies_are_streamed(proxied: Proxied) -> None:
     assert proxied.upstream.requests[0][4] == b"a" * 70_000 + b"b" * 10
 
 
+def raw(method: str, target: str, headers: str, body: str) -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n\r\n{body}".encode()
+
+
+def test_a_length_that_contradicts_the_chunks_is_not_passed_on(proxied: Proxied) -> None:
+    lengths = "Content-Length: 2\r\nTransfer-Encoding: chunked"
+    answer = proxied.raw(raw("POST", "/v1/odd/x", lengths, "5\r\nhello\r\n0\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 200")
+    (asked,) = proxied.upstream.requests
+    assert (asked[4], asked[3].get("content-length")) == (b"hello", None)
+
+
+@pytest.mark.parametrize("target", ["/v1/config", "/v1/wh/namespaces/db/tables/t"])
+def test_a_body_that_is_not_passed_on_has_no_length(proxied: Proxied, target: str) -> None:
+    assert proxied.raw(raw("GET", target, "Content-Length: 5", "hello")).startswith(b"HTTP/1.1 200")
+    assert "content-length" not in proxied.upstream.requests[0][3]
+
+
 def test_headers_of_one_connection_end_here(proxied: Proxied) -> None:
     headers = {"Connection": "close, X-Private", "X-Private": "1", "TE": "trailers", "X-Sidecar-Token": "ours"}
     headers |= {"Proxy-Authorization": "Basic x", "Upgrade": "h2c", "X-Kept": "1"}
