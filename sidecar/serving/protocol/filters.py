@@ -54,8 +54,8 @@ MOST_NODES = 20_000
 MOST_PREDICATES = 500
 """A part of a filter with more predicates is taken as TRUE, because each file is compared with each of them.
 Equalities of one column that are joined by OR are one predicate."""
-MOST_VALUES = 100_000
-"""A list with more literals is taken as TRUE."""
+MOST_VALUES = 20_000
+"""The lists of a filter that follow so many literals are taken as TRUE without a look: each literal takes 40 us."""
 DEEPEST = 64
 """The part of a filter below this many alternations of AND, OR and NOT is taken as TRUE."""
 
@@ -224,6 +224,7 @@ class _Parser:
     def __init__(self, names: _Names) -> None:
         self._names = names
         self._nodes = 0
+        self._values = 0
 
     def parse(self, node: Any, depth: int) -> ParsedFilter:
         if isinstance(node, bool):
@@ -258,8 +259,10 @@ class _Parser:
             return _UNKNOWN if is_misread else ParsedFilter(_TESTS[kind](column.name))
         if kind in _COMPARISONS:
             return _compared(_COMPARISONS[kind], column, node.get("value"))
-        if kind in _LISTS:
-            return _listed(_LISTS[kind], column, node.get("values"))
+        values = node.get("values")
+        if kind in _LISTS and isinstance(values, list):
+            self._values += len(values)
+            return _UNKNOWN if self._values > MOST_VALUES else _listed(_LISTS[kind], column, values)
         return _UNKNOWN
 
 
@@ -272,9 +275,7 @@ def _compared(kind: Callable[..., BooleanExpression], column: PredicateColumn, v
     return ParsedFilter(_balanced(Or, [kind(column.name, one) for one in found]), len(found) == 1)
 
 
-def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, values: Any) -> ParsedFilter:
-    if not isinstance(values, list) or len(values) > MOST_VALUES:
-        return _UNKNOWN
+def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, values: list[Any]) -> ParsedFilter:
     found = [literals_of(value, column) for value in values]
     if not all(found):
         return _UNKNOWN
@@ -292,6 +293,7 @@ class _ResidualWriter:
         self._names = names
         self._any_column = any_column
         self._nodes = 0
+        self._values = 0
 
     def rewrite(self, node: Any, depth: int) -> tuple[Any, bool]:
         """Return the new node, and whether it means the same."""
@@ -326,7 +328,10 @@ class _ResidualWriter:
         if kind in _COMPARISONS and _is_understood([node.get("value")], columns):
             return {"type": kind, "term": term, "value": _plain(node["value"])}, True
         values = node.get("values")
-        if kind in _LISTS and isinstance(values, list) and values and _is_understood(values, columns):
+        if kind in _LISTS and isinstance(values, list) and values:
+            self._values += len(values)
+            if self._values > MOST_VALUES or not _is_understood(values, columns):
+                return any_row(term), False
             return {"type": kind, "term": term, "values": [_plain(value) for value in values]}, True
         return any_row(term), False
 

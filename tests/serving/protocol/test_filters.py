@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from sidecar.iceberg.predicate import as_expression, parse_predicate
+from sidecar.serving.protocol import filters
 from sidecar.serving.protocol.filters import MOST_NODES, MOST_PREDICATES, parse_filter, residual_of
 from sidecar.serving.protocol.requests import parse_json
 from tests.iceberg.cases import SCHEMA
@@ -201,6 +202,18 @@ def test_what_alternates_too_deeply_is_true() -> None:
     for _ in range(5000):
         node = {"type": "not", "child": node}
     assert parse_filter(node, SCHEMA).expression == AlwaysTrue()
+
+
+def test_too_many_values_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in many lists: a request of 8 MiB would take a minute."""
+    monkeypatch.setattr(filters, "MOST_VALUES", 20)
+    listed = {"type": "in", "term": "l", "values": list(range(10))}
+    two = {"type": "and", "left": listed, "right": listed}
+    assert parse_filter(two, SCHEMA).is_exact
+    assert residual_of(two, [SCHEMA]) == two
+    three = {"type": "and", "left": two, "right": listed}
+    assert not parse_filter(three, SCHEMA).is_exact
+    assert residual_of(three, [SCHEMA])["right"]["type"] == "or"
 
 
 def test_ten_thousand_values() -> None:
