@@ -186,7 +186,8 @@ def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
 
 def _fallback(planned: Plan) -> str:
     if planned.sidecar is None:
-        return UNREADABLE if planned.warnings else NO_SIDECAR
+        is_needed = planned.funnel.dropped_by_metadata < planned.funnel.total
+        return UNREADABLE if planned.warnings else NO_SIDECAR if is_needed else ""
     if planned.warnings:
         return DAMAGED
     return LOCKED if planned.is_locked else ""

@@ -226,6 +226,13 @@ def test_a_residual_is_true_where_the_partition_decides(planner: ScanPlanner, pa
     assert not any(task["residual-filter"] is True for task in ask(planner, partitioned, unknown)["file-scan-tasks"])
 
 
+def test_no_fallback_where_partitions_leave_no_file(planner: ScanPlanner, partitioned: Table) -> None:
+    """Then no sidecar is opened, though there is one."""
+    condition = {"type": "and", "left": equal("p", 99), "right": equal("s", "a")}
+    found, facts = ask_for_facts(planner, partitioned, condition)
+    assert (paths(found), facts.fallback) == ([], "")
+
+
 def test_ranges_over_null_partitions(planner: ScanPlanner, partitioned: Table) -> None:
     """pyiceberg 0.12 fails to compare NULL with the end of a range where it plans by itself."""
     with pytest.raises(TypeError):

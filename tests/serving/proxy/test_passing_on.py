@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from sidecar.serving.proxy.upstream import Upstream
+from sidecar.serving.operations.counters import Counters
+from sidecar.serving.proxy.upstream import Upstream, UpstreamFailedError
 from tests.serving.proxy.conftest import Proxied
 from tests.serving.proxy.fake_upstream import BROKEN_OFF
 
@@ -140,3 +143,28 @@ def test_smuggled_requests_do_not_reach_the_upstream(proxied: Proxied, text: byt
     status = int(proxied.raw(text).split()[1])
     assert status in (400, 404, 501)
     assert proxied.upstream.requests == []
+
+
+@pytest.mark.parametrize(("coding", "is_read"), [("gzip", True), ("gzip, gzip", False), ("br", False)])
+def test_only_the_compression_that_was_asked_for_is_read(coding: str, is_read: bool) -> None:
+    async def read() -> bytes:
+        upstream = Upstream("http://localhost:1", Counters())
+        body = gzip.compress(b"hello") if is_read else gzip.compress(gzip.compress(b"hello"))
+        try:
+            return await upstream.read(httpx.Response(200, headers={"content-encoding": coding}, stream=_Whole(body)))
+        finally:
+            await upstream.close()
+
+    if is_read:
+        assert asyncio.run(read()) == b"hello"
+        return
+    with pytest.raises(UpstreamFailedError, match="compressed"):
+        asyncio.run(read())
+
+
+class _Whole(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
