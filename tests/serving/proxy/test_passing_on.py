@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -51,6 +53,16 @@ def test_a_length_that_contradicts_the_chunks_is_not_passed_on(proxied: Proxied)
 def test_a_body_that_is_not_passed_on_has_no_length(proxied: Proxied, target: str) -> None:
     assert proxied.raw(raw("GET", target, "Content-Length: 5", "hello")).startswith(b"HTTP/1.1 200")
     assert "content-length" not in proxied.upstream.requests[0][3]
+
+
+def test_a_body_that_breaks_off_is_no_bug_of_the_server(proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
+    parts = urlsplit(proxied.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), 20) as connection:
+        connection.sendall(raw("POST", "/v1/wh/namespaces/db/tables/t/plan", "Content-Length: 5", "he"))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(65_536)
+    assert proxied.ask("GET", "/v1/odd/x")[0] == 200
+    assert "unexpectedly" not in caplog.text
 
 
 def test_headers_of_one_connection_end_here(proxied: Proxied) -> None:
