@@ -12,7 +12,7 @@ meet but that is not ``true``. pyiceberg counts a file without reading it if the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, partial
