@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.types import IcebergType
 
-from sidecar.iceberg.listing import EntryBounds, entry_bounds, read_checked
+from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, fingerprint
+from sidecar.iceberg.listing import EntryBounds, entry_bounds, identity_of, read_checked
 from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, latest_fields
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.protocol.encoding import encode_file
@@ -44,7 +46,8 @@ class DataManifest:
         self._first_row_ids = _first_row_ids(line, files)
         self._avro_schema = contents.avro_schema
         self._bounds = _columns(files)
-        self._encoded: dict[bool, list[bytes]] = {}
+        self.fingerprints = np.frombuffer(b"".join(_fingerprint(raw.entry) for raw in live), FINGERPRINT)
+        self._encoded: dict[bool, list[bytes | None]] = {kind: [None] * len(live) for kind in (False, True)}
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -53,15 +56,15 @@ class DataManifest:
         """Decode the file at a place of the manifest."""
         return entry_decoder(self._avro_schema, LATEST).decode(self._raw[at], self.line).data_file
 
-    def encoded(self, for_pyiceberg: bool) -> list[bytes]:
-        """Return all files as JSON."""
-        if for_pyiceberg not in self._encoded:
-            self._encoded[for_pyiceberg] = [self._encode(at, for_pyiceberg) for at in range(len(self))]
-        return self._encoded[for_pyiceberg]
-
-    def _encode(self, at: int, for_pyiceberg: bool) -> bytes:
-        latest = LatestFields(self._first_row_ids[at], None, None, None)
-        return encode_file(self.file(at), self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
+    def encoded(self, at: int, for_pyiceberg: bool) -> bytes:
+        """Return the file at a place of the manifest as JSON."""
+        found = self._encoded[for_pyiceberg][at]
+        if found is None:
+            latest = LatestFields(self._first_row_ids[at], None, None, None)
+            file = self.file(at)
+            found = encode_file(file, self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
+            self._encoded[for_pyiceberg][at] = found
+        return found
 
     def bounds(self, field_id: int) -> pa.Table | None:
         """Return the columns lower, upper, value_count, null_count and nan_count of a field; ``None`` if none are
@@ -74,6 +77,13 @@ class DataManifest:
         avro = sum(map(len, self._raw))
         # Hexadecimal digits and names make the JSON of an entry about four times as long as its Avro bytes.
         return 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
+
+
+def _fingerprint(entry: ManifestEntry) -> bytes:
+    try:
+        return fingerprint(identity_of(entry))
+    except ValueError:  # no sidecar lists such a file
+        return bytes(FINGERPRINT_BYTES)
 
 
 def _columns(files: Sequence[DataFile]) -> dict[int, pa.Table]:

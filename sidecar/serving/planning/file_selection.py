@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, advisory
+from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning.file_pruner import BROAD
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.plan import Plan
-from sidecar.planning.planner import plan
+from sidecar.planning.listed_files import ManifestsInMemory
+from sidecar.planning.plan import FlaggedFiles, Plan
+from sidecar.planning.planner import plan_with
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.data_manifests import DataManifest
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
@@ -33,6 +37,10 @@ from sidecar.serving.planning.scan_binding import ScanBinding
 
 log = logging.getLogger(__name__)
 
+DIRECT_FILES = 500
+"""The most files that are encoded one by one. More are joined from manifests that are kept in memory."""
+_LOOKED_AT = 100
+"""Files that are decoded to see whether all of many files match wholly."""
 NOTHING_ASKED = "nothing-asked"
 NO_INDEX_HELPS = "no-index-helps"
 NO_SIDECAR = "no-sidecar"
@@ -47,9 +55,9 @@ class FileSelection:
     """The files of a snapshot that one meaning of a request needs."""
 
     tasks: Sequence[FileScanTask] = ()
-    """The files that a plan kept; empty if they were chosen by manifests."""
+    """The files that a plan kept; empty if there are ordinals."""
     ordinals: Sequence[int] | None = None
-    """The files that manifests keep, as ordinals of the snapshot's live files; ``None`` if a plan chose them."""
+    """The files as ordinals of the snapshot's live files, if they are many or manifests chose them; else ``None``."""
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
     """Data sequence numbers of the files in ``tasks``, by path."""
     sentinel: tuple[DataManifest, int] | None = None
@@ -67,13 +75,17 @@ def select_files(
     *,
     wants_sentinel: bool,
     helpless: HelplessPredicates,
+    opener: Opener,
     encryption_keys: EncryptionKeys | None = None,
 ) -> FileSelection:
     """Choose the files for one meaning of a request.
 
     With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
     indexes could drop a few files more, but the plan would take longer than reading them. ``helpless`` remembers for
-    which predicates the sidecar has no filters.
+    which predicates the sidecar has no filters, and ``opener`` opens sidecars.
+
+    Where filters leave more than :data:`DIRECT_FILES`, the files come as ordinals: their tasks are in memory, and
+    records of so many files take longer to decode than page indexes could save.
 
     ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
     errors about the table's own metadata, none about a sidecar.
@@ -88,12 +100,14 @@ def select_files(
         reason = NOTHING_ASKED
     elif asks_filters or files.count < BROAD:
         try:
-            planned = plan(
+            planned = plan_with(
                 binding.table,
                 row_filter,
-                snapshot_id=files.snapshot.snapshot_id,
+                files.snapshot.snapshot_id,
                 allow_equality_deletes=True,
                 encryption_keys=encryption_keys,
+                opener=opener,
+                in_memory=_in_memory(files, by_bounds) if files.fits_memory else None,
             )
         except Exception as error:
             advisory(error)  # its text is not logged, because it can have literals
@@ -104,16 +118,51 @@ def select_files(
         helpless.learn(version, row_filter, planned)
     if planned is None:
         return FileSelection(ordinals=_ordinals(files, by_bounds), is_decided=is_decided, fallback=reason)
-    dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
-    sentinel = _sentinel(binding.table, row_filter, by_bounds, planned) if wants_sentinel and dropped else None
-    return FileSelection(
-        planned.tasks,
-        sequence_numbers=planned.sequence_numbers,
-        sentinel=sentinel,
+    chosen = FileSelection(
         is_decided=is_decided,
         index_bytes=planned.index_bytes_read,
         fallback=_fallback(planned) if asks_filters or planned.warnings else "",
     )
+    whole = WholeMatch(binding.table.metadata, row_filter)
+    if isinstance(planned, FlaggedFiles):
+        many = _ManyFiles(files, by_bounds, planned)
+        sentinel = many.sentinel(whole) if wants_sentinel and many.dropped else None
+        return replace(chosen, ordinals=many.ordinals, sentinel=sentinel)
+    dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
+    sentinel = _sentinel(whole, by_bounds, planned) if wants_sentinel and dropped else None
+    return replace(chosen, tasks=planned.tasks, sequence_numbers=planned.sequence_numbers, sentinel=sentinel)
+
+
+def _in_memory(files: LiveSnapshot, by_bounds: FilesByBounds) -> ManifestsInMemory:
+    return ManifestsInMemory(DIRECT_FILES, by_bounds.known_flags, lambda line: files.manifest(line).fingerprints)
+
+
+class _ManyFiles:
+    """The files that filters and bounds keep, if they are many."""
+
+    def __init__(self, files: LiveSnapshot, by_bounds: FilesByBounds, flagged: FlaggedFiles) -> None:
+        self._by_bounds = by_bounds
+        self._kept: list[tuple[DataManifest, npt.NDArray[np.int64]]] = []
+        self.ordinals: list[int] = []
+        self.dropped = 0
+        """The files that filters dropped."""
+        for start, (manifest, flags) in zip(files.starts, by_bounds.flags(), strict=False):
+            by_filters = flagged.by_manifest.get(manifest.line.manifest_path)
+            kept = flags
+            if by_filters is not None and len(by_filters) == len(flags):
+                kept = flags & by_filters
+            self.dropped += int(flags.sum() - kept.sum())
+            places = np.flatnonzero(kept)
+            self._kept.append((manifest, places))
+            self.ordinals += (places + start).tolist()
+
+    def sentinel(self, whole: WholeMatch) -> tuple[DataManifest, int] | None:
+        """Return a sentinel unless one of the first files does not match wholly. One too many does no harm."""
+        first = ((manifest, at) for manifest, places in self._kept for at in places.tolist())
+        if not all(whole.holds(manifest.file(at), manifest.spec_id) for manifest, at in islice(first, _LOOKED_AT)):
+            return None
+        paths = {manifest.paths[at] for manifest, places in self._kept for at in places.tolist()}
+        return self._by_bounds.smallest(lambda file, spec_id: not whole.holds(file, spec_id), paths)
 
 
 def _never(file: DataFile, spec_id: int) -> bool:
@@ -133,7 +182,7 @@ def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
     return question.for_filters.condition is not None
 
 
-def _fallback(planned: Plan) -> str:
+def _fallback(planned: Plan | FlaggedFiles) -> str:
     if planned.sidecar is None:
         return UNREADABLE if planned.warnings else NO_SIDECAR
     if planned.warnings:
@@ -148,11 +197,8 @@ def _ordinals(files: LiveSnapshot, by_bounds: FilesByBounds) -> list[int]:
     return ordinals
 
 
-def _sentinel(
-    table: Table, row_filter: BooleanExpression, by_bounds: FilesByBounds, planned: Plan
-) -> tuple[DataManifest, int] | None:
+def _sentinel(whole: WholeMatch, by_bounds: FilesByBounds, planned: Plan) -> tuple[DataManifest, int] | None:
     """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
-    whole = WholeMatch(table.metadata, row_filter)
     if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
         return None
     return by_bounds.smallest(lambda file, spec_id: not whole.holds(file, spec_id), {*planned.kept_files})

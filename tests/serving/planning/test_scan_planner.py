@@ -122,7 +122,7 @@ def test_a_plan_that_fails_is_made_by_manifests(
     def fail(*args: Any, **options: Any) -> None:
         raise StorageError("the index fails")
 
-    monkeypatch.setattr(file_selection, "plan", fail)
+    monkeypatch.setattr(file_selection, "plan_with", fail)
     found, facts = ask_for_facts(planner, table, equal("s", "v020"))
     assert (len(paths(found)), facts.fallback) == (FILES, file_selection.FAILED)
     assert paths(ask(planner, table, equal("s", "w"))) == []
