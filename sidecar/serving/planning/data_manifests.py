@@ -6,7 +6,8 @@ bytes, so an entry is decoded again in the few cases in which one is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,16 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, Man
 from pyiceberg.types import IcebergType
 
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, fingerprint
-from sidecar.iceberg.listing import EntryBounds, entry_bounds, identity_of, read_checked
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, latest_fields
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.protocol.encoding import encode_file
 
+_BOUNDS = pa.schema(
+    [("lower", pa.binary()), ("upper", pa.binary())]
+    + [(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")]
+)
 _OVERHEAD = 200
 """Bytes of Python objects for each file beside its pieces."""
 
@@ -28,10 +34,13 @@ class DataManifest:
     """The live data files of a manifest, in its order.
 
     ``line`` is the manifest's line in a manifest list, read with :data:`LATEST`. ``partition_types`` are those of its
-    spec. Raises the errors of :func:`read_checked`.
+    spec. ``for_pyiceberg`` is the kind of client for which files are encoded at once, while they are decoded. Raises
+    the errors of :func:`read_checked`.
     """
 
-    def __init__(self, io: FileIO, line: ManifestFile, partition_types: Sequence[IcebergType]) -> None:
+    def __init__(
+        self, io: FileIO, line: ManifestFile, partition_types: Sequence[IcebergType], for_pyiceberg: bool
+    ) -> None:
         contents = read_checked(io, line, LATEST)
         live = [raw for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED]
         files = [raw.entry.data_file for raw in live]
@@ -47,7 +56,10 @@ class DataManifest:
         self._avro_schema = contents.avro_schema
         self._bounds = _columns(files)
         self.fingerprints = np.frombuffer(b"".join(_fingerprint(raw.entry) for raw in live), FINGERPRINT)
-        self._encoded: dict[bool, list[bytes | None]] = {kind: [None] * len(live) for kind in (False, True)}
+        self._encoded: dict[bool, list[bytes | None]] = {
+            for_pyiceberg: [self._encode_early(at, file, for_pyiceberg) for at, file in enumerate(files)],
+            not for_pyiceberg: [None] * len(live),
+        }
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -60,11 +72,18 @@ class DataManifest:
         """Return the file at a place of the manifest as JSON."""
         found = self._encoded[for_pyiceberg][at]
         if found is None:
-            latest = LatestFields(self._first_row_ids[at], None, None, None)
-            file = self.file(at)
-            found = encode_file(file, self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
-            self._encoded[for_pyiceberg][at] = found
+            found = self._encoded[for_pyiceberg][at] = self._encode(at, self.file(at), for_pyiceberg)
         return found
+
+    def _encode_early(self, at: int, file: DataFile, for_pyiceberg: bool) -> bytes | None:
+        try:
+            return self._encode(at, file, for_pyiceberg)
+        except UnsupportedFeatureError:
+            return None  # an error of the plans that have this file
+
+    def _encode(self, at: int, file: DataFile, for_pyiceberg: bool) -> bytes:
+        latest = LatestFields(self._first_row_ids[at], None, None, None)
+        return encode_file(file, self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
 
     def bounds(self, field_id: int) -> pa.Table | None:
         """Return the columns lower, upper, value_count, null_count and nan_count of a field; ``None`` if none are
@@ -87,21 +106,19 @@ def _fingerprint(entry: ManifestEntry) -> bytes:
 
 
 def _columns(files: Sequence[DataFile]) -> dict[int, pa.Table]:
-    nothing = EntryBounds(None, None, None, None, None)
-    by_file = [entry_bounds(file) for file in files]
-    tables = {}
-    for field_id in sorted({field_id for bounds in by_file for field_id in bounds}):
-        column = [bounds.get(field_id, nothing) for bounds in by_file]
-        tables[field_id] = pa.table(
-            {
-                "lower": pa.array([one.lower for one in column], pa.binary()),
-                "upper": pa.array([one.upper for one in column], pa.binary()),
-                "value_count": pa.array([one.value_count for one in column], pa.int64()),
-                "null_count": pa.array([one.null_count for one in column], pa.int64()),
-                "nan_count": pa.array([one.nan_count for one in column], pa.int64()),
-            }
-        )
-    return tables
+    """Return the statistics of all files by field id, as :func:`sidecar.iceberg.listing.entry_bounds` has them."""
+    maps: dict[str, list[Mapping[int, Any]]] = {
+        "lower": [file.lower_bounds or {} for file in files],
+        "upper": [file.upper_bounds or {} for file in files],
+        "value_count": [file.value_counts or {} for file in files],
+        "null_count": [file.null_value_counts or {} for file in files],
+        "nan_count": [file.nan_value_counts or {} for file in files],
+    }
+    field_ids = {field_id for by_file in maps.values() for one in by_file for field_id in one}
+    return {
+        field_id: pa.table({name: [one.get(field_id) for one in by_file] for name, by_file in maps.items()}, _BOUNDS)
+        for field_id in sorted(field_ids)
+    }
 
 
 def _first_row_ids(line: ManifestFile, files: Sequence[DataFile]) -> list[int | None]:

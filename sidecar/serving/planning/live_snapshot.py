@@ -52,10 +52,14 @@ _LINE_BYTES = 2000
 class LiveSnapshot:
     """The live files of a snapshot of a table that its caller may read.
 
-    Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart.
+    Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart, and
+    ``for_pyiceberg`` is the kind of client that asks.
     """
 
-    def __init__(self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None) -> None:
+    def __init__(
+        self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None, *, for_pyiceberg: bool
+    ) -> None:
+        self._for_pyiceberg = for_pyiceberg
         self.table = table
         self.snapshot = snapshot
         self._caches = caches
@@ -85,7 +89,9 @@ class LiveSnapshot:
     def manifest(self, line: ManifestFile) -> DataManifest:
         """Return the data manifest of a line."""
         types = self.partition_types(line.partition_spec_id)
-        return self._caches.data.get(self._key_of(line, types), lambda: DataManifest(self.table.io, line, types))
+        return self._caches.data.get(
+            self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self._for_pyiceberg)
+        )
 
     def known_manifest(self, line: ManifestFile) -> DataManifest | None:
         """Return the data manifest of a line if it is in memory."""

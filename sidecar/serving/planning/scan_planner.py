@@ -127,8 +127,9 @@ class ScanPlanner:
         self, table: Table, identifier: Identifier, snapshot: Snapshot, asked: PlanRequest, caller: Caller
     ) -> _Scan:
         scope = identifier, None if self._shares_manifests else table.metadata_location
-        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope)
-        return _Scan(files, asked, caller, self._helpless, self._sidecars.opener(scope), self._encryption_keys)
+        is_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=is_pyiceberg)
+        return _Scan(files, asked, is_pyiceberg, self._helpless, self._sidecars.opener(scope), self._encryption_keys)
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -145,7 +146,7 @@ class _Scan:
         self,
         files: LiveSnapshot,
         asked: PlanRequest,
-        caller: Caller,
+        for_pyiceberg: bool,
         helpless: HelplessPredicates,
         opener: Opener,
         encryption_keys: EncryptionKeys | None,
@@ -153,7 +154,7 @@ class _Scan:
         self.files = files
         self.selections: list[FileSelection] = []
         self._asked = asked
-        self._for_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        self._for_pyiceberg = for_pyiceberg
         self._helpless = helpless
         self._opener = opener
         self._encryption_keys = encryption_keys
