@@ -53,11 +53,15 @@ class BytesDecoder(BinaryDecoder):
         """Go on to what is after the next varint."""
         self.read_int()
 
+    def read_bytes(self) -> bytes:
+        """Return the next bytes, before which their number is."""
+        return self.read(self.read_int())
+
     def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
         """Add the next ``n`` pairs of a number and bytes to ``dest``."""
         for _ in range(n):
             key = self.read_int()
-            dest[key] = self.read(self.read_int())
+            dest[key] = self.read_bytes()
 
     def read_ints(self, n: int) -> tuple[int, ...]:
         """Return the next ``n`` varints."""

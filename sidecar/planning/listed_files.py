@@ -22,7 +22,7 @@ evaluators.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -168,7 +168,17 @@ class ListedFiles:
             return None
         if others and self._answers.may_have_moved:
             return None  # their files are found by other paths, one by one
+        for one in left:
+            if len(one.ordinals) <= FEW:  # bounds alone were asked about them
+                judged = replace(one, alive=one.alive & self._judged(one.number, one.members, one.ordinals))
+                flags |= judged.flags()
         return flags | {line.manifest_path: self._answers.judge_by(in_memory.fingerprints(line)) for line in others}
+
+    def _judged(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> Flags:
+        """Return bool[n]: the files that filters keep."""
+        if self._answers.question is None:
+            return np.ones(len(ordinals), np.bool_)
+        return self._answers.judge(self._places(number, members, ordinals))
 
     def _left_of(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> _Left:
         """Ask filters and bounds about ``members``, manifests that segment ``number`` lists."""
@@ -176,8 +186,8 @@ class ListedFiles:
         ordinals = np.concatenate([member.ordinals for member in members])
         owners = np.repeat(np.arange(len(members)), [member.entry.live_files for member in members])
         alive = np.ones(len(ordinals), np.bool_)
-        if self._answers.question is not None and len(ordinals) > FEW:
-            alive = self._answers.judge(self._places(number, members, ordinals))
+        if len(ordinals) > FEW:
+            alive = self._judged(number, members, ordinals)
         by_filter = ~alive
         if alive.sum() > FEW:
             known = [self._in_memory.may_match(member.line) for member in members] if self._in_memory else [None]

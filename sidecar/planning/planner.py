@@ -104,12 +104,14 @@ def plan_with(
     allow_equality_deletes: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     opener: Opener | None = None,
+    lines: Sequence[ManifestFile] | None = None,
     in_memory: ManifestsInMemory | None = None,
 ) -> Plan | FlaggedFiles:
     """Do what :func:`plan` does, for a caller that may keep manifests and sidecars in memory.
 
     ``table`` has the schema of ``row_filter``, an expression with exact literals. ``opener`` opens sidecars, as
-    :class:`OpenedSidecar` says. With ``in_memory``, the files come as flags if there are many.
+    :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if the caller has read it. With
+    ``in_memory``, the files come as flags if there are many.
     """
     started = time.perf_counter()
     schema = table.schema()
@@ -122,7 +124,8 @@ def plan_with(
         seconds = time.perf_counter() - started
         return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=join_keys)
     snapshot = snapshot_of(table, snapshot_id)
-    lines = read_manifests(table.io, snapshot.manifest_list)
+    if lines is None:
+        lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     fields = extract_field_ids(bound) | ({join_keys.field_id} if join_keys is not None else set())
     opened = OpenedSidecar(table, snapshot, asked.condition, encryption_keys, fields, opener)

@@ -107,6 +107,7 @@ def select_files(
                 allow_equality_deletes=True,
                 encryption_keys=encryption_keys,
                 opener=opener,
+                lines=files.lines,
                 in_memory=_in_memory(files, by_bounds) if files.fits_memory else None,
             )
         except Exception as error:
