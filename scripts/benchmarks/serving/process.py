@@ -1,0 +1,35 @@
+"""``sidecar serve`` as a process of its own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+START_SECONDS = 60
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Serve the catalog ``bench`` of the environment, and yield the address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "sidecar.cli", "serve", "--catalog", "bench", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(START_SECONDS * 10):
+            try:
+                urllib.request.urlopen(f"{address}/healthz", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(START_SECONDS)
