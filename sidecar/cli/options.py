@@ -72,7 +72,7 @@ Engine = Annotated[
     choice(
         "--engine",
         EngineName,
-        "Where data files are read [auto]: on Spark; in this process if they are small or Java is missing.",
+        "Where data files are read [auto]: on Spark; in this process if there is little to read or Java is missing.",
     ),
 ]
 

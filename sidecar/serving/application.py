@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.catalog import open_catalog
+from sidecar.iceberg.catalog import load_identified, open_catalog
 from sidecar.serving.answers import Planner
 from sidecar.serving.catalog_routes import catalog_routes
 from sidecar.serving.guards import Guard
@@ -66,7 +66,7 @@ def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
 
 def _loader(catalog: Catalog) -> LoadForCaller:
     async def load(request: Request, asked: TablePath) -> Table:
-        return await run_in_threadpool(catalog.load_table, asked.identifier)
+        return await run_in_threadpool(load_identified, catalog, asked.identifier)
 
     return load
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,11 +20,10 @@ from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.encrypted_tables import bundle_keys
 from tests.maintenance.cases import make, register_others, rows
 from tests.object_store import open_store
+from tests.reports.browser import needs_browser, photograph
 
 HOSTILE = "</script><script>alert(1)</script>&\"'\x1b[31m\u202e"
 VOID = {"meta"}
-BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome", "firefox")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 class StrictPage(HTMLParser):
@@ -222,13 +218,6 @@ def test_without_advice_no_data_file_is_read(table: Table, tmp_path: Path, monke
     assert not [path for path in opened if path.endswith(".parquet")]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@needs_browser
 def test_a_browser_draws_it(written: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "page.png"
-    flags = ["--headless", f"--screenshot={picture}", "--window-size=900,2400"]
-    if "firefox" in str(BROWSER):
-        flags = ["--headless", "--screenshot", str(picture), "--profile", str(tmp_path)]
-    elif os.geteuid() == 0:
-        flags.append("--no-sandbox")
-    subprocess.run([str(BROWSER), *flags, written.as_uri()], check=True, timeout=60, capture_output=True)
-    assert picture.stat().st_size > 10_000
+    assert photograph(written.as_uri(), tmp_path).stat().st_size > 10_000

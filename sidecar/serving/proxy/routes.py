@@ -42,8 +42,8 @@ from sidecar.serving.proxy.headers import (
     to_client,
     to_upstream,
 )
-from sidecar.serving.proxy.loaded_tables import LoadedTable, LoadedTables
 from sidecar.serving.proxy.upstream import CONNECTION_ERRORS, Upstream
+from sidecar.serving.proxy.upstream_tables import LoadAnswer, UpstreamTables
 from sidecar.serving.settings import ServeSettings
 from sidecar.serving.table_paths import TablePath, makes_tables, table_path
 
@@ -58,7 +58,7 @@ MOST_PREFIXES = 1_000
 class OwnLoad:
     """A table that the proxy has loaded with the rights of a caller."""
 
-    loaded: LoadedTable
+    loaded: LoadAnswer
     length: int
     """Bytes of the answer."""
 
@@ -71,7 +71,7 @@ class Proxy:
         self._settings = settings
         self._planner = planner
         self._upstream = Upstream(settings.upstream, counters)
-        self._tables = LoadedTables(settings.storage)
+        self._tables = UpstreamTables(settings.storage)
         self._tags = EntityTags(settings)
         self._planned_upstream: dict[str, bool] = {}
 
@@ -161,7 +161,7 @@ class Proxy:
         loaded.leave_to_clients()
         return json.dumps(loaded.document).encode()
 
-    def _is_served(self, loaded: LoadedTable, asked: TablePath, length: int) -> bool:
+    def _is_served(self, loaded: LoadAnswer, asked: TablePath, length: int) -> bool:
         """Whether the server should plan scans of a table. Where it may not read, clients must."""
         if not loaded.is_readable() or not is_chosen(asked.identifier, self._settings.tables or None):
             return False
@@ -212,7 +212,7 @@ class Proxy:
             return _as_response(response, body)
         return OwnLoad(await run_in_threadpool(self._tables.read, body), len(body))
 
-    async def _upstream_plans(self, request: Request, asked: TablePath, loaded: LoadedTable) -> bool:
+    async def _upstream_plans(self, request: Request, asked: TablePath, loaded: LoadAnswer) -> bool:
         """Whether the upstream plans a table: it says so for the table, or for all tables with its prefix."""
         if loaded.upstreams_mode is not None:
             return loaded.upstreams_mode == "server"

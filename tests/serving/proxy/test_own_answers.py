@@ -87,7 +87,7 @@ def test_where_the_server_may_not_read_clients_plan(proxied: Proxied) -> None:
     proxied.upstream._loaded = lambda name: document  # type: ignore[method-assign]
     assert loaded(proxied)["config"][MODE] == "client"
     status, answer = plan(proxied)
-    assert (status, "--storage" in answer["error"]["message"]) == (500, True)
+    assert (status, "--storage" in answer["error"]["message"]) == (403, True)
     del proxied.upstream._loaded
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
-from threading import Lock
 from typing import Any
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -15,6 +13,8 @@ from sidecar.errors import DamagedFileError
 from sidecar.iceberg.catalog import foreign_error
 from sidecar.iceberg.partial_loading import Left, PartlyLoaded, parse_metadata
 from sidecar.serving.catalog_routes import MODE
+from sidecar.serving.planning.bounded_cache import BoundedCache
+from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.storage import CallersStorage
 from sidecar.serving.table_paths import TablePath
 
@@ -22,7 +22,7 @@ MOST_CACHED = 64 << 20
 """Bytes of metadata, as JSON, of the tables whose metadata is kept. In memory it takes a few times as much."""
 
 
-class LoadedTable:
+class LoadAnswer:
     """A load-table answer. ``document`` is the JSON object, and may be changed."""
 
     def __init__(self, document: dict[str, Any], own_storage: tuple[str, ...]) -> None:
@@ -56,17 +56,16 @@ class LoadedTable:
         return bool(self.location) and self.storage.may_read(self.location)
 
 
-class LoadedTables:
+class UpstreamTables:
     """Makes tables of answers, and keeps the metadata of the last ones."""
 
     def __init__(self, own_storage: tuple[str, ...], most_cached: int = MOST_CACHED) -> None:
         self._own_storage = own_storage
-        self._most_cached = most_cached
-        self._cached: OrderedDict[tuple[str, str], tuple[TableMetadata, Left, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
+        self._metadata: BoundedCache[tuple[str, str], tuple[TableMetadata, Left, int]] = BoundedCache(
+            most_cached, lambda kept: kept[2]
+        )
 
-    def read(self, body: bytes) -> LoadedTable:
+    def read(self, body: bytes) -> LoadAnswer:
         """Return a load-table answer of its JSON text.
 
         Raises :class:`DamagedFileError` if it is not one.
@@ -77,44 +76,35 @@ class LoadedTables:
             raise DamagedFileError("the upstream's answer is not JSON") from error
         if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
             raise DamagedFileError("the upstream's answer is not that of a table")
-        return LoadedTable(document, self._own_storage)
+        return LoadAnswer(document, self._own_storage)
 
-    def table(self, loaded: LoadedTable, asked: TablePath, length: int) -> PartlyLoaded:
+    def table(self, loaded: LoadAnswer, asked: TablePath, length: int) -> PartlyLoaded:
         """Return the table that a caller has loaded. Its files are read with the caller's rights.
 
         ``length``: the bytes of the answer.
 
-        Raises :class:`sidecar.errors.StorageError` if the server may not read the table's files for the caller, and
+        Raises :class:`RefusedRequestError` if the server may not read the table's metadata for the caller, and
         :class:`DamagedFileError` for metadata that pyiceberg does not understand.
         """
-        loaded.storage.check_location(loaded.location)
-        metadata, left = self._metadata(loaded, asked, length)
+        if not loaded.is_readable():
+            raise RefusedRequestError(
+                f"the server may not read {loaded.location or 'the metadata of the table'} for you: the catalog gives "
+                "no credentials for it, and no --storage of the server has it",
+                ErrorType.FORBIDDEN,
+            )
+        # Who has not just loaded this file from the upstream cannot reach what is kept of it.
+        key = (asked.table_path, loaded.location)
+        metadata, left, _ = self._metadata.get(key, lambda: (*_parsed(loaded), length))
         table = PartlyLoaded(asked.identifier, metadata, loaded.location, loaded.storage, NoopCatalog("upstream"))
         table.left_out = left
         return table
 
-    def _metadata(self, loaded: LoadedTable, asked: TablePath, length: int) -> tuple[TableMetadata, Left]:
-        """Return the metadata, out of the cache if the same table was loaded from the same file before.
 
-        Who has not just loaded this file from the upstream cannot reach what is cached of it.
-        """
-        key = (asked.table_path, loaded.location)
-        with self._lock:
-            if key in self._cached:
-                self._cached.move_to_end(key)
-                metadata, left, _ = self._cached[key]
-                return metadata, left
-        try:
-            metadata, left = parse_metadata(loaded.metadata)
-        except Exception as error:
-            raise foreign_error("cannot read the table's metadata", error, {}, file=loaded.location) from error
-        with self._lock:
-            if key not in self._cached:
-                self._cached[key] = metadata, left, length
-                self._bytes += length
-            while self._bytes > self._most_cached:
-                self._bytes -= self._cached.popitem(last=False)[1][2]
-        return metadata, left
+def _parsed(loaded: LoadAnswer) -> tuple[TableMetadata, Left]:
+    try:
+        return parse_metadata(loaded.metadata)
+    except Exception as error:
+        raise foreign_error("cannot read the table's metadata", error, {}, file=loaded.location) from error
 
 
 def _object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
