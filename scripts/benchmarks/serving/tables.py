@@ -1,6 +1,6 @@
 """The tables that are asked, in one SQL catalog ``bench``.
 
-``db.few`` and ``db.many`` have real manifests, and data files that do not exist. The filters of ``db.many`` rule nothing
+``db.few`` and ``db.many`` have real manifests, and no data files. The filters of ``db.many`` rule nothing
 out. ``db.real`` has data: a key is in one file of it.
 """
 
