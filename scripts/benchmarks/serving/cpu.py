@@ -32,12 +32,15 @@ def measure(folder: Path, runs: int, plans: int) -> list[str]:
                 missed.append("a lookup in 5 ms of CPU")
             if wide_queries(asked, runs) > 0.3:
                 missed.append("many files in 300 ms of CPU")
-            remember(asked, plans)
         with server() as upstream:
             print("--upstream, in this process, before sidecar serve as another process")
             settings = checked_settings(upstream=upstream, storage=(f"file:{folder}",))
             with started(make_application(settings)) as asked:
                 lookups(asked, 10 * runs)
+        if plans:
+            with started(make_application(checked_settings(catalog="bench"))) as asked:
+                print("--catalog: memory of this process")
+                remember(asked, plans)
     return missed
 
 
@@ -67,7 +70,7 @@ def median(what: str, runs: int, plan: Any) -> float:
 
 def remember(asked: Asked, plans: int) -> None:
     """Print the memory of the process while it answers lookups, each for another key."""
-    for tenth in range(10 if plans else 0):
+    for tenth in range(10):
         for number in range(plans // 10):
             asked.plan("few", equal(tenth * plans + number), JAVA if number % 2 else PYICEBERG)
         kernel = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -69,6 +69,7 @@ def session_for(address: str) -> Any:
         "spark.jars.packages": ICEBERG,
         "spark.driver.memory": "3g",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
     }

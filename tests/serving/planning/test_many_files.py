@@ -156,3 +156,8 @@ def test_predicates_that_no_filter_helps_are_remembered(rewritten: Table, monkey
     assert len(kept(planner, rewritten, equal("n", 1))) == 1
     _, facts = ask_for_facts(planner, rewritten, equal("n", 2), PYICEBERG)
     assert (facts.fallback, facts.index_bytes_read) == (file_selection.NO_INDEX_HELPS, 0)
+
+
+def test_tables_that_do_not_fit_into_memory_are_planned_file_by_file(table: Table, decoded: list[int]) -> None:
+    assert len(kept(ScanPlanner(cache_bytes=1 << 10), table, equal("s", "most"))) == FILES - 1
+    assert decoded == [FILES]  # bounds keep all, filters are asked about each
