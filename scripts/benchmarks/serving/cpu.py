@@ -32,7 +32,7 @@ def measure(folder: Path, runs: int, plans: int) -> list[str]:
                 missed.append("a lookup in 5 ms of CPU")
             if wide_queries(asked, runs) > 0.3:
                 missed.append("many files in 300 ms of CPU")
-        with server() as upstream:
+        with server() as (upstream, _):
             print("--upstream, in this process, before sidecar serve as another process")
             settings = checked_settings(upstream=upstream, storage=(f"file:{folder}",))
             with started(make_application(settings)) as asked:
