@@ -10,6 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from plan import KEY
@@ -43,7 +44,7 @@ def pyiceberg(address: str, runs: int, pids: list[int]) -> dict[str, float]:
     def planned(catalog: RestCatalog) -> int:
         return len(list(catalog.load_table("db.many").scan(row_filter=ALL).plan_files()))
 
-    return compare("pyiceberg, plan that keeps all", lambda: planned(served), lambda: planned(own), runs, pids)
+    return compare("pyiceberg, plan that keeps all", partial(planned, served), partial(planned, own), runs, pids)
 
 
 def spark(address: str, files: int, runs: int, pids: list[int]) -> dict[str, float]:
@@ -61,13 +62,10 @@ def spark(address: str, files: int, runs: int, pids: list[int]) -> dict[str, flo
 
         found = {}
         for what, predicate in ((f"in 1 of {files}", NEEDLE), (f"in none of {files}", ABSENT)):
-            name = f"Spark, a value {what} files"
-            found |= compare(
-                name, lambda p=predicate: rows("served", p), lambda p=predicate: rows("own", p), runs, pids
-            )  # type: ignore[misc]
-        return found | compare(
-            "Spark, plan that keeps all", lambda: planned("served"), lambda: planned("own"), runs, pids
-        )
+            served, own = partial(rows, "served", predicate), partial(rows, "own", predicate)
+            found |= compare(f"Spark, a value {what} files", served, own, runs, pids)
+        served, own = partial(planned, "served"), partial(planned, "own")
+        return found | compare("Spark, plan that keeps all", served, own, runs, pids)
     finally:
         session.stop()
 
