@@ -26,6 +26,8 @@ _BOUNDS = pa.schema(
     [("lower", pa.binary()), ("upper", pa.binary())]
     + [(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")]
 )
+ENTRY_BYTES = 2000
+"""About what an entry of a cache takes if nothing is in it. Tables without deletes have an empty entry a snapshot."""
 _OVERHEAD = 200
 """Bytes of Python objects for each file beside its pieces."""
 
@@ -95,7 +97,7 @@ class DataManifest:
         """About how many bytes of memory this takes, with encoded files for both kinds of clients."""
         avro = sum(map(len, self._raw))
         # Hexadecimal digits and names make the JSON of an entry about four times as long as its Avro bytes.
-        return 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
+        return ENTRY_BYTES + 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
 
 
 def _fingerprint(entry: ManifestEntry) -> bytes:
