@@ -22,6 +22,8 @@ HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"
 MOST_RUNS = 20
 """The most runs that a file remembers."""
+_MOST_SECONDS = 1e10
+"""The longest run, three centuries. Longer ones are damage; NaN and infinity cannot be written as JSON."""
 
 IndexOfField: TypeAlias = tuple[int, str]
 """A field id and a kind of index."""
@@ -114,8 +116,8 @@ def state_of(properties: Mapping[str, str]) -> SidecarState | None:
             return None
         columns = {int(i): _column(column) for i, column in found["columns"].items()}
         return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None  # JSON has numbers that no int or float holds, such as 1e999
 
 
 def intact_state_of(properties: Mapping[str, str]) -> SidecarState | None:
@@ -149,7 +151,8 @@ def _is_run(run: Any) -> bool:
         one.name: str if one.name in texts else (int, float) if one.name in numbers else int
         for one in fields(RunRecord)
     }
-    return all(isinstance(run.get(name), kind) for name, kind in wanted.items())
+    is_typed = all(isinstance(run.get(name), kind) for name, kind in wanted.items())
+    return is_typed and 0 <= run["seconds"] <= _MOST_SECONDS
 
 
 def _parsed(text: str | None, kind: type[Any]) -> Any:
