@@ -213,6 +213,10 @@ class FileIOSource:
             )
         return data
 
+    def filesystem(self) -> Any:
+        """Return the fsspec file system that the file is on, ``None`` if its ``FileIO`` does not use fsspec."""
+        return _fsspec(self._io.new_input(self.name))
+
     def _opened(self) -> _Opened:
         with self._opening:
             if self._open is None:
@@ -269,7 +273,7 @@ def _opened(io: FileIO, path: str) -> _Opened:
 
 
 def _fsspec(file: Any) -> Any:
-    """Return the fsspec file system behind a pyiceberg input file, ``None`` if the file does not use fsspec."""
+    """Return the fsspec file system behind a pyiceberg file, ``None`` if the file does not use fsspec."""
     filesystem: Any = getattr(file, "_fs", None)
     return filesystem if hasattr(filesystem, "cat_file") else None
 
@@ -473,6 +477,13 @@ def check_unchanged(source: Source) -> None:
         source = inner
     if isinstance(source, LocalSource):
         source.check_unchanged()
+
+
+def stored_file(source: Source) -> Source:
+    """Return the source of a file as it is stored, beneath sources that only count."""
+    while isinstance(source, CountingSource):
+        source = source.inner
+    return source
 
 
 def gap_of(source: Source) -> int:

@@ -4,8 +4,9 @@ A local file gets a temporary name in its final folder, is flushed to disk and r
 name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
 remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
 in that folder deletes temporary files that were not written to for a day. A file behind pyiceberg's ``FileIO`` is
-created only where no file exists. Stores publish it when the stream is closed; after an error sidecar deletes it.
-An existing file is never replaced.
+created only where no file exists. Stores publish it when the stream is closed; after an error sidecar deletes it. On
+S3 through s3fs it is uploaded in parts, and an upload that fails is given up (:mod:`sidecar.s3_upload`). An existing
+file is never replaced.
 
 A dry run gets :func:`without_writing` as its ``FileIO``: the same work runs, and its bytes are counted and dropped.
 
@@ -18,20 +19,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import filecmp
+import logging
 import math
 import os
 import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from sidecar.errors import StorageError, UsageError, foreign_reason
-from sidecar.source import DryRunIO, LocalSource, RepeatedIO, Source, check_range, local_path, open_source
+from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
+from sidecar.s3_upload import MIN_PART, S3Upload, s3_upload
+from sidecar.source import DryRunIO, LocalSource, RepeatedIO, Source, check_range, local_path, open_source, stored_file
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+log = logging.getLogger(__name__)
 
 COPY_LENGTH = 8 << 20
 """Bytes per step of a copy that the kernel cannot do alone."""
@@ -55,19 +60,24 @@ class Target(Protocol):
         """Append ``data``. Raises :class:`StorageError` if storage fails."""
 
     def copy(self, source: Source, offset: int, length: int) -> None:
-        """Append ``length`` bytes of ``source`` from ``offset``, in large blocks. Raises as :meth:`write` does."""
+        """Append ``length`` bytes of ``source`` from ``offset``, in large blocks. Raises as :meth:`write` does.
+
+        Where the kernel or the store can copy, the bytes do not come through this process.
+        """
 
     def flush(self) -> None:
         """Write the data so far to disk. Callers that wait anyway use it, so that less work is left for the end."""
 
 
 @contextlib.contextmanager
-def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
+def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], str] = str) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
     The file exists after the block ends without an error, and does not exist otherwise. With an ``io`` of
-    :func:`without_writing` it never exists. Raises :class:`UsageError` if a file exists there already, with an ``io``
-    of :func:`repeatable` only if it has other bytes, and :class:`StorageError`.
+    :func:`without_writing` it never exists. ``clean`` removes secrets from the texts of a store's errors.
+
+    Raises :class:`UsageError` if a file exists there already, with an ``io`` of :func:`repeatable` only if it has other
+    bytes, and :class:`StorageError`.
     """
     local = local_path(path)
     opener: object = io  # type checkers do not take a DryRunIO for a FileIO
@@ -78,7 +88,7 @@ def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
     is_repeated = isinstance(opener, RepeatedIO)
     if isinstance(opener, RepeatedIO):
         io = opener.io
-    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated)
+    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated, clean)
     with opened as target:
         yield target
 
@@ -102,8 +112,9 @@ class _LocalTarget:
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
-        if isinstance(source, LocalSource):
-            copied = self._kernel_copy(source, offset, length)
+        stored = stored_file(source)
+        if isinstance(stored, LocalSource):
+            copied = self._kernel_copy(stored, offset, length)
             offset, length = offset + copied, length - copied
         _copy_blocks(self, source, offset, length)
 
@@ -129,17 +140,19 @@ class _LocalTarget:
 
 
 class _StreamTarget:
-    """A file behind an output stream of a ``FileIO``."""
+    """A file behind an output stream of a ``FileIO``, or one that is uploaded to S3 in parts."""
 
-    def __init__(self, name: str, stream: Any) -> None:
+    def __init__(self, name: str, stream: Any, clean: Callable[[str], str]) -> None:
         self.name = name
         self.position = 0
         self._stream = stream
+        self._clean = clean
+        self._told = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See :meth:`Target.write`."""
         left = memoryview(data)
-        with _storage_errors("cannot write", self.name):
+        with _storage_errors("cannot write", self.name, clean=self._clean):
             while left:
                 taken = self._stream.write(left)
                 done = len(left) if taken is None else int(taken)
@@ -148,6 +161,14 @@ class _StreamTarget:
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
+        if isinstance(self._stream, S3Upload):
+            with _storage_errors("cannot copy", self.name, clean=self._clean):
+                self._stream.copy(source, offset, length)
+            self.position += length
+            return
+        if length >= MIN_PART and not self._told and local_path(stored_file(source).name) is None:
+            log.debug("the store's client copies nothing inside the store: the bytes of %s come through", source.name)
+            self._told = True
         _copy_blocks(self, source, offset, length)
 
     def flush(self) -> None:
@@ -354,11 +375,16 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _create_remote(path: str, io: FileIO | None, is_repeated: bool) -> Iterator[Target]:
+def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
     io = _io_for(path, io)
-    with _storage_errors("cannot create the file", path):
+    with _storage_errors("cannot create the file", path, clean=clean):
+        output = io.new_output(path)
+        stream: Any = s3_upload(output)
         try:
-            stream = io.new_output(path).create(overwrite=False)
+            if stream is None:
+                stream = output.create(overwrite=False)
+            elif output.exists():
+                raise FileExistsError
         except FileExistsError:
             if not is_repeated:
                 raise _exists(path) from None
@@ -370,12 +396,12 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool) -> Iterator[
             same.check_whole()
         return
     try:
-        try:
-            yield _StreamTarget(path, stream)
-        finally:
-            with _storage_errors("cannot finish the file", path):
-                stream.close()
+        yield _StreamTarget(path, stream, clean)
+        with _storage_errors("cannot finish the file", path, clean=clean):
+            stream.close()
     except BaseException:
+        with contextlib.suppress(Exception):
+            stream.discard() if isinstance(stream, S3Upload) else stream.close()
         with contextlib.suppress(Exception):  # closing may have published the bytes written so far
             io.delete(path)
         raise
@@ -391,13 +417,13 @@ def _io_for(path: str, io: FileIO | None) -> FileIO:
 
 
 @contextlib.contextmanager
-def _storage_errors(what: str, path: str, hint: str | None = None) -> Iterator[None]:
+def _storage_errors(what: str, path: str, hint: str | None = None, clean: Callable[[str], str] = str) -> Iterator[None]:
     try:
         yield
-    except UsageError:
+    except SidecarError:
         raise
     except Exception as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error, clean)
         raise StorageError(f"{what}: {reason}", file=path, hint=hint) from error
 
 

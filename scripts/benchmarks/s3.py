@@ -200,6 +200,7 @@ def serve(port: int) -> None:
 
     moto = DomainDispatcherApplication(create_backend_app)
     log: list[str] = []
+    carried = {"sent": 0, "received": 0}
     wait = [0.0]
 
     def application(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
@@ -213,9 +214,18 @@ def serve(port: int) -> None:
             log.clear()
             start("200 OK", [("Content-Length", str(len(body)))])
             return [body]
+        if path == "/-control/bytes":
+            body = json.dumps(carried).encode()
+            carried.update(sent=0, received=0)
+            start("200 OK", [("Content-Length", str(len(body)))])
+            return [body]
         log.append(f"{environ['REQUEST_METHOD']} {path} {environ.get('HTTP_RANGE', '')}".strip())
         time.sleep(wait[0])
-        return moto(environ, start)
+        length = environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH") or environ.get("CONTENT_LENGTH")
+        carried["received"] += int(length or 0)
+        answer = list(moto(environ, start))
+        carried["sent"] += sum(map(len, answer))
+        return answer
 
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
     run_simple("127.0.0.1", port, application, threaded=True)

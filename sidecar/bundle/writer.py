@@ -36,9 +36,6 @@ from sidecar.puffin.writer import PuffinWriter
 
 __all__ = ["FieldBundle", "copy_segments", "write_segment", "write_toc"]
 
-COPY_BYTES = 4 << 20
-"""Bytes of a blob that are copied at a time."""
-
 
 @dataclass
 class FieldBundle:
@@ -152,20 +149,11 @@ def copy_segments(
     copied = []
     properties = {blob.offset: blob.properties for blob in sidecar.puffin.metadata.blobs}
     for entry in kept_entries(sidecar.segments if segments is None else segments, keep):
-        pieces = (
-            sidecar.puffin.read_at(entry.offset + at, min(COPY_BYTES, entry.length - at))
-            for at in range(0, entry.length, COPY_BYTES)
+        kept = properties.get(entry.offset, {})
+        blob = BlobMetadata(
+            entry.blob_type, entry.fields, snapshot_id, sequence_number, entry.offset, entry.length, None, kept
         )
-        kept_properties = properties.get(entry.offset)
-        written = puffin.add_blob(
-            entry.blob_type,
-            entry.fields,
-            snapshot_id,
-            sequence_number,
-            pieces,
-            properties=kept_properties,
-        )
-        copied.append(_entry(written, entry.segment_id, entry.toc))
+        copied.append(_entry(puffin.copy_blob(blob, sidecar.puffin), entry.segment_id, entry.toc))
     return copied
 
 

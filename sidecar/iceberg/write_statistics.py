@@ -15,9 +15,9 @@ from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
-from sidecar.puffin.writer import PuffinWriter, Sink, WrittenFile
+from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.run_steps import reached
-from sidecar.source import local_path, open_source
+from sidecar.source import open_source
 from sidecar.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
@@ -42,36 +42,20 @@ def write_file(
     """
     has_pages |= any(blob.type == PAGE_INDEX for reader in merge.sources for blob in reader.metadata.blobs)
     name = f"{snapshot.snapshot_id}-{uuid.uuid4()}{PAGES if has_pages else '.stats'}"
-    path = name
+    with _located(table, name, "cannot create the statistics file"):
+        path = table.location_provider().new_metadata_location(name)
+    secrets = {**table.catalog.properties, **table.io.properties}
+    with create_target(path, table.io, lambda text: redact(text, secrets)) as target:
+        writer = PuffinWriter(target, properties=merge.properties)
+        _write_blobs(writer, snapshot, merge, write)
+        written = writer.finish()
+        reached("register: written")
     try:
-        with _located(table, path, "cannot create the statistics file"):
-            path = table.location_provider().new_metadata_location(name)
-        with _created(table, path) as stream:
-            writer = PuffinWriter(stream, properties=merge.properties)
-            _write_blobs(writer, snapshot, merge, write)
-            written = writer.finish()
-            reached("register: written")
         _read_back(table, path, written)
     except BaseException:
         delete_file(table, path)
         raise
     return path, written
-
-
-@contextlib.contextmanager
-def _created(table: Table, path: str) -> Iterator[Sink]:
-    """Create a file that appears whole or not at all: a local one by its name, one in a store when it is closed."""
-    if local_path(path) is not None:
-        with create_target(path) as target:
-            yield target
-        return
-    with _located(table, path, "cannot create the statistics file"):
-        stream = table.io.new_output(path).create(overwrite=False)
-    try:
-        yield stream
-    finally:
-        with _located(table, path, "cannot finish the statistics file"):
-            stream.close()
 
 
 def _write_blobs(writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: WriteOurs) -> None:

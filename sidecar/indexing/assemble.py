@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
 
 from sidecar.bundle.model import (
     UNLISTED,
@@ -26,9 +25,8 @@ from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
 from sidecar.indexing.fault import STORAGE
+from sidecar.indexing.options import THETA
 from sidecar.indexing.tasks import Record
-
-THETA: Final = "theta"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, cast
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
@@ -24,7 +24,6 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from sidecar.bundle.runs import SidecarState, intact_state_of
-from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
@@ -32,6 +31,9 @@ from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, res
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
 from sidecar.run_steps import reached
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import SidecarFile
 
 Rate: TypeAlias = float | Literal["auto"]
 """A false-positive rate that is asked for."""

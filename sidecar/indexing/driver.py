@@ -32,10 +32,11 @@ from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_build_engine, engine_for
 from sidecar.indexing.options import BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
-from sidecar.indexing.preparing import BuildRequest, PreparedBuild, prepare
+from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
 from sidecar.indexing.previous.earlier_sketches import count_again
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
+from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.kernels.announcing import announces_compiling

@@ -15,15 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.convert.outcome import Progress
 from sidecar.convert.spool import Spool
 from sidecar.indexing.formats import Metadata, read_metadata
-from sidecar.indexing.slices import GroupTask, Key, gather_spooled
+from sidecar.indexing.slices import GroupTask, Key, gather
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
 from sidecar.source import Source
 
@@ -59,14 +57,13 @@ class LocalEngine:
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
         """See :meth:`sidecar.indexing.engine.Engine.slices`."""
-        blocks = self._spool.array().view("<u4").reshape(-1, 8)
         ranges = [
             (group, first, part)
             for group, first in ((group, self._first(group)) for group in groups)
             for part in range(group.parts)
         ]
         progress("slicing", 0, len(ranges))
-        finished = _ahead(self._pool, lambda work: _slice(blocks, *work), ranges, self.threads + 1)
+        finished = _ahead(self._pool, lambda work: self._slice(*work), ranges, self.threads + 1)
         for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
             yield group.number, data
             progress("slicing", done, len(ranges))
@@ -94,13 +91,18 @@ class LocalEngine:
             self._pages_at[key] = self._pages.append(record.data), len(record.data)
         return record._replace(data=None)
 
-    def _first(self, group: GroupTask) -> npt.NDArray[np.int64]:
-        """Return the offset in blocks of each position's filter in the spool: int64[n]."""
-        return np.array([self._at[key] for key in group.keys], dtype=np.int64)
+    def _first(self, group: GroupTask) -> list[int]:
+        """Return the offset in blocks of each position's filter in the spool."""
+        return [self._at[key] for key in group.keys]
 
+    def _slice(self, group: GroupTask, first: Sequence[int], part: int) -> bytes:
+        # Read, not mapped: pages of a mapped file count as memory of this process as long as it is mapped.
+        def pieces() -> Iterator[tuple[int, int, bytes]]:
+            for position, at in enumerate(first):
+                start, stop, factor = group.own_blocks(part, position)
+                yield position, factor, self._spool.read((at + start) * BLOCK_BYTES, (stop - start) * BLOCK_BYTES)
 
-def _slice(blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int) -> bytes:
-    return group.slice(part, gather_spooled(group, part, blocks, first))
+        return group.slice(part, gather(group, part, pieces()))
 
 
 class MetadataCache:

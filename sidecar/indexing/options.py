@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
@@ -13,14 +13,16 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.iceberg.listing import Listing
-from sidecar.indexing.assemble import THETA
-from sidecar.indexing.columns import Options
+
+if TYPE_CHECKING:
+    from sidecar.indexing.columns import Options
 
 BuildKind: TypeAlias = Literal["bloom", "theta", "page-index"]
 """A kind of index that a build makes."""
 FilterFormat: TypeAlias = Literal["auto", "parquet", "orc"]
 """The filters of ORC files in a sidecar."""
 
+THETA: Final = "theta"
 KINDS: tuple[BuildKind, ...] = (BLOOM, THETA, PAGE_INDEX)
 USUAL_KINDS: tuple[BuildKind, ...] = (BLOOM, THETA)
 FILTER_FORMATS: tuple[FilterFormat, ...] = ("auto", "parquet", "orc")

@@ -12,10 +12,11 @@ from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import THETA, Indexed, kinds_of
+from sidecar.indexing.assemble import Indexed, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
+from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.earlier import Earlier
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata

@@ -53,6 +53,12 @@ class GroupTask:
         """Return the first and last (excluded) block of a part."""
         return part * self.step, min((part + 1) * self.step, self.group.blocks)
 
+    def own_blocks(self, part: int, position: int) -> tuple[int, int, int]:
+        """Return what a part needs of the filter at a position: its first and last (excluded) block, and the factor."""
+        start, stop = self.blocks(part)
+        factor = self.group.blocks // int(self.group.own_blocks[position])
+        return start // factor, (stop - 1) // factor + 1, factor
+
     def slice(self, part: int, blocks: npt.NDArray[np.uint32]) -> bytes:
         """Return the finished pages of a part from its gathered blocks, uint32[N, r, 8]."""
         return slice_blocks(self.group, part * self.step, blocks, self.place)
@@ -78,14 +84,11 @@ def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[FilterSlice]:
     Yields nothing if the filter's size differs from the planned one: stage 1 ran twice and the file changed between.
     The position then gets all ones, which keeps the unit.
     """
-    own = int(task.group.own_blocks[position])
-    if len(bitset) != own * BLOCK_BYTES:
+    if len(bitset) != int(task.group.own_blocks[position]) * BLOCK_BYTES:
         return
-    factor = task.group.blocks // own
     for part in range(task.parts):
-        start, stop = task.blocks(part)
-        data = bitset[start // factor * BLOCK_BYTES : ((stop - 1) // factor + 1) * BLOCK_BYTES]
-        yield FilterSlice(part, factor, data)
+        start, stop, factor = task.own_blocks(part, position)
+        yield FilterSlice(part, factor, bitset[start * BLOCK_BYTES : stop * BLOCK_BYTES])
 
 
 def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]]) -> npt.NDArray[np.uint32]:
@@ -98,19 +101,5 @@ def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]])
     wanted = np.arange(start, stop)
     for position, factor, data in pieces:
         own = np.frombuffer(data, dtype="<u4").reshape(-1, 8)
-        out[position] = own[wanted // factor - start // factor]
+        out[position] = own if factor == 1 else own[wanted // factor - start // factor]
     return out
-
-
-def gather_spooled(
-    task: GroupTask, part: int, spooled: npt.NDArray[np.uint32], first: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint32]:
-    """Return the blocks of a part, uint32[N, r, 8], from the blocks of all filters, ``spooled`` uint32[n, 8].
-
-    The filter at position ``p`` begins at block ``first[p]``.
-    """
-    start, stop = task.blocks(part)
-    factor = task.group.blocks // task.group.own_blocks
-    rows = first[:, None] + np.arange(start, stop) // factor[:, None]
-    gathered: npt.NDArray[np.uint32] = spooled[rows]
-    return gathered

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sidecar.indexing.preparing import PreparedBuild
-from sidecar.indexing.report import BuildReport
-from sidecar.indexing.writing import bytes_carried
 from sidecar.results import Summarized
+
+if TYPE_CHECKING:
+    from pyiceberg.table.statistics import StatisticsFile
+
+    from sidecar.indexing.preparing import PreparedBuild
+    from sidecar.indexing.report import BuildReport
 
 RefreshAction: TypeAlias = Literal["current", "registered", "written", "removed", "postponed", "empty", "undeclared"]
 """How a refresh ended: nothing to do; the same file was registered for the snapshot; a new file was written; the table
@@ -82,6 +85,14 @@ class RefreshReport(Summarized):
         """Return plain data, as ``sidecar refresh --json`` prints it: the attributes by their names."""
         return asdict(self)
 
+    def end(self, action: RefreshAction, reason: str) -> None:
+        """Set how the refresh ends, and why. A later call takes its place."""
+        self.action, self.reason = action, reason
+
+    def take(self, entry: StatisticsFile) -> None:
+        """Set the sidecar that plans use."""
+        self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
+
     def count(self, prepared: PreparedBuild) -> None:
         """Add what is known before a data file is opened."""
         files = [file for file in prepared.listing.files if file.not_indexable is None]
@@ -97,6 +108,8 @@ class RefreshReport(Summarized):
         if self.dry_run:
             self.files_indexed = len(prepared.to_index)
             self.files_left -= self.files_indexed
+            from sidecar.indexing.writing import bytes_carried
+
             self.bytes_carried = bytes_carried(prepared.table, prepared.plan, prepared.earlier)
 
     def add_build(self, built: BuildReport) -> None:

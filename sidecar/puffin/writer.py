@@ -13,7 +13,7 @@ import importlib.metadata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.puffin import codecs
@@ -27,6 +27,7 @@ from sidecar.puffin.metadata import (
     file_from_json,
 )
 from sidecar.puffin.reader import FOOTER_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
+from sidecar.source import Source
 
 CREATED_BY = "created-by"
 COPY_LENGTH = 4 * 1024 * 1024
@@ -41,6 +42,14 @@ class Sink(Protocol):
 
     def write(self, data: Any, /) -> Any:
         """Write bytes. Return how many were written, or ``None`` for all."""
+
+
+@runtime_checkable
+class CopyingSink(Sink, Protocol):
+    """A sink that copies from other files itself, as a :class:`sidecar.target.Target` does."""
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Append ``length`` bytes of ``source`` from ``offset``."""
 
 
 class WrittenFile(NamedTuple):
@@ -168,12 +177,17 @@ class PuffinWriter:
     def copy_blob(self, blob: BlobMetadata, origin: PuffinReader | Buffer) -> BlobMetadata:
         """Copy another file's blob byte for byte. ``origin`` is a reader of that file, or the blob's stored bytes.
 
-        Nothing is decompressed. All metadata of the blob except its offset stays, including unknown keys.
+        Nothing is decompressed. All metadata of the blob except its offset stays, including unknown keys. A sink that
+        can copy does it without the bytes coming through this process.
         """
         with self._adding(replace(blob, offset=self.position)):
             start = self.position
-            for piece in _raw_pieces(blob, origin):
-                self._write(piece)
+            if isinstance(origin, PuffinReader) and isinstance(self._sink, CopyingSink):
+                self._sink.copy(origin.source, blob.offset, blob.length)
+                self.position += blob.length
+            else:
+                for piece in _raw_pieces(blob, origin):
+                    self._write(piece)
             if self.position - start != blob.length:
                 raise UsageError(
                     "the bytes do not have the blob's length",

@@ -13,7 +13,7 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import THETA
+from sidecar.indexing.options import THETA
 from sidecar.reports.advising_report import AdvisedColumn, ColumnEvidence, Verdict
 
 WORTH_IT = 0.6

@@ -1,4 +1,4 @@
-"""What a file says about its runs is read or ignored, whatever numbers its JSON has."""
+"""What a file says of its runs may be forged: whatever makes no sense is as if it were not there."""
 
 from __future__ import annotations
 
@@ -6,38 +6,42 @@ import json
 
 import pytest
 
-from sidecar.bundle.runs import HISTORY_PROPERTY, STATE_PROPERTY, history_of, state_of
+from sidecar.bundle.runs import HISTORY_PROPERTY, STATE_PROPERTY, BuiltColumn, SidecarState, history_of, state_of
 
-STATE = '{"snapshot":7,"mapping":"","columns":{"1":{"type":"long","kinds":["bloom"],"fpp":0.01,"left":{"bloom":2}}}}'
-RUN = (
-    '{"at":"2024","seconds":1.5,"what":"build","snapshot_id":7,"files":1,"indexed":1,"carried":0,"left":0,'
-    '"bytes_read":9,"bytes_carried":0}'
+
+def read(fpp: str = '"auto"', left: str = "{}", snapshot: str = "7") -> SidecarState | None:
+    """The state with one column, whose members are given as JSON."""
+    column = f'{{"type":"long","kinds":["bloom"],"fpp":{fpp},"left":{left}}}'
+    return state_of({STATE_PROPERTY: f'{{"snapshot":{snapshot},"mapping":"","columns":{{"1":{column}}}}}'})
+
+
+def test_a_state_is_read() -> None:
+    assert read() == SidecarState(7, "", {1: BuiltColumn("long", ("bloom",), "auto", {})})
+    assert read("0.5", '{"bloom":3}') == SidecarState(7, "", {1: BuiltColumn("long", ("bloom",), 0.5, {"bloom": 3})})
+
+
+@pytest.mark.parametrize("fpp", ["1e999", "NaN", "0", "1", "-1.0", "1" + "0" * 400, '"evil"', "null", "[]"])
+def test_a_rate_that_makes_no_sense(fpp: str) -> None:
+    assert read(fpp=fpp) is None
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "-1", "null", "[]"])
+def test_a_number_of_files_that_makes_no_sense(number: str) -> None:
+    assert read(left=f'{{"bloom":{number}}}') is None
+
+
+@pytest.mark.parametrize("snapshot", ["1e999", "NaN", "null", "{}"])
+def test_a_snapshot_that_makes_no_sense(snapshot: str) -> None:
+    assert read(snapshot=snapshot) is None
+
+
+@pytest.mark.parametrize(
+    "seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "negative", "NaN", "huge"]
 )
-
-
-def test_a_state_and_a_run_are_read() -> None:
-    state = state_of({STATE_PROPERTY: STATE})
-    assert state is not None
-    assert state.snapshot_id == 7
-    assert state.columns[1].left == {"bloom": 2}
-    assert [run.seconds for run in history_of({HISTORY_PROPERTY: f"[{RUN}]"})] == [1.5]
-
-
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN"])
-@pytest.mark.parametrize("place", ['"snapshot":7', '"bloom":2'])
-def test_a_state_with_a_count_that_no_integer_holds_is_ignored(place: str, number: str) -> None:
-    text = STATE.replace(place, f"{place.rpartition(':')[0]}:{number}")
-    assert text != STATE
-    assert state_of({STATE_PROPERTY: text}) is None
-
-
-def test_a_state_with_a_rate_that_no_float_holds_is_ignored() -> None:
-    assert state_of({STATE_PROPERTY: STATE.replace("0.01", "1" + "0" * 400)}) is None
-
-
-@pytest.mark.parametrize("number", ["1e999", "-1", "NaN", "1" + "0" * 400])
-def test_a_run_whose_seconds_are_no_duration_is_left_out(number: str) -> None:
-    """JSON has neither NaN nor Infinity, so a result with one is not readable for others."""
-    runs = history_of({HISTORY_PROPERTY: f"[{RUN.replace('1.5', number)},{RUN}]"})
+def test_a_run_whose_seconds_make_no_sense(seconds: str) -> None:
+    """JSON has neither NaN nor Infinity: others could not read a result with one."""
+    numbers = '"snapshot_id":7,"files":1,"indexed":1,"carried":0,"left":0,"bytes_read":9,"bytes_carried":0'
+    good, forged = (f'{{"at":"2024","what":"build","seconds":{text},{numbers}}}' for text in ("1.5", seconds))
+    runs = history_of({HISTORY_PROPERTY: f"[{forged},{good}]"})
     assert [run.seconds for run in runs] == [1.5]
     json.dumps([run.to_dict() for run in runs], allow_nan=False)

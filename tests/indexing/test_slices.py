@@ -1,6 +1,8 @@
-"""Stage 2: both ways of gathering give the blocks that whole filters would give, and the same pages."""
+"""Stage 2: both engines gather the blocks that whole filters would give, and so the same pages."""
 
 from __future__ import annotations
+
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -8,9 +10,13 @@ import pytest
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
+from sidecar.convert.outcome import no_progress
 from sidecar.convert.spool import Spool
 from sidecar.indexing import slices
-from sidecar.indexing.slices import GroupTask, cut, gather, gather_spooled, part_step
+from sidecar.indexing.local import LocalEngine
+from sidecar.indexing.slices import GroupTask, cut, gather, part_step
+from sidecar.indexing.tasks import Record
+from sidecar.source import BytesSource
 from tests.indexing.cases import rng
 
 PLACE = BlobContext(bytes(range(16)), 7)
@@ -47,10 +53,19 @@ def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypa
         for piece in cut(filters[position].tobytes(), task, position):
             shuffled[piece.part].append((position, piece.factor, piece.data))
     assert b"".join(task.slice(p, gather(task, p, shuffled[p])) for p in range(task.parts)) == whole
-    spooled = np.concatenate(filters)
-    first = np.cumsum([0, *sizes[:-1]])
-    parts = (task.slice(p, gather_spooled(task, p, spooled, first)) for p in range(task.parts))
-    assert b"".join(parts) == whole
+
+
+@pytest.mark.parametrize("sizes", CASES.values(), ids=CASES.keys())
+def test_the_local_engine_gives_the_groups_pages_in_order(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "PART_BYTES", 1 << 14)
+    task, filters = _task(sizes), _filters(sizes)
+    whole = b"".join(group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n)))
+    with closing(LocalEngine(lambda path, size: BytesSource(b""))) as engine:
+        for position in rng().permutation(len(filters)).tolist():
+            engine._keep(Record("column", *task.keys[position], data=filters[position].tobytes()))
+        found = list(engine.slices([task], no_progress))
+    assert [number for number, _ in found] == [0] * task.parts
+    assert b"".join(data for _, data in found) == whole
 
 
 def test_a_position_without_its_filter_is_all_ones() -> None:

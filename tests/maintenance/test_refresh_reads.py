@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,13 +48,19 @@ def table(catalog: Any) -> Any:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
-    """Count the reads of files in the block, those of sidecar and those of pyiceberg."""
+    """Count the reads of files in the block: those of sidecar, of the kernel for it, and of pyiceberg."""
     reads: Reads = defaultdict(list)
-    read, new_input = LocalSource.read, PyArrowFileIO.new_input
+    read, new_input, kernel_copy = LocalSource.read, PyArrowFileIO.new_input, os.copy_file_range
 
     def counting_read(self: LocalSource, offset: int, length: int) -> bytes:
         reads[self.name].append((offset, length))
         return read(self, offset, length)
+
+    def counting_copy(source: int, target: int, count: int, offset_src: int) -> int:
+        """The kernel's copy: its bytes do not come through this process."""
+        done = kernel_copy(source, target, count, offset_src)
+        reads[Path(f"/proc/self/fd/{source}").readlink().as_posix()].append((offset_src, done))
+        return done
 
     def counting_input(self: PyArrowFileIO, location: str) -> Any:
         if location.endswith((".json", ".avro")):
@@ -62,6 +69,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalSource, "read", counting_read)
+        patch.setattr(os, "copy_file_range", counting_copy)
         patch.setattr(PyArrowFileIO, "new_input", counting_input)
         yield reads
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
 from sidecar.convert.outcome import BLOOM
 from sidecar.indexing.declaration import ColumnWish
-from sidecar.indexing.preparing import PreparedBuild
+
+if TYPE_CHECKING:
+    from sidecar.indexing.preparing import PreparedBuild
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import fields_of_keys
-from sidecar.indexing.assemble import THETA, file_entry, listed_manifests, select_files
+from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
+from sidecar.indexing.options import THETA
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB

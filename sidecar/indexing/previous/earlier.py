@@ -28,7 +28,8 @@ from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.indexing.assemble import THETA, kinds_of
+from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan

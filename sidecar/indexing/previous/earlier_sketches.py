@@ -25,8 +25,9 @@ from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import THETA, Indexed, SegmentUnit, collect, encrypted_of
+from sidecar.indexing.assemble import Indexed, SegmentUnit, collect, encrypted_of
 from sidecar.indexing.engine import Engine
+from sidecar.indexing.options import THETA
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.sketch_groups import group_files, sketch_group, sketched_columns
 from sidecar.indexing.tasks import BuildPlan

@@ -1,0 +1,103 @@
+"""What a build is asked for. It loads nothing of what builds, so that a refresh with nothing to do starts quickly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sidecar.convert.harvest import GOOD, HarvestRule
+from sidecar.convert.outcome import Progress, no_progress
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
+from sidecar.errors import UsageError, refuse_text
+from sidecar.iceberg.resolve import TableColumn
+from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, wishes_of
+from sidecar.indexing.options import USUAL_KINDS, BuildKind, FilterFormat, check_options, check_rate
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
+
+    ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and carry
+    over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of the
+    sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
+    """
+
+    columns: Sequence[str] | None = None
+    kinds: Sequence[BuildKind] | None = None
+    fpp: Rate | None = None
+    harvest: HarvestRule = GOOD
+    filter_format: FilterFormat = "auto"
+    engine: BuildEngine | None = None
+    spark: Any = None
+    threads: int | None = None
+    progress: Progress = no_progress
+    lg_k: int = 12
+    full: bool = False
+    exact: bool = False
+    force: bool = False
+    encryption_keys: EncryptionKeys | None = None
+    allow_plaintext: bool = False
+    most_files: int | None = None
+    only_carry: bool = False
+    what: str = "build"
+    started: float = field(default_factory=time.monotonic)
+    at: datetime = field(default_factory=partial(datetime.now, timezone.utc))
+
+    def seconds(self) -> float:
+        """Return the time since the request was made."""
+        return time.monotonic() - self.started
+
+    def chosen_engine(self) -> BuildEngine:
+        """Return the engine that is asked for, or else the configured one."""
+        return asked_engine(self.engine, self.spark)
+
+    def wishes(
+        self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
+    ) -> tuple[list[ColumnWish], list[str]]:
+        """Return the indexes that a snapshot is to have, and notes for people.
+
+        ``built`` is what its last sidecar has. Without a snapshot, the table's schema counts. Raises as
+        :func:`sidecar.indexing.declaration.wishes_of`.
+        """
+        if self.only_carry:
+            return [], []
+        schema = table.schema() if snapshot is None else schema_for_names(table, snapshot)
+        found, notes = wishes_of(table, schema, self.columns, self.kinds, self.fpp, built)
+        return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
+
+    def check_options(self) -> None:
+        """Raise :class:`UsageError` for an option that makes no sense."""
+        refuse_text(columns=self.columns or (), kinds=self.kinds or ())
+        kinds = USUAL_KINDS if self.kinds is None else self.kinds
+        check_options(kinds, self.harvest, self.filter_format)
+        self.chosen_engine()
+        if self.fpp is not None:
+            check_rate(self.fpp)
+        if self.most_files is not None and self.most_files < 1:
+            raise UsageError("the number of files to be indexed is at least 1", found=self.most_files)
+
+
+def schema_for_names(table: Table, snapshot: Snapshot) -> Schema:
+    """Return the schema for column names: the table's present one for its current snapshot, else the snapshot's."""
+    current = table.metadata.current_snapshot()
+    if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
+        return table.schema()
+    return table.schemas()[snapshot.schema_id]
+
+
+def _typed(table: Table, snapshot: Snapshot | None, column: TableColumn) -> TableColumn:
+    """Return ``column`` with its type in the snapshot's own schema, which sketches are hashed in."""
+    own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
+    if own is None or column.field_id not in own.field_ids:
+        return column
+    return replace(column, type=str(own.find_type(column.field_id)))
