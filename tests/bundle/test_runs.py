@@ -36,7 +36,7 @@ def test_a_snapshot_that_makes_no_sense(snapshot: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "negative", "NaN", "huge"]
+    "seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "below 0", "NaN", "huge"]
 )
 def test_a_run_whose_seconds_make_no_sense(seconds: str) -> None:
     """JSON has neither NaN nor Infinity: others could not read a result with one."""
