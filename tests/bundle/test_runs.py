@@ -35,9 +35,7 @@ def test_a_snapshot_that_makes_no_sense(snapshot: str) -> None:
     assert read(snapshot=snapshot) is None
 
 
-@pytest.mark.parametrize(
-    "seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "below 0", "NaN", "huge"]
-)
+@pytest.mark.parametrize("seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "below 0", "NaN", "huge"])
 def test_a_run_whose_seconds_make_no_sense(seconds: str) -> None:
     """JSON has neither NaN nor Infinity: others could not read a result with one."""
     numbers = '"snapshot_id":7,"files":1,"indexed":1,"carried":0,"left":0,"bytes_read":9,"bytes_carried":0'
