@@ -40,6 +40,7 @@ from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.listed_files import ManifestsInMemory
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import FlaggedFiles, Plan
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.task_planner import plan_tasks
 from sidecar.run_log import counted, log_run, quantity
 
@@ -117,7 +118,7 @@ def plan_with(
     schema = table.schema()
     if join_keys is not None and (within := join_keys.within()) is not None:
         row_filter = And(row_filter, as_expression(within, schema))
-    bound = bind(schema, row_filter, case_sensitive=True)
+    bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
     question = FileQuestion(bound, schema)
     asked = question.for_filters
     if snapshot_id is None and table.metadata.current_snapshot() is None:
