@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.listed_files import Flags, count_files
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
@@ -145,7 +146,8 @@ class FilesByBounds:
         self._row_filter = row_filter
         self._table = table
         self._flags: dict[str, Flags] = {}
-        self._bound = bind(table.schema(), row_filter, case_sensitive=True)
+        kept = keeping_struct_nulls(row_filter, table.schema())
+        self._bound = bind(table.schema(), kept, case_sensitive=True)
 
     @cached_property
     def _evaluators(self) -> Evaluators:
