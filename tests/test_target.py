@@ -16,7 +16,8 @@ import pytest
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.source import BytesSource, CountingSource, LocalSource
-from sidecar.target import create_target
+from sidecar.target import create_target, repeatable
+from tests.object_store import FolderIO
 
 
 class Store:
@@ -154,6 +155,35 @@ def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         overtaken()
     assert path.read_bytes() == b"came between"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+OTHER_BYTES = (b"12345678", b"12345678x", b"123456789 and more", b"", b"0" * 20)
+
+
+@pytest.mark.parametrize("place", ["local", "store", "overtaken"])
+def test_work_that_may_run_twice_takes_a_file_with_the_same_bytes_and_no_other(tmp_path: Path, place: str) -> None:
+    """Locally the file may also appear while the second run writes."""
+    io: Any = repeatable(FolderIO({"folder": str(tmp_path)}) if place == "store" else None)
+    stored, source = tmp_path / "file", BytesSource(b"123456789")
+    name = "folder://file" if place == "store" else str(stored)
+
+    def run(found: bytes) -> None:
+        if place != "overtaken":
+            stored.write_bytes(found)
+        with create_target(name, io) as target:
+            target.write(b"1234")
+            target.copy(source, 4, 5)
+            assert target.position == 9
+            if place == "overtaken":
+                stored.write_bytes(found)
+
+    run(b"123456789")
+    for other in OTHER_BYTES:
+        stored.unlink()
+        with pytest.raises(UsageError, match="exists already"):
+            run(other)
+        assert stored.read_bytes() == other
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
