@@ -95,7 +95,11 @@ def test_each_command_goes_on_without_an_executor(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert {path.name for path in deaths.iterdir()} == {*KINDS, "WriteOne.executor"}
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"{number}.parquet" for number in range(4)]
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    # A worker that was killed while it wrote leaves its temporary file, which a later run deletes after a day.
+    whole = [name for name in names if not name.endswith(".sidecar-tmp")]
+    assert whole == [f"{number}.parquet" for number in range(4)]
+    assert len(names) - len(whole) <= 1  # the executor had two workers, and one of them had finished
     for number in range(4):
         old, new = (pq.read_table(tmp_path / folder / f"{number}.parquet") for folder in ("data", "new"))
         assert new.equals(old)
