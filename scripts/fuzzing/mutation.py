@@ -85,7 +85,9 @@ def text_like(rng: random.Random, value: str) -> str:
     """Return another text."""
     way = rng.randrange(6)
     if way == 0:
-        return rng.choice(("", "\ud800", "\0", "é" * 40, "x" * LONG, "-1", "1e999", "name:", "int64", "flba:9" + 90 * "9"))
+        return rng.choice(
+            ("", "\ud800", "\0", "é" * 40, "x" * LONG, "-1", "1e999", "name:", "int64", "flba:9" + 90 * "9")
+        )
     if way == 1:
         return value + rng.choice((":", "/", " ", "9", ":99999999999", value))
     if way == 2 and value:

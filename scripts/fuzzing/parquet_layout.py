@@ -1,4 +1,4 @@
-"""Parquet files taken apart: footers, pages and indexes replaced, with lengths, places and checksums made good again."""
+"""Parquet files taken apart: parts replaced, with lengths, places and checksums made good again."""
 
 from __future__ import annotations
 
@@ -120,9 +120,16 @@ def levels_length(page: StoredPage) -> int:
     return 0 if detail is None else detail.need_integer(5, "levels") + detail.need_integer(6, "levels")
 
 
+def is_stored_plain(page: StoredPage) -> bool:
+    """Whether a page of the second version says that its values are not compressed."""
+    detail = page.header.struct(8)
+    return detail is not None and detail.boolean(7) is False
+
+
 def change_body(page: StoredPage, codec: str, change: Callable[[bytes], bytes], *, with_checksum: bool = True) -> None:
     """Change what is in a page, and make sizes and the checksum in its header good again."""
     plain = levels_length(page)
+    codec = "UNCOMPRESSED" if is_stored_plain(page) else codec
     levels, packed = page.body[:plain], page.body[plain:]
     size = page.header.need_integer(2, "size") - plain
     content = levels + unpacked(packed, codec, size)
@@ -171,5 +178,3 @@ def any_chunk(rng: random.Random, layout: ParquetLayout, field_id: int | None = 
     chunks = layout.chunks()
     having = [chunk for chunk in chunks if field_id in chunk.fields or field_id in _metadata(chunk).fields]
     return rng.choice(having or chunks)
-
-

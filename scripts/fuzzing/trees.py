@@ -15,8 +15,8 @@ from sidecar.parquet import thrift
 
 MANY = (0, 1, 2, 100)
 """How often an element is repeated in a changed list."""
-DEEP = 400
-"""How deep nested values are that are put into a document."""
+DEEP = 3000
+"""How deep nested values are that are put into a document: deeper than Python's stack."""
 UNKNOWN = "what a later version may write"
 
 Slot = tuple[Any, Callable[[Any], None], Callable[[], None] | None]
@@ -26,8 +26,20 @@ Slot = tuple[Any, Callable[[Any], None], Callable[[], None] | None]
 def thrift_changed(rng: random.Random, data: bytes) -> bytes:
     """Return the bytes of a Thrift structure with some fields changed; what follows it is kept."""
     tree, end = thrift.decode_struct(data)
+    return struct_changed(rng, tree) + data[end:]
+
+
+def struct_changed(rng: random.Random, tree: thrift.Struct) -> bytes:
+    """Return the bytes of a Thrift structure after :func:`change_struct`, now and then with very deep structures."""
     change_struct(rng, tree)
-    return thrift.encode_struct(tree) + data[end:]
+    data = thrift.encode_struct(tree)
+    if rng.random() > 0.02:
+        return data
+    nested = rng.choice((b"\x1c", b"\x19\x1c"))  # a struct in field 1; a list of one struct in field 1
+    return data[:-1] + _DEEP_FIELD + nested * DEEP + bytes(DEEP + 2)
+
+
+_DEEP_FIELD = bytes((thrift.STRUCT, 0xFE, 0xFF, 0x03))  # an id that no reader knows, as zigzag varint
 
 
 def change_struct(rng: random.Random, tree: thrift.Struct) -> None:
@@ -40,7 +52,9 @@ def change_struct(rng: random.Random, tree: thrift.Struct) -> None:
 def extend_struct(rng: random.Random, tree: thrift.Struct) -> None:
     """Add a field that no reader knows to a Thrift structure at any depth; unions have one field and get none."""
     target = rng.choice([one for one in _structs(tree) if len(one.fields) > 1] or [tree])
-    value = rng.choice(((thrift.I64, 5), (thrift.BINARY, b"later"), (thrift.STRUCT, thrift.Struct({1: (thrift.I32, 1)}))))
+    value = rng.choice(
+        ((thrift.I64, 5), (thrift.BINARY, b"later"), (thrift.STRUCT, thrift.Struct({1: (thrift.I32, 1)})))
+    )
     target.fields[0x7000 + rng.randrange(9)] = value
 
 
@@ -72,7 +86,7 @@ def _change_field(rng: random.Random, target: thrift.Struct, structs: list[thrif
         if donor.fields:
             target.fields[field_id] = copy.deepcopy(rng.choice(list(donor.fields.values())))
     elif way == 3:
-        target.fields[field_id] = (thrift.STRUCT, _nested(rng.choice((5, thrift.MAX_DEPTH + 1, DEEP))))
+        target.fields[field_id] = (thrift.STRUCT, _nested(rng.choice((5, 40, 60))))
     else:
         target.fields[field_id] = (kind, _other_value(rng, kind, value))
 
@@ -201,7 +215,7 @@ def _other_json(rng: random.Random, value: Any, slots: list[Slot]) -> Any:
     if way == 1:
         return copy.deepcopy(rng.choice(slots)[0])
     if way == 2 and rng.random() < 0.3:
-        return deep_list(rng.choice((40, DEEP)))
+        return deep_list(rng.choice((20, 40)))
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
