@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from scripts.fuzzing.cases import Fuzzer
+from scripts.fuzzing.key_material import KeyMaterial
+from scripts.fuzzing.orc_files import OrcRowIndexes, OrcStreams, OrcTails
 from scripts.fuzzing.parquet_files import (
     ParquetFilterHeaders,
     ParquetFooters,
@@ -20,7 +22,11 @@ FUZZERS: dict[str, type[Fuzzer]] = {
         ParquetPageIndexes,
         ParquetPageHeaders,
         ParquetPages,
+        OrcTails,
+        OrcRowIndexes,
+        OrcStreams,
         PuffinFooters,
+        KeyMaterial,
     )
 }
 """A new decoder, such as that of a server's plan requests, is a module with a fuzzer and a line here."""
