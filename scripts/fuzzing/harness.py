@@ -1,0 +1,212 @@
+"""Runs the cases of a fuzzer in forked children, and names each case that breaks a promise.
+
+A child reads case after case. It has a limit of address space and, for each case, one of CPU time; both end it, and the
+parent names the case and goes on with a new child. The peak of resident memory is looked at after each case. What a
+case gives depends on the seed of the run and its number alone, so every find can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.fuzzing.cases import Change, Fuzzer, WrongAnswerError
+from sidecar.errors import SidecarError
+
+ADDRESSES = 512 << 20
+"""Bytes of address space that a child may take more than at its start, touched or not."""
+
+BATCH = 1500
+"""Cases of one child: what it keeps in memory on purpose, such as caches, does not add up."""
+
+SILENCE = 120
+"""Seconds after which a child that does not finish a case is killed, even if it uses no CPU: it waits for ever."""
+
+_STATE = struct.Struct("<QQQ")
+"""What a child shares with its parent: the number of its case, how many gave a value, and how many our error."""
+
+
+@dataclass(frozen=True)
+class Find:
+    """A case that broke a promise."""
+
+    number: int
+    change: str
+    what: str
+    """The class of the exception, ``memory``, ``time`` or the signal that ended the child."""
+    where: str
+    """The innermost line of the package that was running."""
+    detail: str
+
+    @property
+    def signature(self) -> tuple[str, str]:
+        """What finds of one cause have in common."""
+        return self.what, self.where
+
+
+@dataclass
+class Run:
+    """What came of the cases of one fuzzer."""
+
+    cases: int = 0
+    values: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    finds: list[Find] = field(default_factory=list)
+
+    @property
+    def distinct(self) -> dict[tuple[str, str], Find]:
+        """The first find of each cause."""
+        found: dict[tuple[str, str], Find] = {}
+        for find in self.finds:
+            found.setdefault(find.signature, find)
+        return found
+
+
+def run_cases(fuzzer: Fuzzer, seed: int, enough: Callable[[Run], bool], first: int = 0) -> Run:
+    """Read cases from number ``first`` on until ``enough`` says so; it is asked after each child."""
+    run, started = Run(), time.monotonic()
+    fuzzer.warm_up()
+    number = first
+    while not enough(run):
+        number = _one_child(fuzzer, seed, number, run)
+        run.seconds = time.monotonic() - started
+    return run
+
+
+def _one_child(fuzzer: Fuzzer, seed: int, first: int, run: Run) -> int:
+    """Read a batch in a child. Returns the number of the next case."""
+    shared = mmap.mmap(-1, _STATE.size)
+    out, into = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        os.close(out)
+        _in_child(fuzzer, seed, first, shared, into)
+    os.close(into)
+    finds = _listen(out, child, shared)
+    _, status = os.waitpid(child, 0)
+    done, values, errors = _STATE.unpack(shared)
+    run.finds += finds
+    run.values += values
+    run.errors += errors
+    stopped = os.WIFSIGNALED(status) or os.WEXITSTATUS(status) != 0
+    if stopped:
+        run.finds.append(_end_of(fuzzer, seed, first + done, status))
+    run.cases += done + stopped
+    return first + done + stopped
+
+
+def _in_child(fuzzer: Fuzzer, seed: int, first: int, shared: mmap.mmap, into: int) -> None:
+    pages = _resident_pages()[0]
+    limit = pages * resource.getpagesize() + ADDRESSES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    values = errors = 0
+    for done in range(BATCH):
+        _STATE.pack_into(shared, 0, done, values, errors)
+        used = time.process_time()
+        most = int(used) + 1 + fuzzer.seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        before = _resident_pages()[1] * resource.getpagesize()
+        find, is_value = _one_case(fuzzer, seed, first + done)
+        values, errors = values + is_value, errors + (find is None and not is_value)
+        if find is None:
+            find = _too_much(fuzzer, seed, first + done, before, time.process_time() - used)
+        if find is not None:
+            os.write(into, json.dumps(vars(find)).encode()[:3000] + b"\n")
+        if find is not None and find.what == "memory":
+            break  # the peak never falls, so nothing more would be seen of this child's memory
+    _STATE.pack_into(shared, 0, done + 1, values, errors)
+    os._exit(0)
+
+
+def _one_case(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Find | None, bool]:
+    """Read one case. Returns the find, if it is one, and whether the decoder gave a value."""
+    case = fuzzer.case_number(seed, number)
+    try:
+        fuzzer.read(case)
+    except SidecarError as error:
+        if not isinstance(error.__cause__, MemoryError):
+            return None, False
+        return _find(number, case.change, "memory", error), False
+    except WrongAnswerError as error:
+        return _find(number, case.change, "wrong answer", error), False
+    except MemoryError as error:
+        return _find(number, case.change, "memory", error), False
+    except BaseException as error:
+        return _find(number, case.change, type(error).__name__, error), False
+    return None, True
+
+
+def _find(number: int, change: Change, what: str, error: BaseException) -> Find:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if f"{os.sep}sidecar{os.sep}" in frame.filename] or frames
+    name = Path(ours[-1].filename).parts[-2:]
+    where = f"{'/'.join(name)}:{ours[-1].lineno} {ours[-1].name}"
+    return Find(number, change.value, what, where, f"{type(error).__name__}: {error}"[:500])
+
+
+def _too_much(fuzzer: Fuzzer, seed: int, number: int, before: int, seconds: float) -> Find | None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    change = ""
+    if peak - before > fuzzer.memory:
+        text = f"{(peak - before) >> 20} MiB, at most {fuzzer.memory >> 20}"
+        return Find(number, change or fuzzer.case_number(seed, number).change.value, "memory", "", text)
+    if seconds > fuzzer.seconds:
+        change = fuzzer.case_number(seed, number).change.value
+        return Find(number, change, "time", "", f"{seconds:.1f} s, at most {fuzzer.seconds}")
+    return None
+
+
+def _listen(out: int, child: int, shared: mmap.mmap) -> list[Find]:
+    """Collect the finds of a child until it ends, and end it if it stands still."""
+    data, seen, since = b"", -1, time.monotonic()
+    while True:
+        ready, _, _ = select.select([out], [], [], 1.0)
+        if ready:
+            piece = os.read(out, 1 << 16)
+            if not piece:
+                break
+            data += piece
+        done = _STATE.unpack(shared)[0]
+        if done != seen:
+            seen, since = done, time.monotonic()
+        elif time.monotonic() - since > SILENCE:
+            os.kill(child, signal.SIGKILL)
+    os.close(out)
+    lines = [line for line in data.split(b"\n") if line]
+    return [Find(**json.loads(line)) for line in lines]
+
+
+def _end_of(fuzzer: Fuzzer, seed: int, number: int, status: int) -> Find:
+    change = fuzzer.case_number(seed, number).change.value
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        what = "time" if name in ("SIGXCPU", "SIGKILL") else name
+        return Find(number, change, what, "", f"the process was ended by {name}")
+    return Find(number, change, "exit", "", f"the process ended with status {os.WEXITSTATUS(status)}")
+
+
+def _resident_pages() -> tuple[int, int]:
+    """Pages of this process: all, and those in memory."""
+    total, resident, *_ = Path("/proc/self/statm").read_bytes().split()
+    return int(total), int(resident)
+
+
+def repeat(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Any, Find | None]:
+    """Read one case in this process. Returns it and the find, if it is one."""
+    find, _ = _one_case(fuzzer, seed, number)
+    return fuzzer.case_number(seed, number), find
