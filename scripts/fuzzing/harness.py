@@ -8,6 +8,7 @@ case gives depends on the seed of the run and its number alone, so every find ca
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import resource
@@ -17,10 +18,9 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.fuzzing.cases import Change, Fuzzer, WrongAnswerError
 from sidecar.errors import SidecarError
@@ -75,26 +75,33 @@ class Run:
         return found
 
 
-def run_cases(fuzzer: Fuzzer, seed: int, enough: Callable[[Run], bool], first: int = 0) -> Run:
-    """Read cases from number ``first`` on until ``enough`` says so; it is asked after each child."""
-    run, started = Run(), time.monotonic()
+def run_cases(fuzzer: Fuzzer, seed: int, *, cases: int = 1 << 60, seconds: float = math.inf) -> Run:
+    """Read so many cases, or for so many seconds, whichever ends first."""
     fuzzer.warm_up()
-    number = first
-    while not enough(run):
-        number = _one_child(fuzzer, seed, number, run)
+    run, started = Run(), time.monotonic()
+    while run.cases < cases and run.seconds < seconds:
+        limits = _Limits(min(BATCH, cases - run.cases), started + seconds)
+        _one_child(fuzzer, seed, limits, run)
         run.seconds = time.monotonic() - started
     return run
 
 
-def _one_child(fuzzer: Fuzzer, seed: int, first: int, run: Run) -> int:
-    """Read a batch in a child. Returns the number of the next case."""
+class _Limits(NamedTuple):
+    """How many cases a child reads, at most, and the time of the monotonic clock after which it begins no other one."""
+
+    cases: int
+    end: float
+
+
+def _one_child(fuzzer: Fuzzer, seed: int, limits: _Limits, run: Run) -> None:
+    """Read a batch in a child, and add what came of it to ``run``."""
     shared = mmap.mmap(-1, _STATE.size)
     out, into = os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if not child:
         os.close(out)
-        _in_child(fuzzer, seed, first, shared, into)
+        _in_child(fuzzer, seed, run.cases, limits, shared, into)
     os.close(into)
     finds = _listen(out, child, shared)
     _, status = os.waitpid(child, 0)
@@ -104,18 +111,17 @@ def _one_child(fuzzer: Fuzzer, seed: int, first: int, run: Run) -> int:
     run.errors += errors
     stopped = os.WIFSIGNALED(status) or os.WEXITSTATUS(status) != 0
     if stopped:
-        run.finds.append(_end_of(fuzzer, seed, first + done, status))
+        run.finds.append(_end_of(fuzzer, seed, run.cases + done, status))
     run.cases += done + stopped
-    return first + done + stopped
 
 
-def _in_child(fuzzer: Fuzzer, seed: int, first: int, shared: mmap.mmap, into: int) -> None:
+def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mmap.mmap, into: int) -> None:
     pages = _resident_pages()[0]
     limit = pages * resource.getpagesize() + ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    values = errors = 0
-    for done in range(BATCH):
+    values = errors = done = 0
+    while done < limits.cases and time.monotonic() < limits.end:
         _STATE.pack_into(shared, 0, done, values, errors)
         used = time.process_time()
         most = int(used) + 1 + fuzzer.seconds
@@ -127,9 +133,10 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, shared: mmap.mmap, into: in
             find = _too_much(fuzzer, seed, first + done, before, time.process_time() - used)
         if find is not None:
             os.write(into, json.dumps(vars(find)).encode()[:3000] + b"\n")
+        done += 1
         if find is not None and find.what == "memory":
             break  # the peak never falls, so nothing more would be seen of this child's memory
-    _STATE.pack_into(shared, 0, done + 1, values, errors)
+    _STATE.pack_into(shared, 0, done, values, errors)
     os._exit(0)
 
 
