@@ -107,14 +107,14 @@ def history_property(earlier: Iterable[Mapping[str, str]], run: RunRecord) -> st
 
 
 def state_of(properties: Mapping[str, str]) -> SidecarState | None:
-    """Return the state in a file's properties; ``None`` if there is none, or if it cannot be read."""
+    """Return the state in a file's properties; ``None`` if there is none, or if it cannot be read or makes no sense."""
     found = _parsed(properties.get(STATE_PROPERTY), dict)
     try:
         if found is None:
             return None
         columns = {int(i): _column(column) for i, column in found["columns"].items()}
         return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -136,8 +136,10 @@ def state_property(state: SidecarState) -> str:
 
 def _column(found: Mapping[str, Any]) -> BuiltColumn:
     fpp = found["fpp"]
-    rate = fpp if isinstance(fpp, str) else float(fpp)
+    rate = fpp if fpp == "auto" else float(fpp)
     left = {str(kind): int(count) for kind, count in found["left"].items()}
+    if any(count < 0 for count in left.values()) or not (rate == "auto" or 0 < rate < 1):
+        raise ValueError("the state of a column is out of range")
     return BuiltColumn(str(found["type"]), tuple(map(str, found["kinds"])), rate, left)
 
 

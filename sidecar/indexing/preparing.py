@@ -141,8 +141,8 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         )
     wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
-    if request.columns is None and found is not None:
-        wishes = _openable(wishes, found, protection, notes)
+    if found is not None:
+        wishes = _openable(wishes, found, protection, notes, are_named=request.columns is not None)
     wanted = tuple(wish.column for wish in wishes)
     protection.check([column.path for column in wanted])
     listing = list_snapshot(table, snapshot.snapshot_id)
@@ -165,11 +165,12 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
 
 
 def _openable(
-    wishes: Sequence[ColumnWish], found: FoundSidecar, protection: Protection, notes: list[str]
+    wishes: Sequence[ColumnWish], found: FoundSidecar, protection: Protection, notes: list[str], are_named: bool
 ) -> list[ColumnWish]:
     """Return the wishes without columns that the sidecar has encrypted and whose bundle key is not given.
 
-    A build without the key would write their indexes in plaintext.
+    A build without the key would write their indexes in plaintext. Raises :class:`UsageError` if none is left, and for
+    any such column if the caller has named the columns (``are_named``).
     """
     locked = {b.toc.field_id for segment in found.sidecar.segments for b in segment.blobs if b.toc.lock is not None}
     refused = [
@@ -177,12 +178,12 @@ def _openable(
         for wish in wishes
         if wish.column.field_id in locked and not protection.seals(wish.column.path) and not protection.allow_plaintext
     ]
-    if refused and len(refused) == len(wishes):
+    if refused and (are_named or len(refused) == len(wishes)):
         raise UsageError(
-            "the indexes of all columns are encrypted, and none of their bundle keys is given",
+            f"the indexes of {', '.join(refused)} are encrypted, and their bundle keys are not given",
             file=found.statistics.statistics_path,
-            expected=f"bundle keys of {', '.join(refused)}",
-            hint="Give the keys with --encryption-keys (encryption_keys=).",
+            hint="Give the keys with --encryption-keys (encryption_keys=), or write these indexes in plaintext with "
+            "--allow-plaintext (allow_plaintext=True).",
         )
     if refused:
         notes.append(

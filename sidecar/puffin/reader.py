@@ -162,7 +162,9 @@ class PuffinReader:
         if footer_length is not None and not FRAMING_LENGTH <= stated <= self.size - len(MAGIC):
             raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", stated)
         tail_bytes = max(tail_length, TRAILER_LENGTH, min(stated, footer_limit + FRAMING_LENGTH))
-        self.tail_offset = max(self.size - tail_bytes, 0)
+        if self.size - tail_bytes <= tail_bytes // 4:  # the little that is left costs less than a read of its own
+            tail_bytes = self.size
+        self.tail_offset = self.size - tail_bytes
         self.tail = self.source.read(self.tail_offset, self.size - self.tail_offset)
 
     def _check_footer_length(self, registered: int | None, limit: int) -> None:

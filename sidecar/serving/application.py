@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -26,7 +26,7 @@ from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.observed import ObservedPlanner
 from sidecar.serving.operations.routes import LoadForCaller, operations_routes
 from sidecar.serving.planning.scan_planner import ScanPlanner
-from sidecar.serving.protocol.errors import ErrorDocument, ErrorType, document_of, error_document
+from sidecar.serving.protocol.errors import ErrorDocument, ErrorType, document_of, error_document, place_of
 from sidecar.serving.settings import ServeSettings
 from sidecar.serving.table_paths import TablePath
 
@@ -59,6 +59,7 @@ def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
     app.router.redirect_slashes = False  # a redirect would name the host that the client named
     for kind in (SidecarError, NoSuchTableError, NoSuchNamespaceError):
         app.add_exception_handler(kind, report_error)
+    app.add_exception_handler(ClientDisconnect, _report_disconnect)
     app.add_exception_handler(HTTPException, _report_status)
     app.add_exception_handler(Exception, _report_bug)
     return Guard(app, settings)
@@ -106,6 +107,11 @@ async def _report_status(request: Request, error: Exception) -> Response:
     return as_response(error_document(answer, f"the server has no {request.method} of this path"))
 
 
+async def _report_disconnect(request: Request, error: Exception) -> Response:
+    """Answer a request of which the body ended too soon. Mostly nobody is there to read it."""
+    return as_response(error_document(ErrorType.BAD_REQUEST, "the connection was closed in the middle of the body"))
+
+
 async def _report_bug(request: Request, error: Exception) -> Response:
-    log.error("a request failed unexpectedly", exc_info=error)
+    log.error("a request failed unexpectedly: %s", place_of(error))
     return as_response(document_of(error))

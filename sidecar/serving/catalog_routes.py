@@ -32,7 +32,7 @@ from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.catalog_tables import CatalogTables
 from sidecar.serving.planning.metadata_text import read_metadata
-from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of
+from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of, place_of
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +99,7 @@ class _CatalogRoutes:
             return self._routed(request, body)
         except Exception as error:
             if not isinstance(error, SidecarError):
-                # Texts of foreign errors can have literals and secrets.
-                log.warning("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
-                log.debug("the failure", exc_info=True)
+                log.warning("%s %s failed: %s", request.method, request.url.path, place_of(error))
             document = document_of(error)
             return _CatalogAnswer(document.status, document.body)
 

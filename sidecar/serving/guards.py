@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,7 +59,8 @@ class Guard:
         if refusal is not None:
             await send_document(send, refusal)
             return
-        await self._app(scope, _LimitedBody(receive, self._most(scope), self._request_seconds), send)
+        with suppress(Exception):  # it was answered and logged; the web server would log its text, too
+            await self._app(scope, _LimitedBody(receive, self._most(scope), self._request_seconds), send)
 
     def _most(self, scope: Scope) -> int:
         """Return how many bytes the body of a request may have."""

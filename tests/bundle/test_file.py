@@ -17,11 +17,11 @@ from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import COPY_BYTES, FieldBundle, copy_segments, write_segment, write_toc
+from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment, write_toc
 from sidecar.errors import DamagedFileError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS
-from sidecar.puffin.writer import PuffinWriter
+from sidecar.puffin.writer import COPY_LENGTH, PuffinWriter
 from sidecar.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
@@ -124,7 +124,7 @@ def test_a_segment_of_several_pieces_is_copied_whole():
     filters = random_filters(np.random.default_rng(5), [4096] * 70)
     filters[69] |= filter_of([31], 4096)
     old, footer = write_file([field_bundle(1, filters)], units_table(70))
-    assert max(blob.length for blob in PuffinReader(BytesSource(old)).metadata.blobs) > 2 * COPY_BYTES
+    assert max(blob.length for blob in PuffinReader(BytesSource(old)).metadata.blobs) > 2 * COPY_LENGTH
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     entries = copy_segments(open_bytes(old, footer), puffin, **PLACE)

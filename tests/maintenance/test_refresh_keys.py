@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import UsageError
 from tests.iceberg.encrypted_tables import METADATA, SECRET, Retriever, add_encrypted, bundle_keys, encrypted_table
 
 NEW_KEY = EncryptionKeys(Retriever(newer=b"another-master-1"), bundle_keys={"ssn": b"newer"})
@@ -77,3 +78,14 @@ def _without_file_keys() -> EncryptionKeys:
             return Retriever().bundles.get(key_metadata)
 
     return EncryptionKeys(Bundles(), bundle_keys={"ssn": METADATA})
+
+
+def test_a_named_column_is_not_written_in_plaintext_beside_its_encrypted_indexes(catalog: Any) -> None:
+    table = encrypted_table(catalog, "db.named", 2, encrypted=False)
+    sidecar.build(table, ["ssn", "v"], engine="local", encryption_keys=bundle_keys())
+    assert locks(table) == {METADATA}
+    with pytest.raises(UsageError, match="indexes of ssn are encrypted, and their bundle keys are not given"):
+        sidecar.build(table, ["ssn", "v"], engine="local", full=True)
+    assert locks(table) == {METADATA}
+    sidecar.build(table, ["ssn"], engine="local", full=True, allow_plaintext=True)
+    assert None in locks(table)

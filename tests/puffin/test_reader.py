@@ -70,6 +70,16 @@ def test_a_footer_of_known_length_takes_one_read(footer: int) -> None:
     assert source.bytes_read == len(reader.tail) == max(footer_length, TAIL_LENGTH)
 
 
+@pytest.mark.parametrize("more", [-1000, 0, TAIL_LENGTH // 4])
+def test_a_file_that_is_little_longer_than_a_tail_is_read_whole(more: int) -> None:
+    other, _, _ = file_with(30_000, 10)
+    data, _, _ = file_with(30_000 + TAIL_LENGTH + more - len(other), 10)
+    assert len(data) == TAIL_LENGTH + more
+    source = CountingSource(BytesSource(data))
+    assert PuffinReader(source).tail == data
+    assert source.reads == 1
+
+
 @pytest.mark.parametrize(("footer", "reads"), [(10, 1), (TAIL_LENGTH - 400, 1), (TAIL_LENGTH, 2), (300_000, 2)])
 def test_a_footer_of_unknown_length_takes_at_most_two_reads(footer: int, reads: int) -> None:
     data, _, footer_length = file_with(200_000, footer)

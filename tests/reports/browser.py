@@ -15,12 +15,16 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser is instal
 
 
 def photograph(address: str, folder: Path) -> Path:
-    """Let the browser draw the page at an address; return the picture, which is in ``folder``."""
+    """Let the browser draw the page at an address; return the picture, which is in ``folder``.
+
+    Fails if a policy of the page keeps out a part of it, such as its style.
+    """
     picture = folder / "page.png"
-    flags = ["--headless", f"--screenshot={picture}", "--window-size=900,2400"]
+    flags = ["--headless", f"--screenshot={picture}", "--window-size=900,2400", "--enable-logging=stderr"]
     if "firefox" in str(BROWSER):
         flags = ["--headless", "--screenshot", str(picture), "--profile", str(folder)]
     elif os.geteuid() == 0:
         flags.append("--no-sandbox")
-    subprocess.run([str(BROWSER), *flags, address], check=True, timeout=60, capture_output=True)
+    done = subprocess.run([str(BROWSER), *flags, address], check=True, timeout=60, capture_output=True, text=True)
+    assert "Content Security Policy" not in done.stderr
     return picture

@@ -18,9 +18,14 @@ class Answer:
     body: bytes
 
     @property
+    def document(self) -> Any:
+        """The JSON of the body."""
+        return json.loads(self.body)
+
+    @property
     def error(self) -> dict[str, Any]:
         """The error in the form of the protocol."""
-        found: dict[str, Any] = json.loads(self.body)["error"]
+        found: dict[str, Any] = self.document["error"]
         assert set(found) == {"message", "type", "code"}
         assert found["code"] == self.status
         return found
@@ -45,6 +50,7 @@ async def _ask(
     sent: list[dict[str, Any]] = []
     scope = {
         "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
         "method": method,
         "path": unquote(path.decode("latin-1")),
         "raw_path": path,

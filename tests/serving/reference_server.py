@@ -20,11 +20,7 @@ import pytest
 from tests.conftest import DOWNLOADED
 
 ICEBERG, JETTY = "1.11.0", "12.1.1"
-FOLDER = DOWNLOADED / "reference-rest-server"
-MODULES = f"""
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="sidecar" module="reference-rest-server"/>
-  <dependencies defaultconf="default->default">
+SERVER = f"""
     <dependency org="org.apache.iceberg" name="iceberg-core" rev="{ICEBERG}">
       <artifact name="iceberg-core" type="jar"/>
       <artifact name="iceberg-core" type="jar" m:classifier="tests"/>
@@ -35,16 +31,20 @@ MODULES = f"""
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{JETTY}"/>
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{JETTY}"/>
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-gzip" rev="{JETTY}"/>
-  </dependencies>
+"""
+MODULE = """
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="sidecar" module="{name}"/>
+  <dependencies defaultconf="default->default">{dependencies}</dependencies>
 </ivy-module>
 """
 OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 DOWNLOAD_SECONDS, START_SECONDS = 300, 60
 
 
-def java() -> str:
+def java(tool: str = "java") -> str:
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
+    return str(Path(home) / "bin" / tool) if home else shutil.which(tool) or tool
 
 
 def spark_jars() -> Path:
@@ -52,30 +52,39 @@ def spark_jars() -> Path:
     return Path(pyspark.__file__).parent / "jars"
 
 
-def download() -> None:
-    """Download the jars; skip the test where that is not possible."""
+def downloaded(name: str, dependencies: str) -> Path:
+    """The folder ``name`` of jars, which is downloaded once; skip the test where that is not possible."""
+    folder = DOWNLOADED / name
+    if folder.is_dir():
+        return folder
     (ivy,) = spark_jars().glob("ivy-*.jar")
-    partial = FOLDER.with_name(f"{FOLDER.name}.{os.getpid()}")
+    partial = folder.with_name(f"{name}.{os.getpid()}")
     partial.mkdir(parents=True)
-    (partial / "ivy.xml").write_text(MODULES)
-    names = f"{partial}/[artifact]-[revision](-[classifier]).[ext]"
+    (partial / "ivy.xml").write_text(MODULE.format(name=name, dependencies=dependencies))
+    files = f"{partial}/[artifact]-[revision](-[classifier]).[ext]"
     home = [f"-Divy.default.ivy.user.dir={DOWNLOADED}", f"-Divy.cache.dir={DOWNLOADED}/cache"]
-    options = ["-ivy", str(partial / "ivy.xml"), "-types", "jar", "bundle", "-retrieve", names, "-warn"]
+    options = ["-ivy", str(partial / "ivy.xml"), "-types", "jar", "bundle", "-retrieve", files, "-warn"]
     try:
         subprocess.run([java(), *home, "-jar", str(ivy), *options], check=True, timeout=DOWNLOAD_SECONDS)
     except (subprocess.SubprocessError, OSError) as error:
         shutil.rmtree(partial)
-        pytest.skip(f"the jars of Iceberg's REST server cannot be downloaded: {type(error).__name__}")
-    partial.rename(FOLDER)
+        pytest.skip(f"the jars of {name} cannot be downloaded: {type(error).__name__}")
+    partial.rename(folder)
+    return folder
+
+
+def server_jars() -> list[str]:
+    """The class path of Iceberg's REST server and of its client, without a driver for SQL."""
+    found = [f"{downloaded('reference-rest-server', SERVER)}/*"]
+    return found + [
+        str(one) for name in ("hadoop-client-*", "jcl-over-slf4j*") for one in spark_jars().glob(f"{name}.jar")
+    ]
 
 
 @contextmanager
 def reference_server(warehouse: Path) -> Iterator[str]:
     """Run the server; yield its address."""
-    if not FOLDER.is_dir():
-        download()
-    jars = [f"{FOLDER}/*", f"{DOWNLOADED}/jars/*"]
-    jars += [str(one) for name in ("hadoop-client-*", "jcl-over-slf4j*") for one in spark_jars().glob(f"{name}.jar")]
+    jars = [*server_jars(), f"{DOWNLOADED}/jars/*"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = {"CATALOG_WAREHOUSE": str(warehouse), "CATALOG_REST_PORT": str(port)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +15,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, NestedField
 from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from sidecar.serving.catalog_routes import catalog_routes
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
+from tests.serving.asgi import OUR_NAME, Answer, ask
 from tests.tables import create_with_rows
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
@@ -32,25 +31,35 @@ def table(catalog: Any) -> Table:
     return create_with_rows(catalog, "db.served_routes", [ROWS], columns=["s"])
 
 
+class Client:
+    """Asks the routes of a catalog."""
+
+    def __init__(self, catalog: Any, **options: Any) -> None:
+        self._app = Starlette(routes=catalog_routes(catalog, ScanPlanner(**options)))
+
+    def request(self, method: str, path: str, body: bytes = b"", tag: bytes | None = None) -> Answer:
+        headers = [OUR_NAME] if tag is None else [OUR_NAME, (b"if-none-match", tag)]
+        return ask(self._app, method, path.encode(), headers, [body])
+
+    def get(self, path: str, tag: bytes | None = None) -> Answer:
+        return self.request("GET", path, tag=tag)
+
+    def post(self, path: str, document: Any) -> Answer:
+        return self.request("POST", path, json.dumps(document).encode())
+
+
 @pytest.fixture(scope="module")
-def client(catalog: Any, table: Table) -> Iterator[TestClient]:
-    with client_of(catalog) as found:
-        yield found
+def client(catalog: Any, table: Table) -> Client:
+    return Client(catalog)
 
 
-def client_of(catalog: Any, **options: Any) -> TestClient:
-    return TestClient(Starlette(routes=catalog_routes(catalog, ScanPlanner(**options))))
+def error_of(answer: Answer, status: int) -> dict[str, Any]:
+    assert answer.status == status
+    return answer.error
 
 
-def error_of(answer: Any, status: int) -> dict[str, Any]:
-    assert answer.status_code == status
-    found: dict[str, Any] = answer.json()["error"]
-    assert found["code"] == status
-    return found
-
-
-def test_config_lists_nothing_that_writes(client: TestClient) -> None:
-    found = client.get("/v1/config?warehouse=x").json()
+def test_config_lists_nothing_that_writes(client: Client) -> None:
+    found = client.get("/v1/config?warehouse=x").document
     assert found["defaults"] == {"scan-planning-mode": "server"}  # a client's own setting overrules a default
     assert found["overrides"] == {}
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan" in found["endpoints"]
@@ -58,16 +67,16 @@ def test_config_lists_nothing_that_writes(client: TestClient) -> None:
     assert {one.rpartition("/")[2] for one in writing} == {"plan", "tasks", "{plan-id}"}
 
 
-def test_namespaces_and_tables(client: TestClient) -> None:
-    assert ["db"] in client.get("/v1/namespaces").json()["namespaces"]
-    assert client.get("/v1/namespaces/db").json()["namespace"] == ["db"]
-    assert {"namespace": ["db"], "name": "served_routes"} in client.get("/v1/namespaces/db/tables").json()[
+def test_namespaces_and_tables(client: Client) -> None:
+    assert ["db"] in client.get("/v1/namespaces").document["namespaces"]
+    assert client.get("/v1/namespaces/db").document["namespace"] == ["db"]
+    assert {"namespace": ["db"], "name": "served_routes"} in client.get("/v1/namespaces/db/tables").document[
         "identifiers"
     ]
-    assert client.head("/v1/namespaces/db").status_code == 204
-    assert client.head(TABLE).status_code == 204
-    assert client.head("/v1/namespaces/db/tables/nope").status_code == 404
-    assert client.get("/v1/namespaces/db/views").json() == {"identifiers": []}
+    assert client.request("HEAD", "/v1/namespaces/db").status == 204
+    assert client.request("HEAD", TABLE).status == 204
+    assert client.request("HEAD", "/v1/namespaces/db/tables/nope").status == 404
+    assert client.get("/v1/namespaces/db/views").document == {"identifiers": []}
 
 
 MISSING = [
@@ -83,8 +92,8 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("method", "path", "kind"), MISSING)
-def test_what_is_not_there(client: TestClient, method: str, path: str, kind: str) -> None:
-    assert error_of(client.request(method, path, content=b"{}" if method == "POST" else None), 404)["type"] == kind
+def test_what_is_not_there(client: Client, method: str, path: str, kind: str) -> None:
+    assert error_of(client.request(method, path, b"{}" if method == "POST" else b""), 404)["type"] == kind
 
 
 WRITES = [
@@ -96,59 +105,59 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
-def test_writes_are_forbidden(client: TestClient, method: str, path: str) -> None:
+def test_writes_are_forbidden(client: Client, method: str, path: str) -> None:
     """Clients repeat commits that are answered with 409 or 5xx."""
-    error = error_of(client.request(method, path, content=b"{}" if method == "POST" else None), 403)
+    error = error_of(client.request(method, path, b"{}" if method == "POST" else b""), 403)
     assert error["type"] == "ForbiddenException"
     assert "read-only" in error["message"]
 
 
-def test_plans_need_not_be_cancelled(client: TestClient) -> None:
-    assert client.delete(f"{TABLE}/plan/7").status_code == 204
+def test_plans_need_not_be_cancelled(client: Client) -> None:
+    assert client.request("DELETE", f"{TABLE}/plan/7").status == 204
 
 
-def test_bad_requests(client: TestClient) -> None:
-    assert error_of(client.post(f"{TABLE}/plan", content=b"no JSON"), 400)["type"] == "BadRequestException"
-    assert error_of(client.post(f"{TABLE}/tasks", json={"plan-task": "x"}), 404)["type"] == "NoSuchPlanTaskException"
-    error_of(client.post(f"{TABLE}/plan", json={"snapshot-id": 1}), 400)
-    error_of(client.post(f"{TABLE}/plan", json={"start-snapshot-id": 1, "end-snapshot-id": 2}), 406)
+def test_bad_requests(client: Client) -> None:
+    assert error_of(client.request("POST", f"{TABLE}/plan", b"no JSON"), 400)["type"] == "BadRequestException"
+    assert error_of(client.post(f"{TABLE}/tasks", {"plan-task": "x"}), 404)["type"] == "NoSuchPlanTaskException"
+    error_of(client.post(f"{TABLE}/plan", {"snapshot-id": 1}), 400)
+    error_of(client.post(f"{TABLE}/plan", {"start-snapshot-id": 1, "end-snapshot-id": 2}), 406)
     error_of(client.get("/v1/namespaces/%ff"), 400)
     error_of(client.get("/v1/namespaces/a%1F"), 400)
 
 
-def test_a_plan(client: TestClient) -> None:
-    answer = client.post(f"{TABLE}/plan", json={"filter": {"type": "eq", "term": "s", "value": "a"}})
-    assert answer.headers["content-type"] == "application/json"
-    assert int(answer.headers["content-length"]) == len(answer.content)
-    assert len(answer.json()["file-scan-tasks"]) == 1
+def test_a_plan(client: Client) -> None:
+    answer = client.post(f"{TABLE}/plan", {"filter": {"type": "eq", "term": "s", "value": "a"}})
+    assert answer.headers[b"content-type"] == b"application/json"
+    assert int(answer.headers[b"content-length"]) == len(answer.body)
+    assert len(answer.document["file-scan-tasks"]) == 1
 
 
-def test_a_table_is_loaded_as_it_is_written(catalog: Any, client: TestClient, table: Table) -> None:
+def test_a_table_is_loaded_as_it_is_written(catalog: Any, client: Client, table: Table) -> None:
     """pyiceberg's model leaves out what it does not know."""
-    found = client.get(TABLE).json()
+    found = client.get(TABLE).document
     assert found["metadata-location"] == table.metadata_location
     assert found["metadata"] == json.loads(local(table.metadata_location).read_text())
     assert found["config"] == {}  # only "client" is ever said: a client that plans by itself is not overruled
 
 
-def test_a_compressed_metadata_file(catalog: Any, client: TestClient, table: Table) -> None:
+def test_a_compressed_metadata_file(catalog: Any, client: Client, table: Table) -> None:
     packed = table.metadata_location.replace(".metadata.json", ".gz.metadata.json")
     local(packed).write_bytes(gzip.compress(local(table.metadata_location).read_bytes()))
     catalog.register_table("db.served_routes_packed", packed)
-    assert client.get("/v1/namespaces/db/tables/served_routes_packed").json()["metadata"]["table-uuid"]
+    assert client.get("/v1/namespaces/db/tables/served_routes_packed").document["metadata"]["table-uuid"]
 
 
-def test_an_unchanged_table_is_not_sent_again(catalog: Any, client: TestClient) -> None:
+def test_an_unchanged_table_is_not_sent_again(catalog: Any, client: Client) -> None:
     table = create_with_rows(catalog, "db.served_routes_tag", [ROWS])
     path = "/v1/namespaces/db/tables/served_routes_tag"
-    tag = client.get(path).headers["etag"]
-    again = client.get(path, headers={"If-None-Match": tag})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    tag = client.get(path).headers[b"etag"]
+    again = client.get(path, tag)
+    assert (again.status, again.body, again.headers[b"etag"]) == (304, b"", tag)
     with table.transaction() as transaction:
         transaction.set_properties({"sidecar.serve": "true"})
-    changed = client.get(path, headers={"If-None-Match": tag})
-    assert changed.status_code == 200
-    assert changed.headers["etag"] != tag
+    changed = client.get(path, tag)
+    assert changed.status == 200
+    assert changed.headers[b"etag"] != tag
 
 
 def test_each_version_of_a_table_is_parsed_once(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,17 +165,17 @@ def test_each_version_of_a_table_is_parsed_once(catalog: Any, monkeypatch: pytes
     loads: list[Any] = []
     real = catalog.load_table
     monkeypatch.setattr(catalog, "load_table", lambda name: (loads.append(name), real(name))[1])
-    path, client = "/v1/namespaces/db/tables/served_routes_kept", client_of(catalog)
+    path, client = "/v1/namespaces/db/tables/served_routes_kept", Client(catalog)
 
     def files() -> int:
-        return len(client.post(f"{path}/plan", json={}).json()["file-scan-tasks"])
+        return len(client.post(f"{path}/plan", {}).document["file-scan-tasks"])
 
     assert [files(), files()] == [1, 1]
     assert len(loads) == 1
     table.append(ROWS)
     assert files() == 2
     catalog.drop_table("db.served_routes_kept")
-    assert client.post(f"{path}/plan", json={}).status_code == 404
+    assert client.post(f"{path}/plan", {}).status == 404
 
 
 def test_statistics_that_pyiceberg_refuses(catalog: Any) -> None:
@@ -179,15 +188,15 @@ def test_statistics_that_pyiceberg_refuses(catalog: Any) -> None:
     with replaced(place, json.dumps(document).encode()):
         with pytest.raises(ValidationError, match="unknown-v9"):
             catalog.load_table("db.served_routes_refused")
-        found = client_of(catalog).post("/v1/namespaces/db/tables/served_routes_refused/plan", json={})
-    assert len(found.json()["file-scan-tasks"]) == 1
+        found = Client(catalog).post("/v1/namespaces/db/tables/served_routes_refused/plan", {})
+    assert len(found.document["file-scan-tasks"]) == 1
 
 
-def test_names_with_slashes_and_levels(catalog: Any, client: TestClient) -> None:
+def test_names_with_slashes_and_levels(catalog: Any, client: Client) -> None:
     catalog.create_namespace_if_not_exists("db.inner")
     assert error_of(client.get("/v1/namespaces/db/tables/a%2Fb"), 404)["type"] == "NoSuchTableException"
-    assert client.get("/v1/namespaces/db%1Finner").json()["namespace"] == ["db", "inner"]
-    assert ["db", "inner"] in client.get("/v1/namespaces?parent=db").json()["namespaces"]
+    assert client.get("/v1/namespaces/db%1Finner").document["namespace"] == ["db", "inner"]
+    assert ["db", "inner"] in client.get("/v1/namespaces?parent=db").document["namespaces"]
 
 
 def test_texts_of_foreign_errors_are_not_sent(catalog: Any, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +204,7 @@ def test_texts_of_foreign_errors_are_not_sent(catalog: Any, table: Table, monkey
         raise ConnectionError("postgresql://user:password@host")
 
     monkeypatch.setattr(catalog, "load_table", fail)
-    error = error_of(client_of(catalog).get(TABLE), 500)
+    error = error_of(Client(catalog).get(TABLE), 500)
     assert "password" not in json.dumps(error)
 
 
@@ -207,13 +216,13 @@ def register_newest(catalog: Any, name: str, table: Table) -> None:
     catalog.register_table(name, location)
 
 
-def mode_of(client: TestClient, name: str) -> str:
-    found = client.get(f"/v1/namespaces/db/tables/{name}").json()["config"]
+def mode_of(client: Client, name: str) -> str:
+    found = client.get(f"/v1/namespaces/db/tables/{name}").document["config"]
     assert found in ({}, {"scan-planning-mode": "client"})
     return "client" if found else "server"
 
 
-def test_which_tables_are_planned_by_the_client(catalog: Any, client: TestClient, table: Table) -> None:
+def test_which_tables_are_planned_by_the_client(catalog: Any, client: Client, table: Table) -> None:
     create_with_rows(catalog, "db.served_mode_bare", [ROWS])
     create_with_rows(catalog, "db.served_mode_asked", [ROWS], **{"sidecar.serve": "true"})
     create_with_rows(catalog, "db.served_mode_refused", [ROWS], columns=["s"], **{"sidecar.serve": "false"})
@@ -232,5 +241,5 @@ def test_which_tables_are_planned_by_the_client(catalog: Any, client: TestClient
     }
     assert mode_of(client, "served_mode_floats") == "client"  # the protocol has no partition value for NaN
     assert mode_of(client, "served_mode_newest") == "client"  # nor sequence numbers for row lineage
-    assert mode_of(client_of(catalog, tables=["db.other_*"]), "served_routes") == "client"
-    assert mode_of(client_of(catalog, tables=["other.*", "db.served_r*"]), "served_routes") == "server"
+    assert mode_of(Client(catalog, tables=["db.other_*"]), "served_routes") == "client"
+    assert mode_of(Client(catalog, tables=["other.*", "db.served_r*"]), "served_routes") == "server"

@@ -25,6 +25,7 @@ from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import listening, running, signals_end_the_server
 from sidecar.serving.settings import checked_settings
+from tests.iceberg.cases import local, replaced
 from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
 from tests.tables import create_with_rows
@@ -38,15 +39,21 @@ def get(url: str) -> bytes:
     return found
 
 
-def test_a_catalog_is_served_with_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def catalog_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
+    """The catalog ``served`` of pyiceberg's configuration, with the table ``db.t`` of two files."""
     properties = {"uri": f"sqlite:///{tmp_path}/cat.db", "warehouse": f"file:{tmp_path}/wh", "type": "sql"}
     for name, value in properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__SERVED__{name.upper()}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when pyiceberg is imported
     catalog = SqlCatalog("served", **properties)
     catalog.create_namespace("db")
-
     create_with_rows(catalog, "db.t", [pa.table({"k": list(range(part, 60, 2))}) for part in range(2)], columns=["k"])
+    return catalog
+
+
+@pytest.mark.usefixtures("catalog_of_settings")
+def test_a_catalog_is_served_with_its_pages() -> None:
     settings = checked_settings(catalog="served", port=0)
     with running(settings, make_application(settings)) as url:
         table = RestCatalog("any", uri=url).load_table("db.t")
@@ -60,6 +67,17 @@ def test_a_catalog_is_served_with_its_pages(tmp_path: Path, monkeypatch: pytest.
             get(f"{url}/sidecar/v1/namespaces/db/tables/none")
         assert missing.value.code == 404
         assert "sidecar_plan_files_total 2" in get(f"{url}/metrics").decode()
+
+
+def test_pages_of_a_table_whose_statistics_pyiceberg_refuses(catalog_of_settings: SqlCatalog) -> None:
+    place = local(catalog_of_settings.load_table("db.t").metadata_location)
+    document = json.loads(place.read_text())
+    blob = {"type": "unknown-v9", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+    document["statistics"][0]["blob-metadata"] = [blob]
+    settings = checked_settings(catalog="served", port=0)
+    with replaced(place, json.dumps(document).encode()), running(settings, make_application(settings)) as url:
+        assert json.loads(get(f"{url}/sidecar/v1/namespaces/db/tables/t"))["files"]["live"] == 2
+        assert b"Sidecars of" in get(f"{url}/sidecar/v1/namespaces/db/tables/t/report")
 
 
 def test_workers_count_together_and_stop_in_peace() -> None:

@@ -85,15 +85,34 @@ def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
 
 
 def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Decode verified bytes. Raises :class:`DamagedFileError` unless the columns are exactly those of ``schema``."""
+    """Decode a piece whose seal is good, which proves nothing of its writer: anybody can seal bytes.
+
+    Arrow does not check offsets when it reads a stream, and follows them out of its memory later, so all of the table
+    is checked here. Raises :class:`DamagedFileError` unless it is sound and has exactly the columns of ``schema``.
+    """
     try:
         with pa.ipc.open_stream(pa.py_buffer(data), options=_READING) as reader:
+            if not reader.schema.equals(schema):
+                names = reader.schema.names
+                raise DamagedFileError("a piece has the wrong columns", expected=schema.names, found=str(names)[:100])
             table = reader.read_all()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFileError("a piece is not an Arrow stream", found=str(error)[:100]) from error
-    if not table.schema.equals(schema):
-        raise DamagedFileError("a piece has the wrong columns", expected=schema.names, found=table.schema.names)
+    for field, column in zip(schema, table.columns, strict=True):
+        if any(_lacks_values(field, chunk) for chunk in column.chunks):
+            raise DamagedFileError("a piece has nulls in a column that must not have any", found=field.name)
     return table
+
+
+def _lacks_values(field: pa.Field[Any], array: Any) -> bool:
+    """Return whether a required field, or one in it, has nulls. No structure is optional here."""
+    is_struct = pa.types.is_struct(field.type)
+    if array.null_count and (is_struct or not field.nullable):
+        return True
+    if is_struct:
+        return any(_lacks_values(inner, array.field(at)) for at, inner in enumerate(field.type))
+    return pa.types.is_list(field.type) and _lacks_values(field.type.value_field, array.values)
 
 
 def encode_files(files: Sequence[FileEntry]) -> bytes:

@@ -12,7 +12,10 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Keeps values whose weights sum up to at most ``most``. A heavier value is not kept."""
+    """Keeps values whose weights sum up to at most ``most``. A heavier value is not kept.
+
+    ``weigh`` counts the entry as well: values without a weight would stay for ever.
+    """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
         self._most = most

@@ -18,6 +18,8 @@ from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.protocol.encoding import encode_file
 
+ENTRY_BYTES = 2000
+"""About what an entry of a cache takes if nothing is in it. Tables without deletes have an empty entry a snapshot."""
 _OVERHEAD = 200
 """Bytes of Python objects for each file beside its pieces."""
 
@@ -73,7 +75,7 @@ class DataManifest:
         """About how many bytes of memory this takes, with encoded files for both kinds of clients."""
         avro = sum(map(len, self._raw))
         # Hexadecimal digits and names make the JSON of an entry about four times as long as its Avro bytes.
-        return 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
+        return ENTRY_BYTES + 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
 
 
 def _columns(files: Sequence[DataFile]) -> dict[int, pa.Table]:

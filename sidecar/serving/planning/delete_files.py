@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
 from sidecar.iceberg.listing import read_checked
@@ -31,6 +33,8 @@ class DeleteFile:
     sequence_number: int
     spec_id: int
     partition: tuple[Any, ...]
+    is_partitioned: bool = True
+    """Whether the spec divides files at all. In version 1 dropped fields stay in a spec, with the transform void."""
 
     @property
     def is_vector(self) -> bool:
@@ -62,8 +66,9 @@ def partition_of(file: DataFile) -> tuple[Any, ...]:
     return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in values)
 
 
-def read_delete_manifest(io: Any, line: ManifestFile) -> tuple[DeleteFile, ...]:
-    """Read the live delete files of a manifest. Raises the errors of :func:`read_checked`."""
+def read_delete_manifest(io: Any, line: ManifestFile, spec: PartitionSpec) -> tuple[DeleteFile, ...]:
+    """Read the live delete files of a manifest, whose spec is ``spec``. Raises the errors of :func:`read_checked`."""
+    is_partitioned = any(not isinstance(part.transform, VoidTransform) for part in spec.fields)
     live = (
         raw.entry for raw in read_checked(io, line, LATEST).entries if raw.entry.status != ManifestEntryStatus.DELETED
     )
@@ -74,6 +79,7 @@ def read_delete_manifest(io: Any, line: ManifestFile) -> tuple[DeleteFile, ...]:
             entry.sequence_number or 0,
             line.partition_spec_id,
             partition_of(entry.data_file),
+            is_partitioned,
         )
         for entry in live
     )
@@ -97,7 +103,7 @@ class SnapshotDeletes:
     def _add(self, delete: DeleteFile) -> None:
         key = delete.spec_id, delete.partition
         if delete.file.content == DataFileContent.EQUALITY_DELETES:
-            if delete.partition:
+            if delete.partition and delete.is_partitioned:
                 self._equality.setdefault(key, []).append(delete)
             else:
                 self._everywhere.append(delete)

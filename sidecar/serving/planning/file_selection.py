@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -30,6 +30,7 @@ from sidecar.serving.planning.data_manifests import DataManifest
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import FilesByBounds, LiveSnapshot
 from sidecar.serving.planning.scan_binding import ScanBinding
+from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
@@ -78,53 +79,103 @@ def select_files(
     ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
     errors about the table's own metadata, none about a sidecar.
     """
-    schema = binding.table.schema()
-    row_filter, is_exact = _canonical(binding, schema)
-    by_bounds = FilesByBounds(files, binding.table, row_filter)
-    version = binding.table.metadata_location, files.snapshot.snapshot_id
-    asks_filters = _asks_filters(row_filter, schema) and not helpless.knows(version, row_filter)
-    planned, reason = None, "" if asks_filters else NO_INDEX_HELPS
+    row_filter, is_exact = _canonical(binding)
+    try:
+        found, reason = _by_sidecar(files, binding.table, row_filter, wants_sentinel, helpless, encryption_keys)
+    except Exception as error:
+        _note(error)
+        found, reason = None, FAILED
+    if found is None:
+        found = FileSelection(ordinals=_by_manifests(files, binding.table, row_filter))
+    is_decided = _decider(files, binding.table, row_filter) if is_exact else _never
+    return replace(found, is_decided=is_decided, fallback=reason)
+
+
+def _by_sidecar(
+    files: LiveSnapshot,
+    table: Table,
+    row_filter: BooleanExpression,
+    wants_sentinel: bool,
+    helpless: HelplessPredicates,
+    encryption_keys: EncryptionKeys | None,
+) -> tuple[FileSelection | None, str]:
+    """Choose the files by the sidecar; ``None`` if it is not asked. The text says why it was not asked or believed."""
     if isinstance(row_filter, AlwaysTrue):
-        reason = NOTHING_ASKED
-    elif asks_filters or files.count < BROAD:
-        try:
-            planned = plan(
-                binding.table,
-                row_filter,
-                snapshot_id=files.snapshot.snapshot_id,
-                allow_equality_deletes=True,
-                encryption_keys=encryption_keys,
-            )
-        except Exception as error:
-            advisory(error)  # its text is not logged, because it can have literals
-            log.warning("a scan is planned by manifests after %s", type(error).__name__)
-            reason = FAILED
-    is_decided = by_bounds.is_decided_by_partition if is_exact else _never
-    if planned is not None and asks_filters:
+        return None, NOTHING_ASKED
+    version = table.metadata_location, files.snapshot.snapshot_id
+    asks_filters = _asks_filters(row_filter, table.schema()) and not helpless.knows(version, row_filter)
+    if not asks_filters and files.count >= BROAD:
+        return None, NO_INDEX_HELPS
+    planned = plan(
+        table,
+        row_filter,
+        snapshot_id=files.snapshot.snapshot_id,
+        allow_equality_deletes=True,
+        encryption_keys=encryption_keys,
+    )
+    if asks_filters:
         helpless.learn(version, row_filter, planned)
-    if planned is None:
-        return FileSelection(ordinals=_ordinals(files, by_bounds), is_decided=is_decided, fallback=reason)
     dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
-    sentinel = _sentinel(binding.table, row_filter, by_bounds, planned) if wants_sentinel and dropped else None
-    return FileSelection(
+    found = FileSelection(
         planned.tasks,
         sequence_numbers=planned.sequence_numbers,
-        sentinel=sentinel,
-        is_decided=is_decided,
+        sentinel=_sentinel(files, table, row_filter, planned) if wants_sentinel and dropped else None,
         index_bytes=planned.index_bytes_read,
-        fallback=_fallback(planned) if asks_filters or planned.warnings else "",
     )
+    return found, _fallback(planned) if asks_filters or planned.warnings else ""
+
+
+def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Sequence[int]:
+    """Return the ordinals of the files that partitions and bounds keep; of all files if these cannot be compared.
+
+    Raises errors about the table's own metadata.
+    """
+    try:
+        ordinals: list[int] = []
+        by_bounds = FilesByBounds(files, table, row_filter)
+        for start, (_, flags) in zip(files.starts, by_bounds.flags(), strict=False):
+            ordinals += (np.flatnonzero(flags) + start).tolist()
+        return ordinals
+    except SidecarError:
+        raise
+    except Exception as error:
+        _note(error)
+        return range(files.starts[-1])
+
+
+def _decider(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Callable[[DataFile, int], bool]:
+    """Return the question if the partition of a file decides that all of its rows match; no if that is not known."""
+    by_bounds = FilesByBounds(files, table, row_filter)
+
+    def is_decided(file: DataFile, spec_id: int) -> bool:
+        try:
+            return by_bounds.is_decided_by_partition(file, spec_id)
+        except Exception as error:
+            _note(error)
+            return False
+
+    return is_decided
 
 
 def _never(file: DataFile, spec_id: int) -> bool:
     return False
 
 
-def _canonical(binding: ScanBinding, schema: Schema) -> tuple[BooleanExpression, bool]:
+def _note(error: Exception) -> None:
+    """Log that a plan does without what has failed."""
+    advisory(error)
+    log.warning("a part of a plan is left out after %s", place_of(error))
+
+
+def _canonical(binding: ScanBinding) -> tuple[BooleanExpression, bool]:
+    """Return a filter that binds to itself, and whether exactly the rows that meet the request meet it."""
     try:
-        return as_expression(binding.filter.expression, schema), binding.filter.is_exact
-    except SidecarError as error:
-        log.info("a filter is taken as true: %s", type(error).__name__)
+        schema = binding.table.schema()
+        row_filter = as_expression(binding.filter.expression, schema)
+        bind(schema, row_filter, case_sensitive=True)
+        return row_filter, binding.filter.is_exact
+    except Exception as error:
+        _note(error)
         return AlwaysTrue(), False
 
 
@@ -135,24 +186,19 @@ def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
 
 def _fallback(planned: Plan) -> str:
     if planned.sidecar is None:
-        return UNREADABLE if planned.warnings else NO_SIDECAR
+        is_needed = planned.funnel.dropped_by_metadata < planned.funnel.total
+        return UNREADABLE if planned.warnings else NO_SIDECAR if is_needed else ""
     if planned.warnings:
         return DAMAGED
     return LOCKED if planned.is_locked else ""
 
 
-def _ordinals(files: LiveSnapshot, by_bounds: FilesByBounds) -> list[int]:
-    ordinals: list[int] = []
-    for start, (_, flags) in zip(files.starts, by_bounds.flags(), strict=False):
-        ordinals += (np.flatnonzero(flags) + start).tolist()
-    return ordinals
-
-
 def _sentinel(
-    table: Table, row_filter: BooleanExpression, by_bounds: FilesByBounds, planned: Plan
+    files: LiveSnapshot, table: Table, row_filter: BooleanExpression, planned: Plan
 ) -> tuple[DataManifest, int] | None:
     """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
     whole = WholeMatch(table.metadata, row_filter)
     if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
         return None
+    by_bounds = FilesByBounds(files, table, row_filter)
     return by_bounds.smallest(lambda file, spec_id: not whole.holds(file, spec_id), {*planned.kept_files})

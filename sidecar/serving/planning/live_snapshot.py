@@ -20,7 +20,7 @@ from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.data_manifests import DataManifest
+from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
 from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
 
 Flags = npt.NDArray[np.bool_]
@@ -40,9 +40,9 @@ class ManifestCaches:
         """Return empty caches that take up to about ``most`` bytes."""
         return cls(
             BoundedCache(most * 3 // 4, lambda manifest: manifest.weight),
-            BoundedCache(most // 8, lambda deletes: _DELETE_BYTES * deletes.count),
-            BoundedCache(most // 16, lambda deletes: _DELETE_BYTES * len(deletes)),
-            BoundedCache(most // 16, lambda lines: _LINE_BYTES * len(lines)),
+            BoundedCache(most // 8, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * deletes.count),
+            BoundedCache(most // 16, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * len(deletes)),
+            BoundedCache(most // 16, lambda lines: ENTRY_BYTES + _LINE_BYTES * len(lines)),
         )
 
 
@@ -107,7 +107,8 @@ class LiveSnapshot:
 
     def _deletes_of(self, line: ManifestFile) -> tuple[DeleteFile, ...]:
         key = (*self._scope, line.manifest_path, line.sequence_number)
-        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line))
+        spec = self.table.metadata.specs()[line.partition_spec_id]
+        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line, spec))
 
     def partition_types(self, spec_id: int) -> list[IcebergType]:
         """Return the types of a spec's partition values."""

@@ -1,9 +1,10 @@
 """Decides which columns the names of a request mean.
 
 A snapshot can be read under two schemas: its own and the table's present one. Spark pins the snapshot and asks to use
-its schema, but names columns as in the present schema unless the query travels in time. The request does not say
-which. So the names are looked up in both schemas. If they mean different columns, the scan is planned for each meaning
-and the files of both plans are returned.
+its schema, but names columns as in the present schema unless the query travels in time. A client that keeps tables for
+a while, or asks for a later page of a plan, can have a schema between these two. The request does not say which. So the
+names are looked up in all schemas. If they mean different columns, the scan is planned for each meaning and the files
+of all plans are returned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.iceberg.refs import as_it_was, with_schema
-from sidecar.serving.protocol.filters import ParsedFilter, parse_filter
+from sidecar.serving.protocol.filters import FieldsOfNames, ParsedFilter, fields_of, parse_filter
 from sidecar.serving.protocol.requests import PlanRequest
 
 
@@ -44,21 +45,26 @@ def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
 
 
 def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest) -> list[ScanBinding]:
-    """Return the meanings of a request for a snapshot of ``table``: one mostly, at most two."""
+    """Return the meanings of a request for a snapshot of ``table``: one mostly."""
     own_schema, present_schema = schemas_of(table, snapshot)
-    own = parse_filter(asked.filter, own_schema, asked.case_sensitive)
-    if own_schema.schema_id == present_schema.schema_id:
-        return [ScanBinding(table, own)]
     present = parse_filter(asked.filter, present_schema, asked.case_sensitive)
-    older = with_schema(table, own_schema.schema_id)
+    if own_schema.schema_id == present_schema.schema_id:
+        return [ScanBinding(table, present)]
+    names = [name for name, _ in present.fields]
+    meanings = {present.fields: ScanBinding(table, present)}
+    for schema in (own_schema, *table.schemas().values()):
+        fields = fields_of(names, schema, asked.case_sensitive)
+        if fields not in meanings and (schema is own_schema or _are_complete(fields)):
+            parsed = parse_filter(asked.filter, schema, asked.case_sensitive)
+            meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed)
     if as_it_was(table, snapshot.snapshot_id) is not table:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
-        return [ScanBinding(older, own if own.fields == present.fields else ParsedFilter(AlwaysTrue(), False))]
-    if own.fields == present.fields:
-        return [ScanBinding(table, present)]
-    known = [binding for binding in (ScanBinding(older, own), ScanBinding(table, present)) if _is_complete(binding)]
-    return known or [ScanBinding(older, own), ScanBinding(table, present)]
+        is_certain = len(meanings) == 1
+        own = parse_filter(asked.filter, own_schema, asked.case_sensitive)
+        older = with_schema(table, own_schema.schema_id)
+        return [ScanBinding(older, own if is_certain else ParsedFilter(AlwaysTrue(), False))]
+    return [meanings[fields] for fields in meanings if _are_complete(fields)] or [*meanings.values()]
 
 
-def _is_complete(binding: ScanBinding) -> bool:
-    return all(field_id is not None for _, field_id in binding.filter.fields)
+def _are_complete(fields: FieldsOfNames) -> bool:
+    return all(field_id is not None for _, field_id in fields)

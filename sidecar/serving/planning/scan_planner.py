@@ -28,7 +28,7 @@ from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, witho
 from sidecar.serving.planning.served_tables import ServedTables
 from sidecar.serving.protocol.encoding import EncodedTask, encode_answer, encode_file
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
-from sidecar.serving.protocol.filters import any_row, residual_of
+from sidecar.serving.protocol.filters import any_row, column_of_client, residual_of
 from sidecar.serving.protocol.page_tokens import LONGEST_REQUEST, Page, seal, unseal
 from sidecar.serving.protocol.requests import PlanRequest, parse_plan_request, parse_tasks_request
 
@@ -40,7 +40,9 @@ CACHE_BYTES = 256 << 20
 """About how much memory manifests take in one process."""
 MOST_RESIDUALS = 16 << 20
 """The most bytes that the residuals of an answer take. Longer ones become a predicate that every row meets."""
-_KEPT_ORDINALS = 4 << 20
+_KEPT_ORDINALS = 1 << 20
+_PLAN_WEIGHT = 50
+"""What a kept plan takes beside its ordinals, in ordinals of about 40 bytes."""
 _LATEST_VERSION = 3
 
 
@@ -72,7 +74,9 @@ class ScanPlanner:
         self._shares_manifests = shares_manifests
         self._encryption_keys = encryption_keys
         self._caches = ManifestCaches.of_size(cache_bytes)
-        self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(_KEPT_ORDINALS, len)
+        self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(
+            _KEPT_ORDINALS, lambda ordinals: _PLAN_WEIGHT + len(ordinals)
+        )
 
     def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         """Answer ``POST .../plan``. Raises errors of :mod:`sidecar.errors` for what is wrong with request or table."""
@@ -252,9 +256,10 @@ class _Scan:
     def encode(self, tasks: Sequence[EncodedTask], plan_tasks: Sequence[str] = (), *, is_plan: bool) -> list[bytes]:
         """Return the body of the answer in pieces."""
         schemas = schemas_of(self.files.table, self.files.snapshot)
-        residual = json.dumps(residual_of(self._asked.filter, schemas, self._asked.case_sensitive)).encode()
+        asked = self._asked
+        residual = json.dumps(residual_of(asked.filter, schemas, asked.case_sensitive, asked.select)).encode()
         if len(residual) * len(tasks) > MOST_RESIDUALS:
-            residual = json.dumps(any_row(schemas[0].fields[0].name)).encode()
+            residual = json.dumps(any_row(column_of_client(schemas, asked.case_sensitive, asked.select))).encode()
         return encode_answer(tasks, residual, plan_tasks, is_plan=is_plan)
 
     def facts(self, kept: int) -> PlanFacts:

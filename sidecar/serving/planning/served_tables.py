@@ -6,6 +6,7 @@ the server for every table of the catalog.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -14,10 +15,14 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType
 
+from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
+from sidecar.serving.protocol.errors import place_of
+
+log = logging.getLogger(__name__)
 
 PROPERTY = "sidecar.serve"
 """The table property that says ``true`` or ``false``: whether the server should plan scans of the table."""
@@ -59,7 +64,12 @@ class ServedTables:
             entry = entries[snapshot_id]
             return bool(self._sidecars.get((identifier, entry.statistics_path), lambda: _is_sidecar(table, entry)))
 
-        return next(nearest_registered(table, current, is_sidecar), None) is not None
+        try:
+            return next(nearest_registered(table, current, is_sidecar), None) is not None
+        except Exception as error:  # no table fails to load because of its sidecar
+            advisory(error)
+            log.warning("the sidecar of a table is left out after %s", place_of(error))
+            return False
 
 
 def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:

@@ -8,12 +8,16 @@ a second attempt cannot help.
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import dataclass
 from enum import Enum
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+
+_FRAMES = 6
+"""Places in the code that a log line about an error names, the innermost first."""
 
 
 class ErrorType(Enum):
@@ -70,6 +74,16 @@ def error_document(answer: ErrorType, message: str) -> ErrorDocument:
     """Return the document of an error with a message for people."""
     document = {"error": {"message": message, "type": answer.java_name, "code": answer.status}}
     return ErrorDocument(answer.status, json.dumps(document).encode())
+
+
+def place_of(error: BaseException) -> str:
+    """Return the class of an unexpected error and where it was raised, for logs.
+
+    Its text can have literals, addresses and secrets, so it is left out.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    places = (f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {', '.join(places) or 'an unknown place'}"
 
 
 def document_of(error: Exception) -> ErrorDocument:

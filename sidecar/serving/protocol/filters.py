@@ -43,7 +43,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, FixedType, StringType
+from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, StringType
 
 from sidecar.errors import SidecarError
 from sidecar.iceberg.literals import PredicateColumn, find_column
@@ -54,8 +54,8 @@ MOST_NODES = 20_000
 MOST_PREDICATES = 500
 """A part of a filter with more predicates is taken as TRUE, because each file is compared with each of them.
 Equalities of one column that are joined by OR are one predicate."""
-MOST_VALUES = 100_000
-"""A list with more literals is taken as TRUE."""
+MOST_VALUES = 20_000
+"""The lists of a filter that follow so many literals are taken as TRUE without a look: each literal takes 40 us."""
 DEEPEST = 64
 """The part of a filter below this many alternations of AND, OR and NOT is taken as TRUE."""
 
@@ -77,6 +77,8 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
 }
 _LISTS: dict[str, Callable[..., BooleanExpression]] = {"in": In, "not-in": NotIn}
 N = TypeVar("N")
+FieldsOfNames = frozenset[tuple[str, int | None]]
+"""Names with the ids of the columns that they mean; ``None`` for names that mean none, or more than one."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class ParsedFilter:
     expression: BooleanExpression
     is_exact: bool = True
     """Whether exactly the rows that meet the filter meet the expression. Otherwise more rows may."""
-    fields: frozenset[tuple[str, int | None]] = frozenset()
-    """The names in the filter with the ids of the columns that they mean; ``None`` for unknown names."""
+    fields: FieldsOfNames = frozenset()
+    """The names in the filter, with what they mean."""
 
 
 _UNKNOWN = ParsedFilter(AlwaysTrue(), is_exact=False)
@@ -100,10 +102,34 @@ def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True) -> Pars
     return ParsedFilter(parsed.expression, parsed.is_exact, frozenset(names.found.items()))
 
 
-def residual_of(node: Any, schemas: Sequence[Schema], case_sensitive: bool = True) -> Any:
-    """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``."""
+def fields_of(names: Iterable[str], schema: Schema, case_sensitive: bool) -> FieldsOfNames:
+    """Return what names mean in a schema."""
+    known = _Names(schema, case_sensitive)
+    for name in names:
+        known.column(name)
+    return frozenset(known.found.items())
+
+
+def residual_of(
+    node: Any, schemas: Sequence[Schema], case_sensitive: bool = True, select: Sequence[str] | None = None
+) -> Any:
+    """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``.
+
+    ``select``: the columns that the client reads; ``None`` for all.
+    """
     columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
-    return _ResidualWriter(columns, schemas[0].fields[0].name if schemas[0].fields else "").rewrite(node, 0)[0]
+    return _ResidualWriter(columns, column_of_client(schemas, case_sensitive, select)).rewrite(node, 0)[0]
+
+
+def column_of_client(schemas: Sequence[Schema], case_sensitive: bool, select: Sequence[str] | None) -> str:
+    """Return the name of a column that the client reads. Java looks up the names of a residual in these columns.
+
+    Empty if there is no column.
+    """
+    columns = [_Names(schema, case_sensitive) for schema in schemas]
+    known = (name for name in select or () if any(names.column(name) is not None for names in columns))
+    present = schemas[-1].fields
+    return next(known, present[0].name if present else "")
 
 
 class _Names:
@@ -124,6 +150,14 @@ class _Names:
             column = self._columns[name]
             self.found[name] = None if column is None else column.field_id
         return self._columns[name]
+
+    def is_null_with_its_struct(self, column: PredicateColumn) -> bool:
+        """Whether a required column is NULL where a struct around it is. pyiceberg says that it is never NULL."""
+        if not self._schema.find_field(column.field_id).required:
+            return False
+        levels = column.name.split(".")
+        outer = (".".join(levels[:count]) for count in range(1, len(levels)))
+        return any(name in self._known and not self._schema.find_field(name).required for name in outer)
 
     def _find(self, name: str) -> PredicateColumn | None:
         if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
@@ -190,6 +224,7 @@ class _Parser:
     def __init__(self, names: _Names) -> None:
         self._names = names
         self._nodes = 0
+        self._values = 0
 
     def parse(self, node: Any, depth: int) -> ParsedFilter:
         if isinstance(node, bool):
@@ -220,11 +255,14 @@ class _Parser:
         if column is None or not isinstance(kind, str):
             return _UNKNOWN
         if kind in _TESTS:
-            return ParsedFilter(_TESTS[kind](column.name))
+            is_misread = kind in ("is-null", "not-null") and self._names.is_null_with_its_struct(column)
+            return _UNKNOWN if is_misread else ParsedFilter(_TESTS[kind](column.name))
         if kind in _COMPARISONS:
             return _compared(_COMPARISONS[kind], column, node.get("value"))
-        if kind in _LISTS:
-            return _listed(_LISTS[kind], column, node.get("values"))
+        values = node.get("values")
+        if kind in _LISTS and isinstance(values, list):
+            self._values += len(values)
+            return _UNKNOWN if self._values > MOST_VALUES else _listed(_LISTS[kind], column, values)
         return _UNKNOWN
 
 
@@ -237,9 +275,7 @@ def _compared(kind: Callable[..., BooleanExpression], column: PredicateColumn, v
     return ParsedFilter(_balanced(Or, [kind(column.name, one) for one in found]), len(found) == 1)
 
 
-def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, values: Any) -> ParsedFilter:
-    if not isinstance(values, list) or len(values) > MOST_VALUES:
-        return _UNKNOWN
+def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, values: list[Any]) -> ParsedFilter:
     found = [literals_of(value, column) for value in values]
     if not all(found):
         return _UNKNOWN
@@ -257,6 +293,7 @@ class _ResidualWriter:
         self._names = names
         self._any_column = any_column
         self._nodes = 0
+        self._values = 0
 
     def rewrite(self, node: Any, depth: int) -> tuple[Any, bool]:
         """Return the new node, and whether it means the same."""
@@ -282,16 +319,21 @@ class _ResidualWriter:
     def _predicate(self, node: dict[str, Any], kind: Any) -> tuple[Any, bool]:
         term = node.get("term")
         columns = [column for names in self._names if (column := names.column(term)) is not None]
-        if not columns or not isinstance(kind, str):
+        if not columns or not isinstance(term, str):
             return self._any_row(), False
+        if not isinstance(kind, str):
+            return any_row(term), False
         if kind in _TESTS:
             return {"type": kind, "term": term}, True
         if kind in _COMPARISONS and _is_understood([node.get("value")], columns):
             return {"type": kind, "term": term, "value": _plain(node["value"])}, True
         values = node.get("values")
-        if kind in _LISTS and isinstance(values, list) and values and _is_understood(values, columns):
+        if kind in _LISTS and isinstance(values, list) and values:
+            self._values += len(values)
+            if self._values > MOST_VALUES or not _is_understood(values, columns):
+                return any_row(term), False
             return {"type": kind, "term": term, "values": [_plain(value) for value in values]}, True
-        return self._any_row(), False
+        return any_row(term), False
 
     def _any_row(self) -> Any:
         return any_row(self._any_column)
@@ -302,12 +344,23 @@ def any_row(column: str) -> Any:
     return _joined("or", {"type": "is-null", "term": column}, {"type": "not-null", "term": column})
 
 
-def _is_understood(values: Iterable[Any], columns: Sequence[PredicateColumn]) -> bool:
-    """Whether a client can bind the literals again: Java cannot make bytes of text."""
-    return all(
-        not isinstance(column.type, BinaryType | FixedType) and all(literals_of(value, column) for value in values)
-        for column in columns
+def _is_understood(values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
+    """Whether a client can bind the literals again, to the same values."""
+    return all(_is_sayable(value) for value in values) and all(
+        _is_bound_again(value, column) and literals_of(value, column) for column in columns for value in values
     )
+
+
+def _is_bound_again(value: Any, column: PredicateColumn) -> bool:
+    """Whether Java reads such a literal: of a text it makes neither bytes nor numbers, which "Infinity" would be."""
+    if isinstance(column.type, FloatType | DoubleType):
+        return not isinstance(value, str)
+    return not isinstance(column.type, BinaryType | FixedType)
+
+
+def _is_sayable(value: Any) -> bool:
+    """Whether :func:`_plain` keeps a literal: the number of a decimal column can have more digits than a float."""
+    return not isinstance(value, Decimal) or Decimal(repr(float(value))) == value
 
 
 def _joined(kind: str, left: Any, right: Any) -> Any:

@@ -58,6 +58,11 @@ def readable_by_us(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     return [*_without(headers, {b"accept-encoding", b"range", b"if-range"}), (b"accept-encoding", b"gzip")]
 
 
+def without_length(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return headers that do not say how long a body is."""
+    return _without(headers, {b"content-length"})
+
+
 def _without(headers: Iterable[tuple[bytes, bytes]], names: set[bytes]) -> RawHeaders:
     """Return headers without ``names``, without those about one connection, and without those it names as such."""
     given = list(headers)

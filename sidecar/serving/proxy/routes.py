@@ -41,6 +41,7 @@ from sidecar.serving.proxy.headers import (
     readable_by_us,
     to_client,
     to_upstream,
+    without_length,
 )
 from sidecar.serving.proxy.upstream import CONNECTION_ERRORS, Upstream
 from sidecar.serving.proxy.upstream_tables import LoadAnswer, UpstreamTables
@@ -242,7 +243,12 @@ class Proxy:
     async def _send(
         self, request: Request, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None = None
     ) -> httpx.Response:
-        """Send a request to the path and query that the client asked for."""
+        """Send a request to the path and query that the client asked for.
+
+        How long its body is, is said anew if the client has said it in two ways.
+        """
+        if body is None or "transfer-encoding" in request.headers:
+            headers = without_length(headers)
         return await self._upstream.send(request.method, target_of(request.scope), headers, body)
 
     async def pass_on(self, request: Request, send: Send) -> None:

@@ -92,6 +92,9 @@ class Upstream:
         """
         pieces, length = [], 0
         try:
+            if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "deflate"):
+                # One that is compressed twice grows by a factor of a million before it is counted.
+                raise UpstreamFailedError("the upstream's answer is not compressed as asked", ErrorType.BAD_GATEWAY)
             async for piece in response.aiter_bytes():
                 length += len(piece)
                 if length > MOST_DECODED:

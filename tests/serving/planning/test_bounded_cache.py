@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sidecar.serving.planning.bounded_cache import BoundedCache
+from sidecar.serving.planning.delete_files import SnapshotDeletes
+from sidecar.serving.planning.live_snapshot import ManifestCaches
 
 
 def test_what_was_not_used_for_the_longest_time_leaves_first() -> None:
@@ -31,3 +33,14 @@ def test_the_weight_stays_bounded() -> None:
     for number in range(500):
         cache.get(number, lambda number=number: bytes(number % 90))  # type: ignore[misc]
         assert cache.weight <= 1000
+
+
+def test_tables_without_deletes_do_not_fill_the_memory() -> None:
+    """Each snapshot of such a table has an entry with nothing in it."""
+    caches = ManifestCaches.of_size(1 << 20)
+    for number in range(2000):
+        caches.deletes.keep((number,), SnapshotDeletes([]))
+        caches.delete_manifests.keep((number,), ())
+        caches.lines.keep((number,), [])
+    for kept in (caches.deletes, caches.delete_manifests, caches.lines):
+        assert 0 < sum(kept.find((number,)) is not None for number in range(2000)) < 200

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.iceberg.manifests import LatestFields
 from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of
+from sidecar.serving.planning.scan_planner import ScanPlanner
+from tests.iceberg.table_cases import commit_deletes
+from tests.serving.planning.asking import ask
 
 PATH_FIELD = 2147483546
 NAN = float("nan")
@@ -81,3 +90,25 @@ def test_deletes_of_a_file(path: str, sequence: int, spec_id: int, partition: An
 def test_a_vector_says_where_it_is() -> None:
     encoded = SnapshotDeletes(DELETES).encoded(DELETES[0], [], False)
     assert b'"referenced-data-file":"v.parquet","content-offset":4,"content-size-in-bytes":44' in encoded
+
+
+def test_equality_deletes_of_a_spec_without_partitions_apply_everywhere(catalog: Any) -> None:
+    """A spec of which all fields were dropped in version 1 still has them, with the transform void."""
+    schema = Schema(NestedField(1, "p", LongType()), NestedField(2, "s", StringType()))
+    void = PartitionSpec(PartitionField(1, 1000, VoidTransform(), "p"))
+    table: Table = catalog.create_table("db.served_void", schema, partition_spec=void)
+    with table.update_spec() as update:
+        update.add_field("s", IdentityTransform(), "by_s")
+    table.append(pa.table({"p": pa.array([1, 2], pa.int64()), "s": ["a", "b"]}))
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=f"{table.location()}/data/deletes.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(None),
+        record_count=1,
+        file_size_in_bytes=100,
+        equality_ids=[2],
+    )
+    commit_deletes(table, file, table.specs()[0], 7)
+    tasks = ask(ScanPlanner(), table)["file-scan-tasks"]
+    assert [task["delete-file-references"] for task in tasks] == [[0], [0]]

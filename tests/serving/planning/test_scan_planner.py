@@ -14,12 +14,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from sidecar import errors
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.serving.planning import file_selection
+from sidecar.serving.planning import file_selection, live_snapshot, served_tables
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
 from tests.planning.test_replaced_table import replaced as replaced_table
-from tests.serving.planning.asking import JAVA, PYICEBERG, ask, ask_for_facts, equal, paths
+from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, ask_for_facts, equal, name_of, paths
 from tests.tables import create_with_rows
 
 FILES, ROWS = 5, 12
@@ -128,6 +129,46 @@ def test_a_plan_that_fails_is_made_by_manifests(
     assert paths(ask(planner, table, equal("s", "w"))) == []
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "reason"),
+    [
+        (file_selection, "plan", file_selection.FAILED),
+        (file_selection, "_asks_filters", file_selection.FAILED),
+        (file_selection, "WholeMatch", file_selection.FAILED),
+        (file_selection, "as_expression", file_selection.NOTHING_ASKED),
+        (served_tables, "open_registered", ""),
+    ],
+)
+def test_no_bug_fails_a_request(
+    table: Table, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, reason: str
+) -> None:
+    """The parts that a client must have are answered without the part that fails."""
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(errors, "reraise_foreign", False)
+    monkeypatch.setattr(where, name, fail)
+    planner = ScanPlanner()
+    found, facts = ask_for_facts(planner, table, equal("s", "v020"))
+    assert (len(paths(found)), facts.fallback) == (FILES if reason else 1, reason)
+    assert planner.mode(table, name_of(table)) == ("client" if where is served_tables else "server")
+
+
+@pytest.mark.parametrize(("name", "count"), [("may_match", FILES), ("evaluators_of", 1)])
+def test_files_are_kept_where_even_bounds_fail(
+    table: Table, monkeypatch: pytest.MonkeyPatch, name: str, count: int
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(errors, "reraise_foreign", False)
+    monkeypatch.setattr(live_snapshot, name, fail)
+    if name == "may_match":
+        monkeypatch.setattr(file_selection, "plan", fail)
+    assert len(paths(ask(ScanPlanner(), table, equal("s", "v020")))) == count
+
+
 def test_what_is_wrong_with_the_table_is_an_error(planner: ScanPlanner, catalog: Any) -> None:
     table = create_with_rows(catalog, "db.scan_planner_broken", parts()[:1], columns=["s"])
     snapshot = table.current_snapshot()
@@ -185,6 +226,13 @@ def test_a_residual_is_true_where_the_partition_decides(planner: ScanPlanner, pa
     assert not any(task["residual-filter"] is True for task in ask(planner, partitioned, unknown)["file-scan-tasks"])
 
 
+def test_no_fallback_where_partitions_leave_no_file(planner: ScanPlanner, partitioned: Table) -> None:
+    """Then no sidecar is opened, though there is one."""
+    condition = {"type": "and", "left": equal("p", 99), "right": equal("s", "a")}
+    found, facts = ask_for_facts(planner, partitioned, condition)
+    assert (paths(found), facts.fallback) == ([], "")
+
+
 def test_ranges_over_null_partitions(planner: ScanPlanner, partitioned: Table) -> None:
     """pyiceberg 0.12 fails to compare NULL with the end of a range where it plans by itself."""
     with pytest.raises(TypeError):
@@ -226,6 +274,26 @@ def test_snapshots_from_before_a_replacement(planner: ScanPlanner, catalog: Any)
         assert len(paths(ask(planner, table, condition, PYICEBERG, snapshot_id=before))) == 3
     assert len(paths(ask(planner, table, equal("x", 7)))) == 1
     assert len(paths(ask(planner, table, equal("x", 8), PYICEBERG))) == 0
+
+
+def test_names_of_a_schema_between_the_snapshot_and_now(planner: ScanPlanner, catalog: Any) -> None:
+    """A client that has loaded the table before its last change asks with the names of then, also for later pages."""
+    files = [pa.table({"x": [f"x{n}"] * 2, "y": [f"y{n}"] * 2}) for n in (1, 2, 3)]
+    table = create_with_rows(catalog, "db.scan_planner_stale", files, columns=["x", "y"])
+    everything = paths(ask(planner, table))
+
+    def rename(old: str, new: str) -> None:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+
+    rename("x", "a")
+    condition = {"type": "in", "term": "a", "values": ["x1", "x2", "x3"]}
+    one_a_page = ScanPlanner(page_files=1)
+    first = ask(one_a_page, table, condition, PYICEBERG)
+    rename("a", "b")
+    rename("y", "a")
+    assert paths(ask(planner, table, equal("a", "x2"), PYICEBERG)) == [everything[-2]]
+    assert all_paths(one_a_page, table, first) == everything
 
 
 def test_names_in_any_case(planner: ScanPlanner, table: Table) -> None:

@@ -21,9 +21,10 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from sidecar.iceberg.predicate import as_expression, parse_predicate
+from sidecar.serving.protocol import filters
 from sidecar.serving.protocol.filters import MOST_NODES, MOST_PREDICATES, parse_filter, residual_of
 from sidecar.serving.protocol.requests import parse_json
 from tests.iceberg.cases import SCHEMA
@@ -203,6 +204,18 @@ def test_what_alternates_too_deeply_is_true() -> None:
     assert parse_filter(node, SCHEMA).expression == AlwaysTrue()
 
 
+def test_too_many_values_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in many lists: a request of 8 MiB would take a minute."""
+    monkeypatch.setattr(filters, "MOST_VALUES", 20)
+    listed = {"type": "in", "term": "l", "values": list(range(10))}
+    two = {"type": "and", "left": listed, "right": listed}
+    assert parse_filter(two, SCHEMA).is_exact
+    assert residual_of(two, [SCHEMA]) == two
+    three = {"type": "and", "left": two, "right": listed}
+    assert not parse_filter(three, SCHEMA).is_exact
+    assert residual_of(three, [SCHEMA])["right"]["type"] == "or"
+
+
 def test_ten_thousand_values() -> None:
     found = parsed({"type": "in", "term": "l", "values": list(range(10_000))})
     assert found.is_exact
@@ -226,3 +239,51 @@ def test_residuals_have_the_clients_names_and_literals() -> None:
     residual = residual_of({"type": "and", "left": day, "right": code}, [SCHEMA], case_sensitive=False)
     assert residual["left"] == day
     assert residual["right"]["type"] == "or"  # Java cannot bind a text to bytes
+
+
+@pytest.mark.parametrize("column", ["f", "d"])
+def test_residuals_have_no_infinity_that_java_cannot_bind(column: str) -> None:
+    """Java writes "Infinity", a text, and its executors make no number of it again."""
+    for told in ('"gt", "value": "-Infinity"', '"in", "values": [0.5, "Infinity"]'):
+        residual = residual_of(parse_json(f'{{"term": "{column}", "type": {told}}}'), [SCHEMA])
+        assert [residual[side]["type"] for side in ("left", "right")] == ["is-null", "not-null"]
+    finite = parse_json(f'{{"term": "{column}", "type": "lt", "value": 0.5}}')
+    assert residual_of(finite, [SCHEMA]) == finite
+
+
+def test_residuals_name_only_columns_that_the_client_reads() -> None:
+    """Java looks up the names of a residual in the columns that it reads, and fails if one is not among them."""
+
+    def names(node: Any) -> set[str]:
+        return names(node["left"]) | names(node["right"]) if "left" in node else {node["term"]}
+
+    unknown = {"type": "unknown", "term": {"type": "transform"}}
+    assert names(residual_of({"type": "eq", "term": "b", "value": "00"}, [SCHEMA], select=["s"])) == {"b"}
+    assert names(residual_of({"type": 1, "term": "b"}, [SCHEMA], select=["s"])) == {"b"}
+    assert names(residual_of(unknown, [SCHEMA], select=["_file", "st.x", "s"])) == {"st.x"}
+    older = Schema(NestedField(1, "key", LongType()), NestedField(10, "text", StringType()), schema_id=7)
+    assert names(residual_of(unknown, [older, SCHEMA], select=["text"])) == {"text"}
+    assert names(residual_of(unknown, [older, SCHEMA])) == {"id"}
+    assert names(residual_of(unknown, [older, SCHEMA], select=["*"])) == {"id"}
+
+
+@pytest.mark.parametrize(("number", "is_kept"), [("1.5", True), ("12345678901234567.89", False), ("1E+30", True)])
+def test_residuals_keep_every_digit(number: str, is_kept: bool) -> None:
+    node = parse_json(f'{{"type": "eq", "term": "dec38", "value": {number}}}')
+    residual = json.dumps(residual_of(node, [SCHEMA]))
+    assert (json.loads(residual)["type"] == "eq") == is_kept
+    assert parse_filter(parse_json(residual), SCHEMA).is_exact
+    assert not is_kept or parse_filter(parse_json(residual), SCHEMA) == parse_filter(node, SCHEMA)
+
+
+@pytest.mark.parametrize("kind", ["is-null", "not-null"])
+def test_required_columns_are_null_where_their_struct_is(kind: str) -> None:
+    """pyiceberg binds ``a.b IS NULL`` as never true, and ``NOT (a.b IS NOT NULL)`` likewise."""
+
+    def of(required: bool) -> bool:
+        inner = StructType(NestedField(2, "b", LongType(), required=True))
+        node = {"type": "not", "child": {"type": kind, "term": "a.b"}}
+        return parse_filter(node, Schema(NestedField(1, "a", inner, required=required))).is_exact
+
+    assert not of(required=False)
+    assert of(required=True)

@@ -222,3 +222,13 @@ def test_the_state_of_a_table_is_what_status_prints(proxied: Proxied) -> None:
     assert b"Sidecars of db.t" in body
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert proxied.ask("GET", "/sidecar/v1/nothing")[0] == 404
+
+
+def test_texts_of_unexpected_errors_are_neither_answered_nor_logged(
+    proxied: Proxied, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxied.planner.raises = ValueError("a secret")
+    status, answer = plan(proxied)
+    assert (status, answer["error"]["type"]) == (500, "InternalServerError")
+    assert "secret" not in caplog.text + json.dumps(answer)
+    assert "ValueError at stand_in.py:" in caplog.text

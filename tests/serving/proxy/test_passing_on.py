@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
-from collections.abc import Iterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
-from sidecar.serving.proxy.upstream import Upstream
+from sidecar.serving.operations.counters import Counters
+from sidecar.serving.proxy.upstream import Upstream, UpstreamFailedError
 from tests.serving.proxy.conftest import Proxied
 from tests.serving.proxy.fake_upstream import BROKEN_OFF
 
@@ -30,6 +35,34 @@ def test_chunked_bodies_are_streamed(proxied: Proxied) -> None:
     pieces = iter([b"a" * 70_000, b"b" * 10])
     assert proxied.ask("POST", "/v1/odd/x", body=pieces)[0] == 200
     assert proxied.upstream.requests[0][4] == b"a" * 70_000 + b"b" * 10
+
+
+def raw(method: str, target: str, headers: str, body: str) -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n\r\n{body}".encode()
+
+
+def test_a_length_that_contradicts_the_chunks_is_not_passed_on(proxied: Proxied) -> None:
+    lengths = "Content-Length: 2\r\nTransfer-Encoding: chunked"
+    answer = proxied.raw(raw("POST", "/v1/odd/x", lengths, "5\r\nhello\r\n0\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 200")
+    (asked,) = proxied.upstream.requests
+    assert (asked[4], asked[3].get("content-length")) == (b"hello", None)
+
+
+@pytest.mark.parametrize("target", ["/v1/config", "/v1/wh/namespaces/db/tables/t"])
+def test_a_body_that_is_not_passed_on_has_no_length(proxied: Proxied, target: str) -> None:
+    assert proxied.raw(raw("GET", target, "Content-Length: 5", "hello")).startswith(b"HTTP/1.1 200")
+    assert "content-length" not in proxied.upstream.requests[0][3]
+
+
+def test_a_body_that_breaks_off_is_no_bug_of_the_server(proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
+    parts = urlsplit(proxied.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), 20) as connection:
+        connection.sendall(raw("POST", "/v1/wh/namespaces/db/tables/t/plan", "Content-Length: 5", "he"))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(65_536)
+    assert proxied.ask("GET", "/v1/odd/x")[0] == 200
+    assert "unexpectedly" not in caplog.text
 
 
 def test_headers_of_one_connection_end_here(proxied: Proxied) -> None:
@@ -122,3 +155,28 @@ def test_smuggled_requests_do_not_reach_the_upstream(proxied: Proxied, text: byt
     status = int(proxied.raw(text).split()[1])
     assert status in (400, 404, 501)
     assert proxied.upstream.requests == []
+
+
+@pytest.mark.parametrize(("coding", "is_read"), [("gzip", True), ("gzip, gzip", False), ("br", False)])
+def test_only_the_compression_that_was_asked_for_is_read(coding: str, is_read: bool) -> None:
+    async def read() -> bytes:
+        upstream = Upstream("http://localhost:1", Counters())
+        body = gzip.compress(b"hello") if is_read else gzip.compress(gzip.compress(b"hello"))
+        try:
+            return await upstream.read(httpx.Response(200, headers={"content-encoding": coding}, stream=_Whole(body)))
+        finally:
+            await upstream.close()
+
+    if is_read:
+        assert asyncio.run(read()) == b"hello"
+        return
+    with pytest.raises(UpstreamFailedError, match="compressed"):
+        asyncio.run(read())
+
+
+class _Whole(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
