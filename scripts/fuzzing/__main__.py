@@ -22,8 +22,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", type=int, help="read this case alone, with the traceback of what it raises")
     parser.add_argument("--keep", type=Path, help="folder for the bytes of the first find of each cause")
     parser.add_argument("--list", action="store_true", help="name the decoders")
-    parser.add_argument("--detect", action="store_true", help="plant each known bug and show which are found")
-    parser.add_argument("--cases", type=int, default=1500, help="with --detect: cases for each bug")
+    parser.add_argument("--cases", type=int, default=1 << 60, help="how many cases each decoder reads at most")
     return parser.parse_args()
 
 
@@ -35,17 +34,13 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{name:<22}{fuzzer.what}" for name, fuzzer in FUZZERS.items()))
         return 0
-    if given.detect:
-        from scripts.fuzzing.detection import print_detection
-
-        return print_detection(given.cases, given.seed)
     names = list(FUZZERS) if given.decoder == "all" else [given.decoder]
     if not set(names) <= set(FUZZERS):
         print(f"the decoder is one of: all, {', '.join(FUZZERS)}", file=sys.stderr)
         return 2
     if given.case is not None:
         return one_case(names[0], given.seed, given.case, given.keep)
-    return fuzz(names, given.minutes, given.seed, given.keep)
+    return fuzz(names, given)
 
 
 def one_case(name: str, seed: int, number: int, keep: Path | None) -> int:
@@ -60,12 +55,13 @@ def one_case(name: str, seed: int, number: int, keep: Path | None) -> int:
     return 1
 
 
-def fuzz(names: list[str], minutes: float, seed: int, keep: Path | None) -> int:
+def fuzz(names: list[str], given: argparse.Namespace) -> int:
+    seed, keep = given.seed, given.keep
     print(COLUMNS)
     total = 0
     for name in names:
         fuzzer = FUZZERS[name]()
-        run = run_cases(fuzzer, seed, seconds=minutes * 60)
+        run = run_cases(fuzzer, seed, cases=given.cases, seconds=given.minutes * 60)
         print(line_of(name, run), flush=True)
         for find in run.distinct.values():
             print(f"  {describe(find, name, seed)}", flush=True)

@@ -46,7 +46,7 @@ class Fuzzer(ABC):
     """What is decoded, in a few words."""
     memory: ClassVar[int] = 64 << 20
     """Bytes of resident memory that one case may take."""
-    seconds: ClassVar[int] = 10
+    seconds: ClassVar[float] = 10
     """CPU seconds that one case may take."""
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """Runs the cases of a fuzzer in forked children, and names each case that breaks a promise.
 
-A child reads case after case. It has a limit of address space and, for each case, one of CPU time; both end it, and the
-parent names the case and goes on with a new child. The peak of resident memory is looked at after each case. What a
-case gives depends on the seed of the run and its number alone, so every find can be repeated.
+A child reads case after case. Its address space is limited, so too large a request fails in the case that makes it. A
+timer of CPU time ends the child in a case that takes too long, and the parent goes on with a new one. The peak of
+resident memory is looked at after each case. What a case gives depends on the seed of the run and its number alone, so
+every find can be repeated.
 """
 
 from __future__ import annotations
@@ -123,16 +124,14 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
     values = errors = done = 0
     while done < limits.cases and time.monotonic() < limits.end:
         _STATE.pack_into(shared, 0, done, values, errors)
-        used = time.process_time()
-        most = int(used) + 1 + fuzzer.seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        signal.setitimer(signal.ITIMER_PROF, fuzzer.seconds)
         before = _resident_pages()[1] * resource.getpagesize()
         find, is_value = _one_case(fuzzer, seed, first + done)
-        values, errors = values + is_value, errors + (find is None and not is_value)
+        find = find or _too_much(fuzzer, seed, first + done, before)
         if find is None:
-            find = _too_much(fuzzer, seed, first + done, before, time.process_time() - used)
-        if find is not None:
-            os.write(into, json.dumps(vars(find)).encode()[:3000] + b"\n")
+            values, errors = values + is_value, errors + (not is_value)
+        else:
+            os.write(into, json.dumps(vars(find)).encode() + b"\n")
         done += 1
         if find is not None and find.what == "memory":
             break  # the peak never falls, so nothing more would be seen of this child's memory
@@ -166,16 +165,12 @@ def _find(number: int, change: Change, what: str, error: BaseException) -> Find:
     return Find(number, change.value, what, where, f"{type(error).__name__}: {error}"[:500])
 
 
-def _too_much(fuzzer: Fuzzer, seed: int, number: int, before: int, seconds: float) -> Find | None:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    change = ""
-    if peak - before > fuzzer.memory:
-        text = f"{(peak - before) >> 20} MiB, at most {fuzzer.memory >> 20}"
-        return Find(number, change or fuzzer.case_number(seed, number).change.value, "memory", "", text)
-    if seconds > fuzzer.seconds:
-        change = fuzzer.case_number(seed, number).change.value
-        return Find(number, change, "time", "", f"{seconds:.1f} s, at most {fuzzer.seconds}")
-    return None
+def _too_much(fuzzer: Fuzzer, seed: int, number: int, before: int) -> Find | None:
+    taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
+    if taken <= fuzzer.memory:
+        return None
+    change = fuzzer.case_number(seed, number).change.value
+    return Find(number, change, "memory", "", f"{taken >> 20} MiB, at most {fuzzer.memory >> 20}")
 
 
 def _listen(out: int, child: int, shared: mmap.mmap) -> list[Find]:
@@ -202,7 +197,7 @@ def _end_of(fuzzer: Fuzzer, seed: int, number: int, status: int) -> Find:
     change = fuzzer.case_number(seed, number).change.value
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
-        what = "time" if name in ("SIGXCPU", "SIGKILL") else name
+        what = "time" if name in ("SIGPROF", "SIGKILL") else name
         return Find(number, change, what, "", f"the process was ended by {name}")
     return Find(number, change, "exit", "", f"the process ended with status {os.WEXITSTATUS(status)}")
 
