@@ -240,6 +240,6 @@ def test_a_dictionary_with_more_values_than_bytes_is_refused_before_it_is_decode
     raw = data[page.offset : page.end]
     header, body = decode_struct(raw)
     assert read_page(raw, page.offset, footer.columns[0]).num_values == 300
-    (header.struct(7) or Struct()).fields[1] = (I32, (1 << 31) - 1)
+    (header.struct(7) or Struct()).fields[1] = (I32, 1 << 28)
     with pytest.raises(DamagedFileError, match="too short for its values"):
         read_page(encode_struct(header) + raw[body:], page.offset, footer.columns[0])
