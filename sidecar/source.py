@@ -329,6 +329,11 @@ class CountingSource(WrappingSource):
         self.bytes_read = 0
         self._lock = threading.Lock()
 
+    def continue_with(self, inner: Source) -> None:
+        """Read from another source of the same file from now on, and count anew."""
+        self.inner = inner
+        self.reads = self.bytes_read = 0
+
     def read(self, offset: int, length: int) -> bytes:
         """Count a read and pass it on, see :meth:`Source.read`."""
         with self._lock:

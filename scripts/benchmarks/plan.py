@@ -102,11 +102,11 @@ def catalog_of(folder: Path) -> Any:
     return SqlCatalog("bench", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
 
 
-def write_table(catalog: Any, files: int, per_manifest: int) -> Table:
+def write_table(catalog: Any, files: int, per_manifest: int, name: str = "db.many") -> Table:
     """Random keys in every file, so that bounds rule none out; days rise from file to file."""
-    catalog.create_namespace("db")
+    catalog.create_namespace_if_not_exists("db")
     schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("f", pa.float64())])
-    table: Table = catalog.create_table("db.many", schema, properties={"commit.manifest-merge.enabled": "false"})
+    table: Table = catalog.create_table(name, schema, properties={"commit.manifest-merge.enabled": "false"})
     for first in range(0, files, per_manifest):
         with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
             for number in range(first, min(first + per_manifest, files)):
@@ -147,8 +147,8 @@ def data_file(table: Table, number: int, files: int) -> DataFile:
     return made
 
 
-def write_sidecar(table: Table, units: int) -> None:
-    """A units table of the whole snapshot, and filters of column 1."""
+def write_sidecar(table: Table, units: int, *, rules_out: bool = True) -> None:
+    """A units table of the whole snapshot, and filters of column 1, which may rule nothing out."""
     listing = list_snapshot(table)
     schemas = list(dict.fromkeys(manifest.avro_schema for manifest in listing.manifests))
     row_groups = tuple(UnitEntry(i, i * ROWS // units, ROWS // units) for i in range(units))
@@ -196,7 +196,7 @@ def write_sidecar(table: Table, units: int) -> None:
     place = {"snapshot_id": listing.snapshot_id, "sequence_number": listing.sequence_number}
 
     def write(puffin: Any, _replaced: Any) -> None:
-        bundle = FieldBundle(1, [group], regions(group, header.segment_id))
+        bundle = FieldBundle(1, [group], regions(group, header.segment_id, rules_out))
         units_table = UnitsTable(files, manifests, schemas, [coverage])
         write_toc(puffin, write_segment(puffin, header, units_table, [bundle], **place), **place)
 
@@ -205,13 +205,15 @@ def write_sidecar(table: Table, units: int) -> None:
     print(f"sidecar of {written.file_size:,} bytes", flush=True)
 
 
-def regions(group: BundleGroup, segment: bytes) -> Iterator[bytes]:
-    """27 % of the bits set, and those of the key in one filter in the middle."""
+def regions(group: BundleGroup, segment: bytes, rules_out: bool) -> Iterator[bytes]:
+    """27 % of the bits set, and those of the key in one filter in the middle; or all bits."""
     random, members = np.random.default_rng(1), len(group.units)
     (key_hash,) = probe_for(KEY, "long", Encoding.parse("int64")).hashes
     for region in range(group.blocks):
         drawn = [random.integers(0, 2**32, (members, 1, 8), dtype=np.uint32) for _ in range(7)]
         blocks = np.bitwise_and.reduce(drawn[:2]) | np.bitwise_and.reduce(drawn[2:])
+        if not rules_out:
+            blocks = np.full_like(blocks, 0xFFFFFFFF)
         for own, row in SPLIT_BLOCK.rows(key_hash, group.blocks):
             if own == region:
                 blocks[members // 2, 0, row // 32] |= np.uint32(1 << row % 32)

@@ -251,6 +251,11 @@ class KeyRing:
         self._master.clear()
         self._places.clear()
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether keys were given."""
+        return self._keys is not None
+
     def require_encrypted(self, fields: Mapping[int, bytes]) -> None:
         """Add fields whose blobs must be encrypted, with their key metadata."""
         self._named = {**self._named, **fields}

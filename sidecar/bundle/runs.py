@@ -22,6 +22,8 @@ HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"
 MOST_RUNS = 20
 """The most runs that a file remembers."""
+_MOST_SECONDS = 1e10
+"""The longest run, three centuries. Longer ones are damage; NaN and infinity cannot be written as JSON."""
 
 IndexOfField: TypeAlias = tuple[int, str]
 """A field id and a kind of index."""
@@ -151,7 +153,8 @@ def _is_run(run: Any) -> bool:
         one.name: str if one.name in texts else (int, float) if one.name in numbers else int
         for one in fields(RunRecord)
     }
-    return all(isinstance(run.get(name), kind) for name, kind in wanted.items())
+    is_typed = all(isinstance(run.get(name), kind) for name, kind in wanted.items())
+    return is_typed and 0 <= run["seconds"] <= _MOST_SECONDS
 
 
 def _parsed(text: str | None, kind: type[Any]) -> Any:

@@ -26,7 +26,7 @@ from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units.coverage import CoverageRuns
-from sidecar.bundle.units.fingerprints import FingerprintIndex
+from sidecar.bundle.units.fingerprints import FingerprintIndex, Fingerprints
 from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
@@ -36,6 +36,10 @@ _T = TypeVar("_T")
 
 REMEMBERED_FILES = 4096
 """The most file entries that a segment keeps in memory once they were read."""
+
+_TOC_COPIES, _FILE_BYTES, _UNIT_BYTES = 10, 300, 8
+"""About what a segment takes in memory: for each byte of its tables of contents as decoded objects, for each file with
+its fingerprint in an index, and for each unit and coverage."""
 
 Units = npt.NDArray[np.bool_]
 """bool[units of a segment]: True for units that may match."""
@@ -204,9 +208,9 @@ class Segment:
     def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return int64[n]: the ordinals in this segment of another segment's files; -1 for files not listed here."""
         fingerprints = self._certain(other.units.fingerprints)
-        if fingerprints is None or self._index is None:
+        if fingerprints is None:
             return np.full(len(ordinals), -1, np.int64)
-        return self._index.find_all(fingerprints[ordinals])
+        return self.ordinals_of(fingerprints[ordinals])
 
     @cached_property
     def _index(self) -> FingerprintIndex | None:
@@ -267,6 +271,23 @@ class Segment:
         if len(self._files) + len(read) <= REMEMBERED_FILES:
             self._files.update(read)
         return found
+
+    def forget_files(self) -> None:
+        """Forget the files that were read."""
+        self._files.clear()
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes of memory the segment takes while it remembers no files."""
+        coverages = 1 + len(self.__dict__.get("coverages", ()))  # the others are not decoded
+        tocs = sum(len(entry.toc) for entry in self.entries)
+        return _TOC_COPIES * tocs + _FILE_BYTES * self.num_files + _UNIT_BYTES * coverages * self.num_units
+
+    def ordinals_of(self, fingerprints: Fingerprints) -> npt.NDArray[np.int64]:
+        """Return int64[n]: the ordinals of live files of the table by their fingerprints; -1 for files not listed."""
+        if self._index is None:
+            return np.full(len(fingerprints), -1, np.int64)
+        return self._index.find_all(fingerprints)
 
     def _read_files(self, wanted: Sequence[int]) -> dict[int, FileEntry]:
         files: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))

@@ -71,6 +71,8 @@ class SidecarFile:
         self.puffin = puffin
         self.segments: list[Segment] = []
         self.doubts = doubts
+        self.take_over: Callable[[SidecarFile], None] | None = None
+        """Gets the file, without its source, when it is closed the next time; ``None``: nobody keeps it."""
         self._keys = KeyRing()
 
     @classmethod
@@ -136,8 +138,8 @@ class SidecarFile:
         return dict(zip(fields, read, strict=True))
 
     def reopen(self, source: Source) -> None:
-        """Continue after :meth:`close` with another source of the same file."""
-        self.source.inner = source
+        """Continue after :meth:`close` with another source of the same file. Its reads are counted from 0."""
+        self.source.continue_with(source)
 
     def use_keys(self, encryption_keys: EncryptionKeys | None, fields: Mapping[int, bytes] | None = None) -> None:
         """Use these keys for encrypted blobs from now on. A key is requested when a blob needs it.
@@ -179,13 +181,31 @@ class SidecarFile:
         return False
 
     @property
+    def has_keys(self) -> bool:
+        """Whether the file was given keys."""
+        return self._keys.has_keys
+
+    @property
     def is_locked(self) -> bool:
         """Whether a lookup needed an encrypted blob whose key is missing."""
         return self._keys.refused
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the source, and hand the file over to whoever keeps it for the next plan."""
         self.source.close()
+        take_over, self.take_over = self.take_over, None
+        if take_over is not None:
+            take_over(self)
+
+    def forget_files(self) -> None:
+        """Forget the entries of data files that were read. Tables of contents and fingerprints stay in memory."""
+        for segment in self.segments:
+            segment.forget_files()
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes of memory the file takes while no entries of data files are remembered."""
+        return len(self.puffin.tail) + sum(segment.memory for segment in self.segments)
 
     def _load(self, table_uuid: str | None) -> None:
         blobs = [blob for blob in self.puffin.metadata.blobs if blob.type in MAGICS]

@@ -106,7 +106,7 @@ class EqualityDeletes:
 def _covers(delete: DataFile, file: DataFile) -> bool:
     """Return whether an equality delete file has the same partition as the data file, or an unpartitioned spec."""
     values = [_comparable(delete.partition[i]) for i in range(len(delete.partition))]
-    if not values:
+    if _may_be_unpartitioned(values):
         return True
     own = [_comparable(file.partition[i]) for i in range(len(file.partition))]
     return delete.spec_id == file.spec_id and values == own
@@ -185,11 +185,20 @@ def _add(index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField]
     lower = None if equality else (file.lower_bounds or {}).get(_PATH_FIELD)
     upper = None if equality else (file.upper_bounds or {}).get(_PATH_FIELD)
     delete = _Delete(sequence, equality, lower, upper)
-    if fields:
+    if not _may_be_unpartitioned([file.partition[position] for position in range(len(fields))]):
         key = _partition_key(file.spec_id, file, fields)
         index.by_partition.setdefault(key, []).append(delete)
     else:
         index.everywhere.append(delete)
+
+
+def _may_be_unpartitioned(values: Sequence[Any]) -> bool:
+    """Return whether a delete file with these partition values may apply to files of all partitions.
+
+    In version 1 a spec whose fields were all removed has void fields, whose values are NULL, and divides nothing. A
+    partition of NULL looks the same, so its deletes are taken to apply everywhere: that keeps what may be deleted.
+    """
+    return all(value is None for value in values)
 
 
 def _partition_key(spec_id: int, file: DataFile, fields: Sequence[NestedField]) -> PartitionKey:

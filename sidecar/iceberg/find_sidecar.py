@@ -24,6 +24,9 @@ from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.write_statistics import PAGES
 from sidecar.source import open_source
 
+Opener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
+"""Opens the file of a statistics entry, see :func:`open_registered`."""
+
 
 @dataclass(frozen=True)
 class FoundSidecar:
@@ -47,21 +50,27 @@ class StatisticsDoubt(NamedTuple):
 
 
 def find_sidecar(
-    table: Table, snapshot_id: int | None = None, *, warnings: list[str] | None = None
+    table: Table,
+    snapshot_id: int | None = None,
+    *,
+    warnings: list[str] | None = None,
+    opener: Opener | None = None,
 ) -> FoundSidecar | None:
     """Open the sidecar of a snapshot (by default the current one) or of its nearest ancestor that has one.
 
     Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
-    ``warnings``; they raise no errors.
+    ``warnings``; they raise no errors. ``opener`` opens files; by default :func:`open_registered`.
     """
     doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, snapshot_id, doubts)
+    found = look_for_sidecar(table, snapshot_id, doubts, opener)
     if warnings is not None:
         warnings += [doubt.text for doubt in doubts]
     return found
 
 
-def look_for_sidecar(table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt]) -> FoundSidecar | None:
+def look_for_sidecar(
+    table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt], opener: Opener | None = None
+) -> FoundSidecar | None:
     """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
     entries = statistics_of(table)
     for ancestor in lineage(table, snapshot_id):
@@ -69,7 +78,7 @@ def look_for_sidecar(table: Table, snapshot_id: int | None, doubts: list[Statist
         if entry is None:
             continue
         reasons: list[str] = []
-        sidecar = open_registered(table, entry, reasons)
+        sidecar = (opener or open_registered)(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
             doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
             return FoundSidecar(entry, ancestor, sidecar)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import re
 import time
 import zlib
@@ -199,11 +200,13 @@ def _written(table: Table, folder: str, listed: Iterable[StoredFile]) -> float:
 def _unnamed(table: Table, files: Sequence[StoredFile]) -> list[StoredFile]:
     """Return the files whose names are not in the table's metadata.
 
-    Only the names in the folder are compared, so that no spelling of a path makes a difference.
+    Only the names in the folder are compared, so that no spelling of a path makes a difference. If a local path leads
+    through a link, the name that it leads to counts too.
     """
     metadata = table.metadata
     paths = [entry.statistics_path for entry in (*metadata.statistics, *metadata.partition_statistics)]
     named = {path.rpartition("/")[2] for path in paths}
+    named |= {os.path.basename(os.path.realpath(local)) for path in paths if (local := local_path(path)) is not None}
     return [file for file in files if file.name not in named]
 
 

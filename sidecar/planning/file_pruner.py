@@ -27,7 +27,14 @@ from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace
 from sidecar.planning.funnel import Funnel, KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.listed_files import AnsweredManifests, ListedFiles, is_worth_it
+from sidecar.planning.listed_files import (
+    AnsweredManifests,
+    Flags,
+    ListedFiles,
+    ManifestsInMemory,
+    count_files,
+    is_worth_it,
+)
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
@@ -44,7 +51,8 @@ class FilePruner:
     """Keeps or drops the data files of one plan.
 
     ``question`` is what the whole predicate asks, also of bounds and page indexes. ``keys`` are the keys of a join's
-    other side. ``manifests`` are all data manifests of the snapshot.
+    other side. ``manifests`` are all data manifests of the snapshot. ``in_memory`` is what the caller has of these:
+    then many files become :attr:`flags`, and no tasks.
     """
 
     def __init__(
@@ -53,6 +61,7 @@ class FilePruner:
         question: FileQuestion | None = None,
         keys: KeySet | None = None,
         manifests: Sequence[ManifestFile] = (),
+        in_memory: ManifestsInMemory | None = None,
     ) -> None:
         self.row_groups: dict[str, KeptRowGroups] = {}
         """The row groups that are left of each file, by path, if the sidecar knows them."""
@@ -61,6 +70,9 @@ class FilePruner:
         self._narrows = opened.question is not None
         """Whether page indexes are asked about the files that are left."""
         self._manifests = manifests
+        self._in_memory = in_memory
+        self.flags: Mapping[str, Flags] | None = None
+        """The files that are left, by manifest path, if they are too many for tasks; see :mod:`listed_files`."""
         self._question = question or FileQuestion(AlwaysTrue(), opened.table.schema())
         self._kept: dict[str, KeptReason] = {}
         self._identify: dict[str, Identify] = {}
@@ -80,9 +92,15 @@ class FilePruner:
             opened.open_for_question()
         elif is_worth_it(lines, self._question.bound, evaluators, BROAD):
             opened.ask(opened.open, None)
-        if opened.answers is None:
-            return {}
-        answered = opened.ask(partial(self._answer, opened.answers, lines, evaluators), AnsweredManifests())
+        answered = AnsweredManifests()
+        if opened.answers is not None:
+            answered = opened.ask(partial(self._answer, opened.answers, lines, evaluators), answered)
+        self.flags = answered.flags
+        if opened.answers is None and opened.question is not None and self._in_memory is not None:
+            # Nothing is ruled out without the sidecar, but the caller need not open the manifests again.
+            self.flags = {} if count_files(lines) > self._in_memory.most_entries else None
+        if self.flags is not None:
+            return {line.manifest_path: [] for line in lines}
         self._dropped += answered.dropped
         return answered.entries
 
@@ -90,7 +108,8 @@ class FilePruner:
         self, answers: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> AnsweredManifests:
         answers.note_manifests(self._manifests)
-        answered = ListedFiles(answers, self._question.bound, self._opened.warn).answer(lines, evaluators)
+        listed = ListedFiles(answers, self._question.bound, self._opened.warn, self._in_memory)
+        answered = listed.answer(lines, evaluators)
         # Files of the other manifests come by path: segments that list them need their fingerprints after all.
         answers.expect_paths_of(line for line in lines if line.manifest_path not in answered.entries)
         return answered
@@ -224,8 +243,7 @@ class FilePruner:
             counts = self._opened.ask(partial(self._opened.answers.counts, manifests), counts)
         self.notes += tuple(self._opened.notes)
         by_filter = 0 if self._opened.answers is None else self._opened.answers.units_dropped
-        total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-        total = max(total, planned + self._dropped_by_bounds)  # counts in manifest lists are optional
+        total = max(count_files(manifests), planned + self._dropped_by_bounds)  # counts in manifest lists are optional
         return Funnel(
             total=total,
             listed=counts.listed,
@@ -239,6 +257,11 @@ class FilePruner:
             row_groups_dropped_by_filter=self._groups["filter"] + by_filter,
             row_groups_dropped_by_page_index=self._groups["page_index"],
         )
+
+    def indexed(self, manifests: list[ManifestFile]) -> int:
+        """Count the live files of ``manifests``, the data manifests of the snapshot, about which filters were asked."""
+        answers = self._opened.answers
+        return 0 if answers is None else self._opened.ask(lambda: answers.counts(manifests).indexed, 0)
 
     def _judged_by_pages(self) -> int:
         return self._dropped_by_pages + sum(bool(kept.stored or kept.row_indexes) for kept in self.row_groups.values())

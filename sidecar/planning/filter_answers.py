@@ -23,6 +23,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
+from sidecar.bundle.units.fingerprints import Fingerprints
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.segment_answer import Files, SegmentAnswer, answer_of, indexed_units
 from sidecar.questions.conditions import Condition
@@ -182,6 +183,22 @@ class FilterAnswers:
             keep[known] &= self._answer(number).keep[ordinals[known]]
         return keep
 
+    def judge_by(self, fingerprints: Fingerprints) -> Files:
+        """Return bool[n]: which of n live files are kept. Segments are searched for all of their fingerprints."""
+        keep = np.ones(len(fingerprints), np.bool_)
+        asked = self._asked_fields()
+        places = {
+            number: segment.ordinals_of(fingerprints)
+            for number, segment in enumerate(self._segments)
+            if not self._whole[number] and asked & segment.fields.keys()
+        }
+        return self.judge(places) if places else keep
+
+    @property
+    def may_have_moved(self) -> bool:
+        """Whether files may be listed under other paths than they have today."""
+        return self._moved is not None and self._moved.has_moved
+
     def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
         """Return the ordinals of files of segment ``number`` in other segments, by number.
 
@@ -189,11 +206,14 @@ class FilterAnswers:
         list.
         """
         segment, ordinals_by_segment = self._segments[number], {}
-        asked = {leaf.column.index for leaf in looked_up(self._question)} if self._question else set()
+        asked = self._asked_fields()
         for other, candidate in enumerate(self._segments):
             if other != number and not self._whole[other] and asked & candidate.fields.keys():
                 ordinals_by_segment[other] = candidate.same_files(segment, ordinals)
         return ordinals_by_segment
+
+    def _asked_fields(self) -> set[int]:
+        return {leaf.column.index for leaf in looked_up(self._question)} if self._question else set()
 
     def count_dropped(self, number: int, ordinals: Ordinals) -> None:
         """Count the row groups of files that :meth:`judge` dropped."""

@@ -12,14 +12,17 @@ them. So the entries that come out are those that pyiceberg would have found.
 *   A manifest is opened by pyiceberg after all if decoding its remaining records would take longer. Records are
     decoded in Python, because pyiceberg's compiled decoder is not safe with bytes from untrusted writers.
 
+A caller that keeps manifests in memory makes tasks from these much faster. If more files are left than such a caller
+wants to get as entries (:class:`ManifestsInMemory`), it gets a flag for each file, and no record is decoded.
+
 If a record of a manifest is wrong, the manifest is opened, with a warning. Nothing here raises, except pyiceberg's
 evaluators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +33,7 @@ from pyiceberg.types import NestedField
 
 from sidecar.bundle.model import FileEntry, ListedManifest
 from sidecar.bundle.segment import Segment
+from sidecar.bundle.units.fingerprints import Fingerprints
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import entry_decoder
@@ -45,12 +49,49 @@ OPENING, READING = 20.0, 0.045
 """Milliseconds to open a manifest, and to read one entry of it."""
 
 
+Flags = npt.NDArray[np.bool_]
+"""bool[live files of a manifest], in its order: the files that may match."""
+
+
+@dataclass(frozen=True)
+class ManifestsInMemory:
+    """What a caller has of the data manifests of a snapshot."""
+
+    most_entries: int
+    """If more files are left, the caller wants flags instead of entries."""
+    may_match: Callable[[ManifestFile], Flags | None]
+    """Returns the files that partitions and bounds keep; ``None`` if the manifest was not read yet."""
+    fingerprints: Callable[[ManifestFile], Fingerprints]
+    """Returns a fingerprint for each live file. May read the manifest, and raise the errors of that."""
+
+
 @dataclass(frozen=True)
 class AnsweredManifests:
     """The entries that are left, by manifest path, and how many files of these manifests filters dropped."""
 
     entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
     dropped: int = 0
+    flags: Mapping[str, Flags] | None = None
+    """The files that are left, by manifest path, in place of entries. Of other manifests, every file may match."""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """The files of all ``members``, which segment ``number`` lists: which of them are left, and which filters dropped.
+
+    ``owners`` has the place of each file's manifest in ``members``.
+    """
+
+    number: int
+    members: Sequence[_Member]
+    owners: npt.NDArray[np.int64]
+    ordinals: Ordinals
+    alive: Flags
+    by_filter: Flags
+
+    def flags(self) -> dict[str, Flags]:
+        """Return which files are left, by manifest path."""
+        return {member.line.manifest_path: self.alive[self.owners == at] for at, member in enumerate(self.members)}
 
 
 @dataclass(frozen=True)
@@ -69,18 +110,29 @@ class _Member:
 
 def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int) -> bool:
     """Return whether the manifests have at least ``least`` files and bounds or partitions may rule some of them out."""
-    files = sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
-    if files < least:
+    if count_files(lines) < least:
         return False
     specs = {line.partition_spec_id for line in lines}
     return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
 
 
+def count_files(lines: Iterable[ManifestFile]) -> int:
+    """Return the number of live files of manifests, as far as the manifest list says it."""
+    return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
+
+
 class ListedFiles:
     """Answers for manifests from the units tables of one sidecar; ``warn`` gets a text for each error in them."""
 
-    def __init__(self, answers: FilterAnswers, bound: BooleanExpression, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        answers: FilterAnswers,
+        bound: BooleanExpression,
+        warn: Callable[[str], None],
+        in_memory: ManifestsInMemory | None = None,
+    ) -> None:
         self._answers = answers
+        self._in_memory = in_memory
         self._bound = bound
         self._fields = bound_columns.helpful_fields(bound)
         self._warn = warn
@@ -94,32 +146,69 @@ class ListedFiles:
                 number, entry = places[0]
                 member = _Member(line, entry, {n: e.first_file for n, e in places})
                 members.setdefault(number, []).append(member)
+        left = [self._left_of(number, of_segment, evaluators) for number, of_segment in members.items()]
+        flags = None if self._in_memory is None else self._flags(lines, left, self._in_memory)
+        if flags is not None:
+            return AnsweredManifests(flags=flags)
         entries: dict[str, list[ManifestEntry]] = {}
         dropped = 0
-        for number, segment_members in members.items():
-            answered = self._answer(number, segment_members, evaluators)
+        for one in left:
+            answered = self._entries(one, evaluators)
             entries |= answered.entries
             dropped += answered.dropped
         return AnsweredManifests(entries, dropped)
 
-    def _answer(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> AnsweredManifests:
-        """Answer for ``members``, manifests that segment ``number`` lists."""
+    def _flags(
+        self, lines: Sequence[ManifestFile], left: Sequence[_Left], in_memory: ManifestsInMemory
+    ) -> dict[str, Flags] | None:
+        """Return which files are left, by manifest path; ``None`` if they are so few that entries are wanted."""
+        flags = {path: alive for one in left for path, alive in one.flags().items()}
+        others = [line for line in lines if line.manifest_path not in flags]
+        if sum(int(one.alive.sum()) for one in left) + count_files(others) <= in_memory.most_entries:
+            return None
+        if others and self._answers.may_have_moved:
+            return None  # their files are found by other paths, one by one
+        for one in left:
+            if len(one.ordinals) <= FEW:  # bounds alone were asked about them
+                judged = replace(one, alive=one.alive & self._judged(one.number, one.members, one.ordinals))
+                flags |= judged.flags()
+        return flags | {line.manifest_path: self._answers.judge_by(in_memory.fingerprints(line)) for line in others}
+
+    def _judged(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> Flags:
+        """Return bool[n]: the files that filters keep."""
+        if self._answers.question is None:
+            return np.ones(len(ordinals), np.bool_)
+        return self._answers.judge(self._places(number, members, ordinals))
+
+    def _left_of(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> _Left:
+        """Ask filters and bounds about ``members``, manifests that segment ``number`` lists."""
         segment = self._answers.segments[number]
         ordinals = np.concatenate([member.ordinals for member in members])
         owners = np.repeat(np.arange(len(members)), [member.entry.live_files for member in members])
         alive = np.ones(len(ordinals), np.bool_)
-        if self._answers.question is not None and len(ordinals) > FEW:
-            alive = self._answers.judge(self._places(number, members, ordinals))
+        if len(ordinals) > FEW:
+            alive = self._judged(number, members, ordinals)
         by_filter = ~alive
         if alive.sum() > FEW:
-            self._rule_out(segment, members, owners, ordinals, alive, evaluators)
+            known = [self._in_memory.may_match(member.line) for member in members] if self._in_memory else [None]
+            flags = [one for one in known if one is not None]
+            if len(flags) == len(known) and sum(map(len, flags)) == len(alive):
+                alive &= np.concatenate(flags)
+            else:
+                self._rule_out(segment, members, owners, ordinals, alive, evaluators)
+        return _Left(number, members, owners, ordinals, alive, by_filter)
+
+    def _entries(self, left: _Left, evaluators: Evaluators) -> AnsweredManifests:
+        """Return the entries of the files that are left."""
+        number, members, owners, ordinals = left.number, left.members, left.owners, left.ordinals
+        segment, alive, by_filter = self._answers.segments[number], left.alive, left.by_filter
         # Files of a manifest that is opened are not dropped here: pyiceberg shows them to the pruner one by one.
         opened = self._to_be_opened(members, np.bincount(owners[alive], minlength=len(members)))
         alive &= ~opened[owners]
         kept = [member for member, is_opened in zip(members, opened.tolist(), strict=True) if not is_opened]
         entries: dict[str, list[ManifestEntry]] = {member.line.manifest_path: [] for member in kept}
-        left = [members[owner] for owner in owners[alive].tolist()]
-        self._decode(segment, left, ordinals[alive], evaluators, entries)
+        owned_by = [members[owner] for owner in owners[alive].tolist()]
+        self._decode(segment, owned_by, ordinals[alive], evaluators, entries)
         answered = np.array([member.line.manifest_path in entries for member in members])
         dropped = by_filter & answered[owners]
         self._answers.count_dropped(number, ordinals[dropped])

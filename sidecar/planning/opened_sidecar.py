@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import advisory
-from sidecar.iceberg.find_sidecar import find_sidecar, may_have_pages
+from sidecar.iceberg.find_sidecar import Opener, find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import FilterAnswers, Verdict
@@ -33,7 +33,8 @@ class OpenedSidecar:
     """The sidecar of a snapshot, or of its nearest ancestor that has one, for one plan and its ``question``.
 
     ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan compares,
-    only segments whose authenticity a key confirms are used.
+    only segments whose authenticity a key confirms are used. ``opener`` opens statistics files, by default
+    :func:`sidecar.iceberg.find_sidecar.open_registered`; with another one the plan reads nothing after it is closed.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class OpenedSidecar:
         question: Condition | None,
         encryption_keys: EncryptionKeys | None = None,
         fields: Iterable[int] = (),
+        opener: Opener | None = None,
     ) -> None:
         self.table = table
         self.question = question
@@ -55,6 +57,7 @@ class OpenedSidecar:
         self._snapshot = snapshot
         self._encryption_keys = encryption_keys
         self._fields = frozenset(fields)
+        self._opener = opener
         self._sidecar: SidecarFile | None = None
         self._moved: RelocatedFiles | None = None
         self._is_open = False
@@ -67,6 +70,8 @@ class OpenedSidecar:
         except Exception as error:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
             self.answers, self.otherwise = None, KeptBecause.UNREADABLE
+            if self._sidecar is not None:
+                self._sidecar.take_over = None  # what has failed serves no other plan
             return otherwise
 
     def open_for_question(self) -> None:
@@ -80,7 +85,7 @@ class OpenedSidecar:
         if self._is_open:
             return
         self._is_open = True
-        found = find_sidecar(self.table, self._snapshot.snapshot_id, warnings=self._warnings)
+        found = find_sidecar(self.table, self._snapshot.snapshot_id, warnings=self._warnings, opener=self._opener)
         if found is None:
             if self._warnings:
                 self.otherwise = KeptBecause.UNREADABLE
@@ -91,7 +96,9 @@ class OpenedSidecar:
         behind = generations(self.table, self._snapshot.snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
-        self.stored = StoredPages(found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds)
+        if self._opener is None:  # else the file may serve another plan when this one is read
+            reopen = partial(open_source, path, self.table.io, size)
+            self.stored = StoredPages(found.sidecar, reopen, self.resolution_holds)
         self._moved = RelocatedFiles(segments, self.table.location())
         self.answers = FilterAnswers(
             segments,

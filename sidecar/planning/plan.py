@@ -17,6 +17,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
+from sidecar.planning.listed_files import Flags
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
 from sidecar.results import Summarized
 from sidecar.run_log import quantity
@@ -31,6 +32,20 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Files whose row groups :meth:`Plan.explain` shows one by one."""
+
+
+@dataclass(frozen=True)
+class FlaggedFiles:
+    """What a plan is to a caller that keeps manifests in memory, if it keeps many files."""
+
+    by_manifest: Mapping[str, Flags]
+    """bool[live files] by manifest path: files that filters keep. Of other manifests, every file may match."""
+    indexed: int
+    """The number of files about which filters were asked."""
+    sidecar: SidecarUsed | None
+    warnings: tuple[str, ...]
+    is_locked: bool
+    index_bytes_read: int
 
 
 @dataclass(frozen=True, repr=False)

@@ -28,6 +28,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
@@ -35,9 +36,11 @@ from sidecar.iceberg.refs import as_it_was, snapshot_id_of
 from sidecar.planning.file_pruner import FilePruner
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.funnel import ManifestUse
-from sidecar.planning.key_sets import Keys, key_set
+from sidecar.planning.key_sets import Keys, KeySet, key_set
+from sidecar.planning.listed_files import ManifestsInMemory
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.plan import Plan
+from sidecar.planning.plan import FlaggedFiles, Plan
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.task_planner import plan_tasks
 from sidecar.run_log import counted, log_run, quantity
 
@@ -76,32 +79,73 @@ def plan(
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
     error in a sidecar raises.
     """
-    started = time.perf_counter()
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     table = as_it_was(table, snapshot_id)
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
     join_keys = None if keys is None else key_set(keys, schema, case_sensitive)
+    planned = plan_with(
+        table,
+        row_filter,
+        snapshot_id,
+        join_keys=join_keys,
+        allow_equality_deletes=allow_equality_deletes,
+        encryption_keys=encryption_keys,
+    )
+    assert isinstance(planned, Plan)  # flags come only to callers that have manifests in memory
+    return planned
+
+
+def plan_with(
+    table: Table,
+    row_filter: BooleanExpression,
+    snapshot_id: int | None,
+    *,
+    join_keys: KeySet | None = None,
+    allow_equality_deletes: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+    opener: Opener | None = None,
+    lines: Sequence[ManifestFile] | None = None,
+    in_memory: ManifestsInMemory | None = None,
+) -> Plan | FlaggedFiles:
+    """Do what :func:`plan` does, for a caller that may keep manifests and sidecars in memory.
+
+    ``table`` has the schema of ``row_filter``, an expression with exact literals. ``opener`` opens sidecars, as
+    :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if the caller has read it. With
+    ``in_memory``, the files come as flags if there are many.
+    """
+    started = time.perf_counter()
+    schema = table.schema()
     if join_keys is not None and (within := join_keys.within()) is not None:
         row_filter = And(row_filter, as_expression(within, schema))
-    bound = bind(schema, row_filter, case_sensitive=True)
+    bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
     question = FileQuestion(bound, schema)
     asked = question.for_filters
     if snapshot_id is None and table.metadata.current_snapshot() is None:
         seconds = time.perf_counter() - started
         return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=join_keys)
     snapshot = snapshot_of(table, snapshot_id)
-    lines = read_manifests(table.io, snapshot.manifest_list)
+    if lines is None:
+        lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     fields = extract_field_ids(bound) | ({join_keys.field_id} if join_keys is not None else set())
-    opened = OpenedSidecar(table, snapshot, asked.condition, encryption_keys, fields)
-    pruner, manifest_use = FilePruner(opened, question, join_keys, data_lines), ManifestUse()
+    opened = OpenedSidecar(table, snapshot, asked.condition, encryption_keys, fields, opener)
+    pruner, manifest_use = FilePruner(opened, question, join_keys, data_lines, in_memory), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
         tasks, deletes = _tasks(scan, lines, pruner, manifest_use)
         deleted = frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
+        if pruner.flags is not None:
+            return FlaggedFiles(
+                pruner.flags,
+                pruner.indexed(data_lines),
+                opened.used,
+                opened.warnings,
+                pruner.is_locked,
+                opened.index_bytes,
+            )
         funnel = pruner.funnel(data_lines)
     finally:
         opened.close()

@@ -29,6 +29,7 @@ class RelocatedFiles:
 
     def __init__(self, segments: Sequence[Segment], location: str) -> None:
         self._location = normal_folder(location)
+        self._spelt = location.rstrip("/") + "/"
         self._segments = [(number, segment, _location_of(segment)) for number, segment in enumerate(segments)]
         self.found = 0
         self.earlier_locations: set[str] = set()
@@ -50,6 +51,12 @@ class RelocatedFiles:
                 self.earlier_locations.add(location or self._location)
         self.found += bool(matched)
         return matched
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether some segment was made when the table's location was another one, or was spelt in another way."""
+        manifests = (manifest for _, segment, _ in self._segments for manifest in segment.listed_manifests)
+        return not all(manifest.path.startswith(self._spelt) for manifest in manifests)
 
     def notes(self) -> list[str]:
         """Return a sentence about the files that were matched, if any."""

@@ -91,14 +91,13 @@ class StoredPages:
             wanted = _missing([file for file in files if file.stored], list(field_ids))
             if not wanted:
                 return 0, 0
-            before = self.sidecar.index_reads, self.sidecar.index_bytes
             self.sidecar.reopen(self.reopen())
             try:
                 for segment, fields in wanted:
                     self._fetch(segment, fields)
             finally:
                 self.sidecar.close()
-            return self.sidecar.index_reads - before[0], self.sidecar.index_bytes - before[1]
+            return self.sidecar.index_reads, self.sidecar.index_bytes
 
     def _fetch(self, segment: Segment, fields: _Wanted) -> None:
         for field_id, found in self.sidecar.page_indexes(segment, fields).items():

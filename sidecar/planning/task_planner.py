@@ -37,6 +37,7 @@ from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 Identify = Callable[[], DataFileIdentity | None]
 """Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
@@ -101,7 +102,7 @@ def plan_tasks(
         return []
     if scan._should_use_server_side_planning():
         live = LiveFiles(scan.io, manifests)
-        wide = scan.update(row_filter=for_bounds(scan.row_filter))
+        wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(scan.row_filter, scan.table_metadata.schema())))
         return [task for task in wide.plan_files() if keep(task.file, partial(live.find, task.file))]
     planner = _Planner(scan._manifest_planner, known, manifest_use or ManifestUse())
 
@@ -131,7 +132,7 @@ class _Planner(ManifestGroupPlanner):
     It differs from pyiceberg's in three steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-       :func:`for_partitions`. Residuals are those of the filter itself.
+       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Residuals are those of the filter itself.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
        that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
@@ -140,7 +141,8 @@ class _Planner(ManifestGroupPlanner):
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
-        wide = for_bounds(planner.row_filter)
+        self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())
+        wide = for_bounds(self._wide)
         super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
         self._known = known
@@ -155,7 +157,7 @@ class _Planner(ManifestGroupPlanner):
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
         project = inclusive_projection(schema, spec, self.case_sensitive)
-        return project(for_partitions(self._plain.row_filter))
+        return project(for_partitions(self._wide))
 
     def _build_partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
         if not self._has_uuids(spec_id):

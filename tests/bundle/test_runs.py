@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from sidecar.bundle.runs import STATE_PROPERTY, BuiltColumn, SidecarState, state_of
+from sidecar.bundle.runs import HISTORY_PROPERTY, STATE_PROPERTY, BuiltColumn, SidecarState, history_of, state_of
 
 
 def read(fpp: str = '"auto"', left: str = "{}", snapshot: str = "7") -> SidecarState | None:
@@ -31,3 +33,13 @@ def test_a_number_of_files_that_makes_no_sense(number: str) -> None:
 @pytest.mark.parametrize("snapshot", ["1e999", "NaN", "null", "{}"])
 def test_a_snapshot_that_makes_no_sense(snapshot: str) -> None:
     assert read(snapshot=snapshot) is None
+
+
+@pytest.mark.parametrize("seconds", ["1e999", "-1", "NaN", "1" + "0" * 400], ids=["infinite", "below 0", "NaN", "huge"])
+def test_a_run_whose_seconds_make_no_sense(seconds: str) -> None:
+    """JSON has neither NaN nor Infinity: others could not read a result with one."""
+    numbers = '"snapshot_id":7,"files":1,"indexed":1,"carried":0,"left":0,"bytes_read":9,"bytes_carried":0'
+    good, forged = (f'{{"at":"2024","what":"build","seconds":{text},{numbers}}}' for text in ("1.5", seconds))
+    runs = history_of({HISTORY_PROPERTY: f"[{forged},{good}]"})
+    assert [run.seconds for run in runs] == [1.5]
+    json.dumps([run.to_dict() for run in runs], allow_nan=False)

@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import sidecar
@@ -18,6 +20,7 @@ from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.registering import register_again, unregister
 from sidecar.maintenance import garbage
 from sidecar.run_steps import observe
+from tests.iceberg.cases import local
 from tests.maintenance.cases import (
     DAY,
     append_and_build,
@@ -309,3 +312,20 @@ def test_local_files_are_listed_without_a_store(catalog: Any) -> None:
         os.utime(path, (path.stat().st_mtime - 4 * DAY,) * 2)
     assert len(sidecar.collect_garbage(table).files) == 1
     assert len(list(folder.glob("*.stats"))) == 1
+
+
+def test_the_target_of_a_link_that_is_named_stays(tmp_path: Path) -> None:
+    catalog = SqlCatalog("links", uri=f"sqlite:///{tmp_path}/links.db", warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", pa.schema([("k", pa.int64())]))
+    table.append(pa.table({"k": [1, 2]}))
+    path = local(sidecar.build(table, ["k"], engine="local").statistics_path)
+    target = path.rename(path.with_name("1-moved.stats"))
+    path.symlink_to(target.name)
+    copy = path.with_name("1-copy.stats")
+    shutil.copy(target, copy)
+    for file in path.parent.iterdir():
+        os.utime(file, (os.stat(file).st_mtime - 4 * DAY,) * 2)
+    table.append(pa.table({"k": [3]}))
+    found = sidecar.collect_garbage(table, dry_run=True)
+    assert [Path(file.path).name for file in found.files] == [copy.name]

@@ -18,7 +18,7 @@ class BoundedCache(Generic[K, V]):
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
-        self._most = most
+        self.most = most
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._weight = 0
@@ -40,17 +40,25 @@ class BoundedCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return self._entries[key][0]
 
-    def keep(self, key: K, value: V) -> None:
-        """Keep a value, unless the key has one or the value is too heavy."""
+    def take(self, key: K) -> V | None:
+        """Return the value of a key and keep it no longer; ``None`` if it is missing."""
+        with self._lock:
+            value, weight = self._entries.pop(key, (None, 0))
+            self._weight -= weight
+            return value
+
+    def keep(self, key: K, value: V) -> bool:
+        """Keep a value, unless the key has one or the value is too heavy. Return whether it is kept."""
         weight = self._weigh(value)
         with self._lock:
-            if weight > self._most or key in self._entries:
-                return
+            if weight > self.most or key in self._entries:
+                return False
             self._entries[key] = value, weight
             self._weight += weight
-            while self._weight > self._most:
+            while self._weight > self.most:
                 _, (_, left) = self._entries.popitem(last=False)
                 self._weight -= left
+            return True
 
     @property
     def weight(self) -> int:

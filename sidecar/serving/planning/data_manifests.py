@@ -6,18 +6,26 @@ bytes, so an entry is decoded again in the few cases in which one is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.types import IcebergType
 
-from sidecar.iceberg.listing import EntryBounds, entry_bounds, read_checked
+from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, fingerprint
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, latest_fields
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.protocol.encoding import encode_file
 
+_BOUNDS = pa.schema(
+    [("lower", pa.binary()), ("upper", pa.binary())]
+    + [(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")]
+)
 ENTRY_BYTES = 2000
 """About what an entry of a cache takes if nothing is in it. Tables without deletes have an empty entry a snapshot."""
 _OVERHEAD = 200
@@ -28,10 +36,13 @@ class DataManifest:
     """The live data files of a manifest, in its order.
 
     ``line`` is the manifest's line in a manifest list, read with :data:`LATEST`. ``partition_types`` are those of its
-    spec. Raises the errors of :func:`read_checked`.
+    spec. ``for_pyiceberg`` is the kind of client for which files are encoded at once, while they are decoded. Raises
+    the errors of :func:`read_checked`.
     """
 
-    def __init__(self, io: FileIO, line: ManifestFile, partition_types: Sequence[IcebergType]) -> None:
+    def __init__(
+        self, io: FileIO, line: ManifestFile, partition_types: Sequence[IcebergType], for_pyiceberg: bool
+    ) -> None:
         contents = read_checked(io, line, LATEST)
         live = [raw for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED]
         files = [raw.entry.data_file for raw in live]
@@ -46,7 +57,11 @@ class DataManifest:
         self._first_row_ids = _first_row_ids(line, files)
         self._avro_schema = contents.avro_schema
         self._bounds = _columns(files)
-        self._encoded: dict[bool, list[bytes]] = {}
+        self.fingerprints = np.frombuffer(b"".join(_fingerprint(raw.entry) for raw in live), FINGERPRINT)
+        self._encoded: dict[bool, list[bytes | None]] = {
+            for_pyiceberg: [self._encode_early(at, file, for_pyiceberg) for at, file in enumerate(files)],
+            not for_pyiceberg: [None] * len(live),
+        }
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -55,15 +70,22 @@ class DataManifest:
         """Decode the file at a place of the manifest."""
         return entry_decoder(self._avro_schema, LATEST).decode(self._raw[at], self.line).data_file
 
-    def encoded(self, for_pyiceberg: bool) -> list[bytes]:
-        """Return all files as JSON."""
-        if for_pyiceberg not in self._encoded:
-            self._encoded[for_pyiceberg] = [self._encode(at, for_pyiceberg) for at in range(len(self))]
-        return self._encoded[for_pyiceberg]
+    def encoded(self, at: int, for_pyiceberg: bool) -> bytes:
+        """Return the file at a place of the manifest as JSON."""
+        found = self._encoded[for_pyiceberg][at]
+        if found is None:
+            found = self._encoded[for_pyiceberg][at] = self._encode(at, self.file(at), for_pyiceberg)
+        return found
 
-    def _encode(self, at: int, for_pyiceberg: bool) -> bytes:
+    def _encode_early(self, at: int, file: DataFile, for_pyiceberg: bool) -> bytes | None:
+        try:
+            return self._encode(at, file, for_pyiceberg)
+        except UnsupportedFeatureError:
+            return None  # an error of the plans that have this file
+
+    def _encode(self, at: int, file: DataFile, for_pyiceberg: bool) -> bytes:
         latest = LatestFields(self._first_row_ids[at], None, None, None)
-        return encode_file(self.file(at), self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
+        return encode_file(file, self.spec_id, self.partition_types, latest, for_pyiceberg=for_pyiceberg)
 
     def bounds(self, field_id: int) -> pa.Table | None:
         """Return the columns lower, upper, value_count, null_count and nan_count of a field; ``None`` if none are
@@ -78,22 +100,27 @@ class DataManifest:
         return ENTRY_BYTES + 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
 
 
+def _fingerprint(entry: ManifestEntry) -> bytes:
+    try:
+        return fingerprint(identity_of(entry))
+    except ValueError:  # no sidecar lists such a file
+        return bytes(FINGERPRINT_BYTES)
+
+
 def _columns(files: Sequence[DataFile]) -> dict[int, pa.Table]:
-    nothing = EntryBounds(None, None, None, None, None)
-    by_file = [entry_bounds(file) for file in files]
-    tables = {}
-    for field_id in sorted({field_id for bounds in by_file for field_id in bounds}):
-        column = [bounds.get(field_id, nothing) for bounds in by_file]
-        tables[field_id] = pa.table(
-            {
-                "lower": pa.array([one.lower for one in column], pa.binary()),
-                "upper": pa.array([one.upper for one in column], pa.binary()),
-                "value_count": pa.array([one.value_count for one in column], pa.int64()),
-                "null_count": pa.array([one.null_count for one in column], pa.int64()),
-                "nan_count": pa.array([one.nan_count for one in column], pa.int64()),
-            }
-        )
-    return tables
+    """Return the statistics of all files by field id, as :func:`sidecar.iceberg.listing.entry_bounds` has them."""
+    maps: dict[str, list[Mapping[int, Any]]] = {
+        "lower": [file.lower_bounds or {} for file in files],
+        "upper": [file.upper_bounds or {} for file in files],
+        "value_count": [file.value_counts or {} for file in files],
+        "null_count": [file.null_value_counts or {} for file in files],
+        "nan_count": [file.nan_value_counts or {} for file in files],
+    }
+    field_ids = {field_id for by_file in maps.values() for one in by_file for field_id in one}
+    return {
+        field_id: pa.table({name: [one.get(field_id) for one in by_file] for name, by_file in maps.items()}, _BOUNDS)
+        for field_id in sorted(field_ids)
+    }
 
 
 def _first_row_ids(line: ManifestFile, files: Sequence[DataFile]) -> list[int | None]:

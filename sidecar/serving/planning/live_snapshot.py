@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -18,12 +17,12 @@ from pyiceberg.types import IcebergType
 
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
+from sidecar.planning.listed_files import Flags, count_files
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.task_planner import Evaluators, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
 from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,8 @@ class ManifestCaches:
         )
 
 
+_FOR_EACH_BYTE = 12
+"""Bytes of memory for each byte of a compressed data manifest: 7 were measured for manifests that compress badly."""
 _DELETE_BYTES = 4000
 _LINE_BYTES = 2000
 
@@ -53,10 +54,14 @@ _LINE_BYTES = 2000
 class LiveSnapshot:
     """The live files of a snapshot of a table that its caller may read.
 
-    Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart.
+    Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart, and
+    ``for_pyiceberg`` is the kind of client that asks.
     """
 
-    def __init__(self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None) -> None:
+    def __init__(
+        self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None, *, for_pyiceberg: bool
+    ) -> None:
+        self._for_pyiceberg = for_pyiceberg
         self.table = table
         self.snapshot = snapshot
         self._caches = caches
@@ -76,7 +81,7 @@ class LiveSnapshot:
     @property
     def count(self) -> int:
         """The number of live data files, as the manifest list says."""
-        return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in self.data_lines)
+        return count_files(self.data_lines)
 
     @cached_property
     def manifests(self) -> list[DataManifest]:
@@ -86,8 +91,21 @@ class LiveSnapshot:
     def manifest(self, line: ManifestFile) -> DataManifest:
         """Return the data manifest of a line."""
         types = self.partition_types(line.partition_spec_id)
-        key = (*self._scope, line.manifest_path, line.sequence_number, tuple(map(str, types)))
-        return self._caches.data.get(key, lambda: DataManifest(self.table.io, line, types))
+        return self._caches.data.get(
+            self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self._for_pyiceberg)
+        )
+
+    def known_manifest(self, line: ManifestFile) -> DataManifest | None:
+        """Return the data manifest of a line if it is in memory."""
+        return self._caches.data.find(self._key_of(line, self.partition_types(line.partition_spec_id)))
+
+    def _key_of(self, line: ManifestFile, types: list[IcebergType]) -> tuple[object, ...]:
+        return (*self._scope, line.manifest_path, line.sequence_number, tuple(map(str, types)))
+
+    @property
+    def fits_memory(self) -> bool:
+        """Whether all data manifests can probably be kept in memory at the same time."""
+        return _FOR_EACH_BYTE * sum(line.manifest_length for line in self.data_lines) <= self._caches.data.most
 
     @cached_property
     def starts(self) -> list[int]:
@@ -127,7 +145,9 @@ class FilesByBounds:
         self._files = files
         self._row_filter = row_filter
         self._table = table
-        self._bound = bind(table.schema(), row_filter, case_sensitive=True)
+        self._flags: dict[str, Flags] = {}
+        kept = keeping_struct_nulls(row_filter, table.schema())
+        self._bound = bind(table.schema(), kept, case_sensitive=True)
 
     @cached_property
     def _evaluators(self) -> Evaluators:
@@ -137,9 +157,21 @@ class FilesByBounds:
     def flags(self) -> Iterator[tuple[DataManifest, Flags]]:
         """Yield each data manifest with bool[files]: those that may match."""
         for manifest in self._files.manifests:
-            yield manifest, self._of(manifest)
+            yield manifest, self.flags_of(manifest)
 
-    def _of(self, manifest: DataManifest) -> Flags:
+    def known_flags(self, line: ManifestFile) -> Flags | None:
+        """Return the files of a manifest that may match; ``None`` if the manifest is not in memory."""
+        manifest = self._files.known_manifest(line)
+        return None if manifest is None else self.flags_of(manifest)
+
+    def flags_of(self, manifest: DataManifest) -> Flags:
+        """Return bool[files] of a manifest: those that may match."""
+        path = manifest.line.manifest_path
+        if path not in self._flags:
+            self._flags[path] = self._evaluated(manifest)
+        return self._flags[path]
+
+    def _evaluated(self, manifest: DataManifest) -> Flags:
         if isinstance(self._bound, AlwaysTrue):
             return np.ones(len(manifest), np.bool_)
         if isinstance(self._bound, AlwaysFalse) or not self._evaluators.manifest(manifest.line):

@@ -18,11 +18,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.delete_files import partition_of
-from sidecar.serving.planning.file_selection import FileSelection, select_files
+from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
+from sidecar.serving.planning.kept_sidecars import KeptSidecars
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.served_tables import ServedTables
@@ -34,8 +36,6 @@ from sidecar.serving.protocol.requests import PlanRequest, parse_plan_request, p
 
 PAGE_FILES = 2000
 """The most files of one answer, if the rest can be asked for."""
-DIRECT_FILES = 500
-"""The most files that are encoded one by one. More are joined from manifests that are kept in memory."""
 CACHE_BYTES = 256 << 20
 """About how much memory manifests take in one process."""
 MOST_RESIDUALS = 16 << 20
@@ -73,6 +73,7 @@ class ScanPlanner:
         self._page_files = page_files
         self._shares_manifests = shares_manifests
         self._encryption_keys = encryption_keys
+        self._sidecars = KeptSidecars()
         self._caches = ManifestCaches.of_size(cache_bytes)
         self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(
             _KEPT_ORDINALS, lambda ordinals: _PLAN_WEIGHT + len(ordinals)
@@ -84,7 +85,7 @@ class ScanPlanner:
         snapshot = _snapshot(table, asked)
         if snapshot is None:
             return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
-        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
+        scan = self._scan(table, identifier, snapshot, asked, caller)
         scan.choose(wants_sentinel=True)
         count = len(scan.selections[0].tasks)
         few = min(self._page_files, DIRECT_FILES)
@@ -111,7 +112,7 @@ class ScanPlanner:
         snapshot = table.metadata.snapshot_by_id(page.snapshot_id)
         if snapshot is None:
             raise RefusedRequestError("the snapshot of the plan has expired", ErrorType.NO_SUCH_PLAN_TASK)
-        scan = _Scan(self._files(table, identifier, snapshot), asked, caller, self._helpless, self._encryption_keys)
+        scan = self._scan(table, identifier, snapshot, asked, caller)
 
         def plan_again() -> list[int]:
             scan.choose(wants_sentinel=False)
@@ -126,9 +127,13 @@ class ScanPlanner:
         """Return who should plan scans of the table, for ``config`` of its load-table response."""
         return "server" if self._served.has(table, identifier) else "client"
 
-    def _files(self, table: Table, identifier: Identifier, snapshot: Snapshot) -> LiveSnapshot:
-        version = None if self._shares_manifests else table.metadata_location
-        return LiveSnapshot(without_catalog(table), snapshot, self._caches, (identifier, version))
+    def _scan(
+        self, table: Table, identifier: Identifier, snapshot: Snapshot, asked: PlanRequest, caller: Caller
+    ) -> _Scan:
+        scope = identifier, None if self._shares_manifests else table.metadata_location
+        is_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=is_pyiceberg)
+        return _Scan(files, asked, is_pyiceberg, self._helpless, self._sidecars.opener(scope), self._encryption_keys)
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -145,15 +150,17 @@ class _Scan:
         self,
         files: LiveSnapshot,
         asked: PlanRequest,
-        caller: Caller,
+        for_pyiceberg: bool,
         helpless: HelplessPredicates,
+        opener: Opener,
         encryption_keys: EncryptionKeys | None,
     ) -> None:
         self.files = files
         self.selections: list[FileSelection] = []
         self._asked = asked
-        self._for_pyiceberg = caller.user_agent.startswith("PyIceberg")
+        self._for_pyiceberg = for_pyiceberg
         self._helpless = helpless
+        self._opener = opener
         self._encryption_keys = encryption_keys
 
     def choose(self, *, wants_sentinel: bool) -> None:
@@ -166,6 +173,7 @@ class _Scan:
                 binding,
                 wants_sentinel=wants_sentinel,
                 helpless=self._helpless,
+                opener=self._opener,
                 encryption_keys=self._encryption_keys,
             )
             for binding in bindings_of(table, snapshot, self._asked)
@@ -200,7 +208,7 @@ class _Scan:
             deletes = self._deletes(
                 manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, manifest.partitions[at]
             )
-            tasks.append(EncodedTask(manifest.encoded(self._for_pyiceberg)[at], deletes))
+            tasks.append(EncodedTask(manifest.encoded(at, self._for_pyiceberg), deletes))
         return tasks
 
     def ordinals(self) -> list[int]:
@@ -233,14 +241,14 @@ class _Scan:
             start, end = self.files.starts[number : number + 2]
             if following is None or following >= end:
                 continue
-            encoded = manifest.encoded(self._for_pyiceberg)
             decided: dict[object, bool] = {}
             while following is not None and following < end:
                 at, partition = following - start, manifest.partitions[following - start]
                 if is_decided is not None and partition not in decided:
                     decided[partition] = is_decided(manifest.file(at), manifest.spec_id)
                 deletes = self._deletes(manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, partition)
-                tasks.append(EncodedTask(encoded[at], deletes, decided.get(partition, False)))
+                encoded = manifest.encoded(at, self._for_pyiceberg)
+                tasks.append(EncodedTask(encoded, deletes, decided.get(partition, False)))
                 following = next(wanted, None)
         return tasks
 
