@@ -396,9 +396,14 @@ class SourceFile:
 def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
     """Return the SHA-256 of all ranges ``(offset, length)`` in order, each after its length (8 bytes, little-endian).
 
-    Raises :class:`DamagedFileError` if the ranges together are longer than the file, because ranges of one file do
-    not overlap.
+    Raises :class:`DamagedFileError` for a negative length, and if the ranges together are longer than the file, because
+    ranges of one file do not overlap.
     """
+    for offset, length in ranges:
+        if length < 0:
+            raise DamagedFileError(
+                "a part of the file has a negative length", file=source.name, offset=offset, found=length
+            )
     total = sum(length for _, length in ranges)
     if total > source.size:
         raise DamagedFileError(

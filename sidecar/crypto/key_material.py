@@ -101,7 +101,7 @@ class KmsKeys:
         if self._file not in self._materials:
             self._materials[self._file] = self._read_material(material_path(self._file))
         entry = self._materials[self._file].get(reference)
-        material = _object(entry.encode()) if isinstance(entry, str) else entry
+        material = _object(entry) if isinstance(entry, str) else entry
         if not isinstance(material, dict):
             raise DamagedFileError("the key material has no entry for a key", file=material_path(self._file))
         return material
@@ -130,8 +130,8 @@ def material_path(file: str) -> str:
     return f"{folder}{slash}{MATERIAL_FILE.format(name)}"
 
 
-def _object(data: bytes, most: int = _MAX_TEXT) -> dict[str, Any] | None:
-    """Parse a JSON object. Returns ``None`` for anything else and for more than ``most`` bytes."""
+def _object(data: bytes | str, most: int = _MAX_TEXT) -> dict[str, Any] | None:
+    """Parse a JSON object. Returns ``None`` for anything else and for more than ``most`` bytes or characters."""
     if len(data) > most:
         return None
     try:

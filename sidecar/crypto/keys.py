@@ -119,6 +119,7 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
     """
     try:
         value = json.loads(_text(place))
+        json.dumps(value, ensure_ascii=False).encode()  # JSON can escape half a character, which no name can have
     except (ValueError, RecursionError):
         raise UsageError("the keys are not JSON", file=place) from None  # the JSON error would show the text
     known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", "allow_plaintext_files"}

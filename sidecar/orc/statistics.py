@@ -42,7 +42,7 @@ import numpy as np
 
 from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message
-from sidecar.orc.schema import OrcColumn
+from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import JAVA
 
 Bound = bool | int | float | str | Decimal
@@ -242,6 +242,8 @@ def _text(own: Message, field: int) -> str | None:
 def _decimal(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if tail.writer == JAVA and tail.writer_version == 6:
         raise _Untrusted("decimal bounds of Java's writer version 6 are not trusted (ORC-517)")
+    if (column.scale or 0) > MAX_DIGITS:  # bounds are compared at this scale, which could take forever
+        raise _Untrusted("the scale of the decimals is impossible")
     return _number(own, 1), _number(own, 2), True
 
 

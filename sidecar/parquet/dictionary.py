@@ -32,6 +32,7 @@ from sidecar.parquet.pages import (
     PLAIN_DICTIONARY,
     ChunkReader,
     PageHeader,
+    check_dictionary_size,
 )
 from sidecar.source import Source
 
@@ -145,13 +146,7 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
     check_dictionary_encoding(page)
-    smallest = chunk.leaf.width or 4
-    if page.num_values * smallest > page.uncompressed_size:
-        raise DamagedFileError(
-            "a dictionary page is too short for its values",
-            expected=f"{page.num_values} values of at least {smallest} bytes",
-            found=f"{page.uncompressed_size} bytes",
-        )
+    check_dictionary_size(page, chunk.leaf)
     check_page_size(page.compressed_size, page.uncompressed_size)
     return page
 

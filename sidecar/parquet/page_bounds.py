@@ -126,7 +126,7 @@ def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex
     yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
     if not index.num_pages:
         return
-    if end > footer.size:
+    if not 0 <= chunk.start <= end <= footer.size:
         yield "the column chunk is outside the file"
     elif (sizes <= 0).any():
         yield "a page has no bytes"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct
 from sidecar.source import Source
@@ -166,6 +167,21 @@ def check_page_body(page: PageHeader, data: bytes | memoryview) -> None:
             offset=page.offset,
             expected=page.crc & 0xFFFFFFFF,
             found=zlib.crc32(data),
+        )
+
+
+def check_dictionary_size(page: PageHeader, leaf: Leaf) -> None:
+    """Raise :class:`DamagedFileError` if a dictionary page is too short for its values, before room is made for them.
+
+    ``leaf`` is the page's column.
+    """
+    smallest = leaf.width or 4
+    if page.num_values * smallest > page.uncompressed_size:
+        raise DamagedFileError(
+            "a dictionary page is too short for its values",
+            offset=page.offset,
+            expected=f"{page.num_values} values of at least {smallest} bytes",
+            found=f"{page.uncompressed_size} bytes",
         )
 
 

@@ -141,6 +141,7 @@ def test_key_material_beside_a_file(tmp_path: Path) -> None:
         (json.dumps({"k1": good}), SECRET),
         (json.dumps({"k2": good}), DamagedFileError),
         (json.dumps({"k1": 7}), DamagedFileError),
+        (json.dumps({"k1": "half a character: \ud800"}), DamagedFileError),
         ("no JSON", DamagedFileError),
     ):
         beside.write_text(text)
@@ -189,6 +190,8 @@ def test_keys_from_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         '{"keys": {"kc1": "0123456789abcdef"}}',
         '{"keys": []}',
         '{"aad_prefix": 1}',
+        '{"aad_prefix": "\\ud800"}',  # half a character
+        '{"footer_key": "env:\\ud800"}',
     ],
 )
 def test_what_are_no_keys_is_refused_without_showing_it(

@@ -156,3 +156,8 @@ def test_overlapping_chunks_are_not_read_again_and_again(indexed: Path) -> None:
     source = LocalSource(str(indexed))
     with pytest.raises(DamagedFileError, match="longer than the file"):
         digest_ranges(source, [(4, source.size - 4)] * 1000)
+
+
+def test_a_chunk_of_negative_size_has_no_digest(indexed: Path) -> None:
+    with pytest.raises(DamagedFileError, match="negative length"):
+        digest_ranges(LocalSource(str(indexed)), [(4, 8), (4, -8)])

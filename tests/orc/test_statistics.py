@@ -129,6 +129,13 @@ def test_decimals() -> None:
         assert bounds(statistics(6, [(1, BYTES, b"0"), (2, BYTES, text)]), "DECIMAL") is None
 
 
+def test_bounds_of_decimals_with_an_impossible_scale_are_not_compared() -> None:
+    message = statistics(6, [(1, BYTES, b"-1.50"), (2, BYTES, b"100")])
+    for scale, believed in ((38, True), (39, False), (1 << 40, False)):
+        found = decode_statistics(message, column("DECIMAL", scale=scale), tail_by(), "UTC")
+        assert (found.min is not None, found.max is not None) == (believed, believed)
+
+
 def test_timestamps() -> None:
     utc = statistics(9, signed(1000, 2000, 3))
     assert bounds(utc, "TIMESTAMP") == (10**9, 2 * 10**9 + 999_999, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,15 @@ def test_each_defect_of_an_offset_index_is_named(change: Any, problem: str) -> N
     assert not list(offset_index_problems(footer, chunk, encode_offset_index(table)))  # type: ignore[arg-type]
     found = list(offset_index_problems(footer, chunk, encode_offset_index(change(table))))
     assert any(text.startswith(problem) for text in found), found
+
+
+@pytest.mark.parametrize("start", [-(1 << 40), -1, 1 << 40])
+def test_a_chunk_that_begins_outside_the_file_has_no_pages_in_it(start: int) -> None:
+    footer, chunk, _, offset = indexes("j118_v1_none", "i32_req_asc")
+    moved = replace(chunk, data_page_offset=start, dictionary_page_offset=None, total_compressed_size=1 << 41)
+    assert list(offset_index_problems(footer, moved, offset)) == ["the column chunk is outside the file"]
+    ends_inside = replace(moved, total_compressed_size=footer.size - start)
+    assert list(offset_index_problems(footer, ends_inside, offset)) == ["the column chunk is outside the file"]
 
 
 def test_a_null_page_of_a_repeated_column_needs_a_histogram() -> None:

@@ -19,6 +19,8 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index, encode_offset_index
 from sidecar.parquet.pages import walk_pages
+from sidecar.parquet.scan.part_file import read_page
+from sidecar.parquet.thrift import I32, I64, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
 
@@ -215,3 +217,29 @@ def test_truncations() -> None:
     for end in np.linspace(0, len(data) - 1, 150).astype(int):
         with pytest.raises(SidecarError):
             scan_file(BytesSource(data[:end]), "k = 5")
+
+
+def test_a_row_group_with_more_rows_than_values_is_damaged() -> None:
+    """The reader would otherwise make a list of all pieces of 2^40 rows."""
+    data = written()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    (footer.structs(4) or [])[0].fields[3] = (I64, 1 << 40)
+    footer.fields[3] = (I64, (1 << 40) + ROWS // 2)
+    tail = encode_struct(footer)
+    bad = BytesSource(data[: -8 - length] + tail + len(tail).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(DamagedFileError, match="fewer values than its row group has rows"):
+        scan_file(bad, "true")
+
+
+def test_a_dictionary_with_more_values_than_bytes_is_refused_before_it_is_decoded() -> None:
+    data = written(use_dictionary=True, compression="none", write_page_checksum=False)
+    source = BytesSource(data)
+    footer = read_footer(source)
+    page = next(walk_pages(source, footer.row_groups[0].columns[0]))
+    raw = data[page.offset : page.end]
+    header, body = decode_struct(raw)
+    assert read_page(raw, page.offset, footer.columns[0]).num_values == 300
+    (header.struct(7) or Struct()).fields[1] = (I32, 1 << 28)
+    with pytest.raises(DamagedFileError, match="too short for its values"):
+        read_page(encode_struct(header) + raw[body:], page.offset, footer.columns[0])

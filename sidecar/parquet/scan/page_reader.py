@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
@@ -202,6 +203,13 @@ class RowGroupReader:
                     offset=chunk.start,
                     found=f"{chunk.total_compressed_size} bytes",
                 )
+            if chunk.num_values < self._group.num_rows:
+                raise DamagedFileError(
+                    "the column chunk has fewer values than its row group has rows",
+                    **place,
+                    expected=f"at least {self._group.num_rows}",
+                    found=chunk.num_values,
+                )
 
     def _doubt(self, chunk: ColumnChunk, why: str) -> None:
         self._counts.doubts.append(f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}")
@@ -310,7 +318,7 @@ class RowGroupReader:
         pages, needs_dictionary = LeafPages(chunk), False
         rows = index.rows(self._group.num_rows)
         for number, place in zip(numbers, _places(index, numbers), strict=True):
-            page = _read_page(raw[place], place[0])
+            page = _read_page(raw[place], place[0], chunk.leaf)
             if not page.is_data or page.header_length + page.compressed_size != place[1]:
                 raise _Contradiction(f"page {number} is not where the offset index says")
             if not chunk.leaf.max_rep and page.num_values != rows[number]:
@@ -332,7 +340,7 @@ class RowGroupReader:
         if not place[1]:
             raise _Contradiction("there is no room for a dictionary page before the first data page")
         data = raw[place] if place in raw else self._data.read(*place)
-        page = _read_page(data, chunk.start)
+        page = _read_page(data, chunk.start, chunk.leaf)
         if page.type != DICTIONARY_PAGE:
             raise _Contradiction("the page before the first data page is not a dictionary page")
         return memoryview(data)[: page.header_length + page.compressed_size]
@@ -353,13 +361,13 @@ class RowGroupReader:
                 raise _Contradiction("a page has other rows than the offset index says")
 
 
-def _read_page(raw: bytes, offset: int) -> Any:
+def _read_page(raw: bytes, offset: int, leaf: Leaf) -> Any:
     """Read the header of a page where the offset index says that one is.
 
     Damage may be the fault of the index, so it is a contradiction. A wrong checksum is the fault of the page.
     """
     try:
-        return read_page(raw, offset)
+        return read_page(raw, offset, leaf)
     except WrongChecksumError:
         raise
     except DamagedFileError as error:

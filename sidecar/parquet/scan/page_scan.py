@@ -15,10 +15,9 @@ can tell, it decodes the predicate's columns of one row group first.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,20 +195,24 @@ def scan_pages(
     if request.too_much < math.inf:
         candidates = scan.few(candidates)
     for group, rows, reader in candidates:
-        todo = deque(rows.pieces(MAX_ROWS))
-        while todo:
+        todo = rows.pieces(MAX_ROWS)  # made one by one: a damaged footer may say that there are any number of rows
+        while (piece := next(todo, None)) is not None:
             try:
-                found = scan.read(group, todo[0], reader, left)
+                found = scan.read(group, piece, reader, left)
             except TooManyRows as error:
-                todo = deque(piece for part in todo for piece in part.pieces(error.rows))
+                todo = _split(chain([piece], todo), error.rows)
                 continue
-            todo.popleft()
             if found is not None:
                 left -= len(found.positions)
                 scan.count()
                 yield found
             if left <= 0:
                 return
+
+
+def _split(pieces: Iterable[RowRanges], most: int) -> Iterator[RowRanges]:
+    for piece in pieces:
+        yield from piece.pieces(most)
 
 
 _Candidate = tuple[RowGroup, RowRanges, RowGroupReader]

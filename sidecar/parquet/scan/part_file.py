@@ -18,12 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     MAX_HEADER,
     PageHeader,
+    check_dictionary_size,
     check_page_body,
     decode_page_header,
 )
@@ -54,11 +56,11 @@ class LeafPages:
         self.headers.append(header)
 
 
-def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
-    """Return the header of the page that ``raw`` begins with; ``offset`` is its place in the file.
+def read_page(raw: bytes | memoryview, offset: int, leaf: Leaf) -> PageHeader:
+    """Return the header of the page of ``leaf`` that ``raw`` begins with; ``offset`` is its place in the file.
 
-    Raises :class:`DamagedFileError` if the page reaches beyond ``raw``, or its header or checksum is wrong, and
-    :class:`UnsupportedFeatureError` for pages that are too large.
+    Raises :class:`DamagedFileError` if the page reaches beyond ``raw``, its header or checksum is wrong, or a
+    dictionary has more values than bytes for them, and :class:`UnsupportedFeatureError` for pages that are too large.
     """
     try:
         page = decode_page_header(bytes(raw[:_USUAL_HEADER]), offset)
@@ -70,6 +72,8 @@ def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
     if end > len(raw):
         raise DamagedFileError("a page is longer than its place", offset=offset, expected=len(raw), found=end)
     check_page_size(page.compressed_size, page.uncompressed_size)
+    if page.type == DICTIONARY_PAGE:
+        check_dictionary_size(page, leaf)
     check_page_body(page, memoryview(raw)[page.header_length : end])
     return page
 
@@ -83,7 +87,7 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
     pages = LeafPages(chunk)
     view, at = memoryview(raw), 0
     while at < len(raw) and (sum(pages.values) < chunk.num_values or not pages.data):
-        page = read_page(view[at:], chunk.start + at)
+        page = read_page(view[at:], chunk.start + at, chunk.leaf)
         body = view[at : at + page.header_length + page.compressed_size]
         at += len(body)
         if page.is_data:

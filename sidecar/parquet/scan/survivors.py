@@ -250,7 +250,7 @@ class _Filters:
         if not 0 < length <= chunk.total_compressed_size or not wholly_dictionary(self._data, chunk):
             return False
         raw = self._data.read(chunk.start, length)
-        page = read_page(raw, chunk.start)
+        page = read_page(raw, chunk.start, chunk.leaf)
         if page.type != DICTIONARY_PAGE or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
             return False
         end = page.header_length + page.compressed_size

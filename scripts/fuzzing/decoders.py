@@ -1,0 +1,32 @@
+"""All fuzzers by name."""
+
+from __future__ import annotations
+
+from scripts.fuzzing.cases import Fuzzer
+from scripts.fuzzing.key_material import KeyMaterial
+from scripts.fuzzing.orc_files import OrcRowIndexes, OrcStreams, OrcTails
+from scripts.fuzzing.parquet_files import (
+    ParquetFilterHeaders,
+    ParquetFooters,
+    ParquetPageHeaders,
+    ParquetPageIndexes,
+    ParquetPages,
+)
+from scripts.fuzzing.puffin_files import PuffinFooters
+
+FUZZERS: dict[str, type[Fuzzer]] = {
+    one.name: one
+    for one in (
+        ParquetFooters,
+        ParquetFilterHeaders,
+        ParquetPageIndexes,
+        ParquetPageHeaders,
+        ParquetPages,
+        OrcTails,
+        OrcRowIndexes,
+        OrcStreams,
+        PuffinFooters,
+        KeyMaterial,
+    )
+}
+"""A new decoder, such as that of a server's plan requests, is a module with a fuzzer and a line here."""
