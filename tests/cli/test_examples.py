@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shlex
 import shutil
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.cli.reference import examples
 from sidecar.filters import historical
+from sidecar.serving.settings import checked_settings
 from tests.tables import create_with_rows
 
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -85,6 +87,9 @@ def test_an_example_of_the_help_runs(example: str, lake: Path, tmp_path: Path, m
     _, name, *arguments = shlex.split(example)
     monkeypatch.chdir(shutil.copytree(lake, tmp_path / "copy"))
     given = PARSERS[name].make_context(name, list(arguments)).params
+    if name == "serve":  # it would run until it is stopped: tests/serving/test_running.py starts servers
+        checked_settings(**{key: given[key] for key in signature(checked_settings).parameters if given.get(key)})
+        return
     for destination in (given.get("paths") or ())[-1:] if given.get("into") is None else ():
         Path(destination).unlink(missing_ok=True)  # another example reads it
     result = CliRunner().invoke(app, [name, *arguments], prog_name="sidecar")
