@@ -79,15 +79,20 @@ Rows = list[dict[str, Any]]
 WAYS = (as_planned, listed_manifests)
 
 
-@pytest.fixture(scope="session")
-def history(catalog: Any) -> Any:
-    """The history of a batch, made once for all doors."""
+def histories(catalog: Any, prefix: str) -> Callable[..., History]:
+    """The history of a batch, made once. ``prefix`` begins the names of its tables."""
 
     @cache
     def of(seed: int, flavour: str) -> History:
-        return make_history(catalog, f"db.equivalence_{flavour}_{seed}", seed, flavour)
+        return make_history(catalog, f"db.{prefix}_{flavour}_{seed}", seed, flavour)
 
     return of
+
+
+@pytest.fixture(scope="session")
+def history(catalog: Any) -> Any:
+    """The histories of all doors of this module."""
+    return histories(catalog, "equivalence")
 
 
 def planned_or_refused(

@@ -53,7 +53,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve tables to Spark, pyiceberg and others, and plan their scans with the sidecars.
+    """Serve tables to engines, and plan their scans with the sidecars.
 
     Engines need no setting but the address. With --catalog the tables are served read-only; with --upstream all
     requests go to that REST catalog, and only scans are planned here. Each plan is one line of JSON on stderr.
@@ -61,7 +61,7 @@ def serve(
     \b
     Examples:
       sidecar serve --catalog demo
-      sidecar serve --upstream https://catalog.example.com --storage s3://lake/ --workers 4
+      sidecar serve --upstream https://rest.example.com --storage s3://lake/
     """
     out = output()
     from sidecar import serve as serve_tables

@@ -82,6 +82,8 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
             "indexes": 2 * 2 * 3,
             "files_not_indexed": 0,
         },
+        "engine": "local",
+        "engine_reason": "at most 4 GiB of data files are to be read",
     }
     append_narrow(table, 2)
     assert verify_table(table, data=True).looked_up.files_not_indexed == 1

@@ -23,14 +23,19 @@ from tests.test_equivalence import (
     CASES,
     batches,
     besides_nan,
-    history,
+    histories,
     pyiceberg_rows,
     pyiceberg_tables,
     without_sidecar,
 )
 
-__all__ = ["history"]
 PREDICATES = BATCH if CASES else 8
+
+
+@pytest.fixture(scope="module")
+def history(catalog: Any) -> Any:
+    """Histories of this module's own: others may change theirs."""
+    return histories(catalog, "served")
 
 
 @pytest.fixture(scope="module")

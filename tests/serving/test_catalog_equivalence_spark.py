@@ -24,11 +24,15 @@ from tests.test_equivalence import (
     _numbered,
     batches,
     besides_pruned,
-    history,
+    histories,
     spark_tables,
 )
 
-__all__ = ["history"]
+
+@pytest.fixture(scope="module")
+def history(catalog: Any) -> Any:
+    """Histories of this module's own: others may change theirs."""
+    return histories(catalog, "served_spark")
 
 
 @pytest.fixture(scope="module")
