@@ -1,0 +1,30 @@
+"""The command line of ``scripts/torture``: the name of a run, and what the run itself takes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+RUNS = {
+    "kill": "every command is killed at every named step",
+    "storage": "every request of every command fails, in every way in which storage fails",
+    "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
+    "life": "random lives of tables beside a list of their rows",
+    "fuzz": "all decoders of scripts/fuzz",
+}
+"""Modules of this folder, each with ``main(arguments) -> exit status``, and what they do."""
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--list"]:
+        print("\n".join(f"{name:<10}{what}" for name, what in RUNS.items()))
+        return 0
+    if not arguments or arguments[0] not in RUNS:
+        print(f"usage: scripts/torture NAME [--seed S] [--minutes N], where NAME is one of: {', '.join(RUNS)}")
+        return 2
+    run = import_module(f"scripts.torturing.{arguments[0]}")
+    return int(run.main(arguments[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
