@@ -3,10 +3,10 @@
 A local file gets a temporary name in its final folder, is flushed to disk and renamed at the end. The temporary
 name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
 remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
-in that folder deletes temporary files that were not written to for a day. A file behind pyiceberg's ``FileIO`` is
-created only where no file exists. Stores publish it when the stream is closed; after an error sidecar deletes it. On
-S3 through s3fs it is uploaded in parts, and an upload that fails is given up (:mod:`sidecar.s3_upload`). An existing
-file is never replaced.
+in that folder deletes temporary files that were not written to for a day, and so does ``gc`` in the folders of a table.
+A file behind pyiceberg's ``FileIO`` is created only where no file exists. Stores publish it when the stream is closed;
+after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
+(:mod:`sidecar.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`.
 
 A dry run gets :func:`without_writing` as its ``FileIO``: the same work runs, and its bytes are counted and dropped.
 
@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
+from sidecar.run_steps import reached
 from sidecar.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.source import DryRunIO, LocalSource, RepeatedIO, Source, check_range, local_path, open_source, stored_file
 
@@ -93,6 +94,44 @@ def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], st
         yield target
 
 
+@contextlib.contextmanager
+def create_or_replace(path: str) -> Iterator[str]:
+    """Yield a temporary local path for a library that writes the file itself. After the block it is the file ``path``.
+
+    An older file of that name stays until then, and after an error. Raises :class:`StorageError`.
+    """
+    folder = os.path.dirname(path) or "."
+    _clear_abandoned(folder)
+    reached("target: create")
+    temporary = _temporary(path)
+    try:
+        yield temporary
+        reached("target: written")
+        with _storage_errors("cannot write", path):
+            _sync(temporary)
+        reached("target: publish")
+        with _storage_errors("cannot rename the finished file", path):
+            os.replace(temporary, path)
+        _sync_folder(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class _HalfWritten:
+    """Announces once that a file has some of its bytes and is about to get others."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def note(self, position: int) -> None:
+        """Note that bytes are written at ``position``."""
+        if position and not self._is_told:
+            self._is_told = True
+            reached("target: half written")
+
+
 class _LocalTarget:
     """A local file. Bytes of another local file are copied inside the kernel where it can."""
 
@@ -100,9 +139,11 @@ class _LocalTarget:
         self.name = name
         self.position = 0
         self._fd = fd
+        self._half_written = _HalfWritten()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See :meth:`Target.write`."""
+        self._half_written.note(self.position)
         left = memoryview(data)
         with _storage_errors("cannot write", self.name):
             while left:
@@ -112,6 +153,7 @@ class _LocalTarget:
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
+        self._half_written.note(self.position)
         stored = stored_file(source)
         if isinstance(stored, LocalSource):
             copied = self._kernel_copy(stored, offset, length)
@@ -147,10 +189,12 @@ class _StreamTarget:
         self.position = 0
         self._stream = stream
         self._clean = clean
+        self._half_written = _HalfWritten()
         self._told = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See :meth:`Target.write`."""
+        self._half_written.note(self.position)
         left = memoryview(data)
         with _storage_errors("cannot write", self.name, clean=self._clean):
             while left:
@@ -161,6 +205,7 @@ class _StreamTarget:
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
+        self._half_written.note(self.position)
         if isinstance(self._stream, S3Upload):
             with _storage_errors("cannot copy", self.name, clean=self._clean):
                 self._stream.copy(source, offset, length)
@@ -284,12 +329,14 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
         raise _exists(path)
     folder = os.path.dirname(path) or "."
     _clear_abandoned(folder)
+    reached("target: create")
     temporary = _temporary(path)
     with _storage_errors("cannot create the file", path, _missing(folder)):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:
             yield _LocalTarget(path, fd)
+            reached("target: written")
             with _storage_errors("cannot write", path):
                 os.fsync(fd)
         finally:
@@ -299,6 +346,11 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a local file has a temporary name: a run writes it at this moment, or was killed."""
+    return _TEMPORARY.search(path) is not None
 
 
 def _temporary(path: str) -> str:
@@ -337,7 +389,7 @@ def _clear_abandoned(folder: str) -> None:
     latest = time.time() - ABANDONED_AFTER
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if _TEMPORARY.search(entry.name):
+            if is_temporary(entry.name):
                 with contextlib.suppress(OSError):
                     if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime < latest:
                         os.unlink(entry.path)
@@ -348,6 +400,7 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
 
     If the work ``is_repeated``, the name may belong to a file with the same bytes, which stays.
     """
+    reached("target: publish")
     with _storage_errors("cannot rename the finished file", path):
         try:
             os.link(temporary, path)
@@ -359,24 +412,31 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
                 raise _exists(path) from None
             else:  # no hard links here: rename, which would overwrite a file created since the check
                 os.rename(temporary, path)
+        reached("target: published")
         with contextlib.suppress(FileNotFoundError):  # it was renamed
             os.unlink(temporary)
         _sync_folder(os.path.dirname(path) or ".")
 
 
+def _sync(path: str) -> None:
+    """Have what was written to a file or folder survive a crash."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _sync_folder(folder: str) -> None:
     """Make the new name survive a crash. Some systems cannot open folders, so errors are ignored."""
     with contextlib.suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync(folder)
 
 
 @contextlib.contextmanager
 def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
     io = _io_for(path, io)
+    reached("target: create")
     with _storage_errors("cannot create the file", path, clean=clean):
         output = io.new_output(path)
         stream: Any = s3_upload(output)
@@ -397,6 +457,7 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
         return
     try:
         yield _StreamTarget(path, stream, clean)
+        reached("target: written")
         with _storage_errors("cannot finish the file", path, clean=clean):
             stream.close()
     except BaseException:

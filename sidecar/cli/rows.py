@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +11,7 @@ from sidecar.cli.output import table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
+from sidecar.target import create_or_replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,15 +42,11 @@ def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
 
     The file gets its name when it is complete; until then an older file of that name stays.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        count = WRITERS[path.suffix](rows, partial)
-        partial.replace(path)
+        with create_or_replace(str(path)) as temporary:
+            return WRITERS[path.suffix](rows, Path(temporary))
     except OSError as error:
         raise StorageError(f"cannot write: {error.strerror or error}", file=str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
 
 
 def read_rows(rows: pa.RecordBatchReader) -> None:

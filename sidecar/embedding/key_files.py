@@ -19,7 +19,7 @@ from sidecar.parquet.encrypted.sealing import sealing_of
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import decode_struct
 from sidecar.source import Source, local_path, open_source
-from sidecar.target import create_target
+from sidecar.target import create_target, repeatable
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -40,10 +40,14 @@ def material_of(source: Source, footer: Footer) -> str | None:
 
 
 def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None = None) -> None:
-    """Copy the key material file of ``source``, if it has one, to the one of ``target``. Raises StorageError."""
+    """Copy the key material file of ``source``, if it has one, to the one of ``target``.
+
+    The copy is published before the file that it is for, so a killed run may have left it alone: the same bytes that
+    are there already are fine. Raises :class:`StorageError`, and :class:`sidecar.errors.UsageError` for other bytes.
+    """
     material = material_of(source, footer)
     if material is not None:
-        with closing(open_source(material, io)) as opened, create_target(material_path(target), io) as sink:
+        with closing(open_source(material, io)) as opened, create_target(material_path(target), repeatable(io)) as sink:
             sink.copy(opened, 0, opened.size)
 
 

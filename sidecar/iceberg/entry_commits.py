@@ -66,9 +66,7 @@ def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes])
         changes = decide(now, displaced)
         if not changes:
             return now
-        reached("change entries: commit")
         done = try_to_change(now, changes)
-        reached("change entries: check")
         later = reload_table(table)
         if done:
             displaced = _taken(now, later, changes, displaced)
@@ -141,6 +139,14 @@ def try_to_change(table: Table, changes: Changes) -> bool:
     Raises :class:`sidecar.errors.StorageError` if the catalog refuses the commit, and if its outcome is unknown and
     the table does not show it.
     """
+    reached("change entries: commit")
+    done = _commit(table, changes)
+    reached("change entries: check")
+    return done
+
+
+def _commit(table: Table, changes: Changes) -> bool:
+    """Do the commit of :func:`try_to_change`, and raise its errors."""
     updates = tuple(_update(snapshot_id, entry) for snapshot_id, entry in changes.items())
     try:
         commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)

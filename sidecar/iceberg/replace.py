@@ -40,6 +40,7 @@ from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.write_statistics import storage_error
+from sidecar.run_steps import reached
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
@@ -226,6 +227,7 @@ def _try(
     new_files: Mapping[str, NewFile],
 ) -> bool:
     """Try to commit once; return ``False`` if another commit came first and this one was cleaned up."""
+    reached("replace: write")
     try:
         producer.write_list(_lines(now, producer, parent, current, new_files))
     except SidecarError:
@@ -236,6 +238,7 @@ def _try(
         if isinstance(error, Exception):
             raise storage_error("cannot write the manifests", error, now, None) from error
         raise
+    reached("replace: commit")
     try:
         producer.commit()
     except BaseException as error:  # an interrupt too: the catalog may have the commit already

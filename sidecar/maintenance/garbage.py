@@ -1,6 +1,6 @@
-"""Deletes sidecar files that no registration names: those of builds that were killed, and of entries that are gone.
+"""Deletes what nothing names: sidecar files of builds that were killed and of entries that are gone; temporary files.
 
-A file is deleted only if all of this is true:
+A sidecar file is deleted only if all of this is true:
 
 - it is in the table's metadata folder, and its name ends as those of Puffin files do;
 - sidecar wrote it, and each of its segments has the UUID of this table;
@@ -9,16 +9,21 @@ A file is deleted only if all of this is true:
 - no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that is younger than the
   current one: the table may be registered under a second name, or an older version was registered again.
 
+A temporary file of :mod:`sidecar.target` that is ``older_than`` is deleted wherever it is below the local folders of
+the table: a killed run left it beside a sidecar or a data file.
+
 What cannot be read or listed is kept, or ends the run before anything is deleted. :func:`find_garbage` is the one
 decision; a preview shows it, and a run deletes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import os
 import re
+import stat
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +32,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import Progress
@@ -45,6 +50,7 @@ from sidecar.results import Result
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
 from sidecar.source import local_path, open_source, read_file
+from sidecar.target import is_temporary
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +91,7 @@ class GarbageReport(Result):
     table: str
     """The name of the table."""
     folder: str
-    """The folder that was looked at."""
+    """The folder of sidecar files that was looked at."""
     dry_run: bool
     """Whether nothing was deleted."""
     files: list[GarbageFile]
@@ -112,7 +118,7 @@ def collect_garbage(
     force: bool = False,
     progress: Progress | None = None,
 ) -> GarbageReport:
-    """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names.
+    """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names, and left temporary files.
 
     A file must be ``older_than`` by the storage's clock, as :mod:`sidecar.maintenance.garbage` explains. ``dry_run``
     makes the same checks and deletes nothing. ``force`` allows an ``older_than`` below 24 hours, at which a running
@@ -174,7 +180,25 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
         ours = _without_young_names(now, folder, ours, again, since, read)
     reached("gc: load again")
     ours = _unnamed(reload_table(table), ours)
-    return [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
+    unnamed_files = [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
+    return unnamed_files + _abandoned(now, time.time() - older_than.total_seconds())
+
+
+def _abandoned(table: Table, latest: float) -> list[GarbageFile]:
+    """Return the temporary files below the table's local folders that were not written to since ``latest``.
+
+    Their paths are local. Folders that cannot be listed are left out.
+    """
+    folders = {table.location(), statistics_folder(table), table.properties.get(TableProperties.WRITE_DATA_PATH, "")}
+    found: dict[str, GarbageFile] = {}
+    for folder in filter(None, map(local_path, folders)):
+        for parent, _, names in os.walk(os.path.abspath(folder)):
+            for path in (os.path.join(parent, name) for name in names if is_temporary(name)):
+                with contextlib.suppress(FileNotFoundError):  # it was published or deleted meanwhile
+                    state = os.stat(path, follow_symlinks=False)
+                    if state.st_mtime < latest and stat.S_ISREG(state.st_mode):
+                        found[path] = GarbageFile(path, state.st_size, state.st_mtime)
+    return [found[path] for path in sorted(found)]
 
 
 def _clock(folder: str, listed: Sequence[StoredFile]) -> float:
@@ -279,7 +303,7 @@ def _delete(
                 continue
             reached("gc: delete")
             try:
-                table.io.delete(file.path)
+                _delete_file(table, file.path)
             except FileNotFoundError:
                 continue  # somebody else was faster
             except Exception as error:
@@ -290,6 +314,13 @@ def _delete(
                 progress("deleting", len(deleted), len(files))
     reached("gc: done")
     return deleted, failed
+
+
+def _delete_file(table: Table, path: str) -> None:
+    if is_temporary(path):
+        os.unlink(path)  # a FileIO may take a part of the name of the data file for something else
+    else:
+        table.io.delete(path)
 
 
 def _batches(files: Sequence[GarbageFile]) -> Iterator[Sequence[GarbageFile]]:

@@ -43,8 +43,9 @@ def gc(
 ) -> None:
     """Delete sidecar files that no metadata names.
 
-    Only files in the table's metadata folder that sidecar wrote for this table are deleted. A file stays if the current
-    metadata or a young metadata file names it. Many tables (several, a glob) give a line for each table.
+    Only files in the table's metadata folder that sidecar wrote for this table are deleted, and temporary files that
+    killed runs left. A file stays if the current metadata or a young metadata file names it. Many tables (several, a
+    glob) give a line for each table.
 
     \b
     Examples:
