@@ -1,4 +1,7 @@
-"""An object store that is a folder: its locations are no local paths, and nothing but ``FileIO`` reaches them."""
+"""An object store that is a folder: its locations are no local paths, and nothing but ``FileIO`` reaches them.
+
+A table of the same catalog may have a local location instead.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,8 @@ class FolderIO(PyArrowFileIO):
 
     def _local(self, location: Any) -> str:
         location = location if isinstance(location, str) else location.location
+        if not location.startswith(SCHEME):
+            return location
         return f"{self._folder}/{location.removeprefix(SCHEME)}"
 
     def new_input(self, location: str) -> Any:

@@ -5,10 +5,7 @@ A new operation is a line in :data:`OPERATIONS`. The table of :func:`prepare` ha
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +17,6 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.iceberg.registering import unregister
-from sidecar.run_steps import observe
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -35,10 +31,6 @@ from tests.maintenance.cases import (
 from tests.object_store import FolderIO, open_store
 
 NOW = timedelta(0)
-CHANGING = ("close", "closed", "delete", "deleted", "commit", "committed")
-"""Requests of :class:`FolderIO` around a change of the store or the catalog."""
-LONGEST = 60.0
-"""Seconds after which a child that was not killed counts as hanging."""
 
 
 class Operation(NamedTuple):
@@ -64,7 +56,8 @@ OPERATIONS = {
 
 
 def embed(table: Table) -> Any:
-    return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True)
+    """One thread, so that the steps have one order."""
+    return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True, threads=1)
 
 
 def has_filters(table: Table) -> bool:
@@ -84,12 +77,13 @@ def garbage(table: Table) -> list[Any]:
     return list(sidecar.collect_garbage(table, dry_run=True).files)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, location: str | None = None) -> None:
     """A table that each operation has work in: four days old but for its head, which no sidecar lists.
 
-    An old file of ours is not named any more, one entry is superseded, another one is of another writer.
+    An old file of ours is not named any more, one entry is superseded, another one is of another writer. The table is
+    in the store if no ``location`` is given.
     """
-    table = make(folder)
+    table = make(folder, location=location)
     unregister(table, table.refresh().metadata.statistics)
     for n in (1, 2):
         append_and_build(table, n)
@@ -135,40 +129,3 @@ def requests(answer: Callable[[str, str], object]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderIO, "on_request", answer)
         yield
-
-
-def moments(run: Callable[[Table], object], table: Table) -> list[str]:
-    """The steps of an operation, and the requests around its changes, in order."""
-    seen: list[str] = []
-    with requests(lambda request, _: seen.append(request) if request in CHANGING else None), observe(seen.append):
-        run(table)
-    return seen
-
-
-def killed_at(run: Callable[[Table], object], table: Table, moment: int) -> bool:
-    """Run an operation in a child process, and kill it at a moment of :func:`moments`. ``False``: it ended before."""
-    child = os.fork()
-    if not child:
-        try:
-            moments_left = [moment]
-
-            def count(_: str) -> None:
-                if not moments_left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                moments_left[0] -= 1
-
-            FolderIO.on_request = lambda request, _: count(request) if request in CHANGING else None  # type: ignore[method-assign]
-            with observe(count):
-                run(table)
-        finally:
-            os._exit(0)
-    deadline = time.monotonic() + LONGEST
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.WIFSIGNALED(status)
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError(f"the child hangs before moment {moment}")
-        time.sleep(0.002)

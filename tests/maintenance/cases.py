@@ -24,9 +24,9 @@ def rows(start: int = 0) -> pa.Table:
     return pa.table({"k": pa.array(range(start, start + 5), pa.int64()), "s": [f"s{n}" for n in range(5)]})
 
 
-def make(folder: Path, builds: int = 1, name: str = "db.t") -> Table:
-    """A table with an append and a build for each of ``builds``."""
-    table = open_store(folder).create_table(name, rows().schema)
+def make(folder: Path, builds: int = 1, name: str = "db.t", location: str | None = None) -> Table:
+    """A table with an append and a build for each of ``builds``, in the store if no ``location`` is given."""
+    table = open_store(folder).create_table(name, rows().schema, location)
     for n in range(builds):
         append_and_build(table, n)
     return table

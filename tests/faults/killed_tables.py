@@ -1,0 +1,167 @@
+"""Operations on a table whose process is killed, and what must be true of the table and its folder afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+import sidecar
+from tests.faults.harness import OPERATIONS, Operation, check_files, prepare
+from tests.maintenance.cases import entries, head, metadata_folder, rows
+from tests.object_store import open_store
+
+PLACE = "wh/db/t"
+KEYS = range(35)
+THOROUGH = False
+"""Whether every key is looked up after every kill."""
+
+
+def no_change(table: Table) -> None:
+    """The table is as it was prepared."""
+
+
+def commit_without_files(table: Table) -> None:
+    """A sidecar that answers for all files, and a snapshot after it that has no other file."""
+    sidecar.build(table, ["k"], engine="local")
+    table.refresh().overwrite(rows().slice(0, 0), overwrite_filter="k = 99999")
+
+
+def break_an_entry(table: Table) -> None:
+    """An entry of another writer for the head, with a distinct count that Spark's optimiser fails at."""
+    theirs = next(path for path in entries(table).values() if path.endswith("theirs.stats"))
+    blob = {"type": "apache-datasketches-theta-v1", "snapshot-id": head(table), "sequence-number": 1, "fields": [1]}
+    entry = {
+        "snapshot-id": head(table),
+        "statistics-path": theirs,
+        "file-size-in-bytes": 1,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [{**blob, "properties": {"ndv": "5.0"}}],
+    }
+    table.refresh().update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+
+
+REPAIR = Operation(lambda t: sidecar.repair(t), lambda t: not sidecar.repair(t.refresh(), dry_run=True).repairs)
+
+
+class TableOperation:
+    """An operation of :data:`tests.faults.harness.OPERATIONS` or another one, and what is changed in its table before.
+
+    ``is_local``: whether the table has a local location, and not one in an object store.
+    """
+
+    def __init__(
+        self, operation: Operation, change: Callable[[Table], object] = no_change, is_local: bool = True
+    ) -> None:
+        self.operation = operation
+        self.change = change
+        self.is_local = is_local
+
+    def prepare(self, place: Path) -> None:
+        """Make the table that is then copied for each kill."""
+        place.mkdir(parents=True)
+        prepare(place, str(place / PLACE) if self.is_local else None)
+        self.change(self._table(place))
+
+    def run(self, place: Path) -> None:
+        """What is killed."""
+        self.operation.run(self._table(place))
+
+    def check(self, place: Path) -> None:
+        """The table reads right, the next run ends well, and gc finds exactly what is left over."""
+        table = self._table(place)
+        check_files(table)
+        check_whole(place)
+        assert in_order(table.scan().to_arrow()).equals(expected_rows()), "pyiceberg reads other rows"
+        check_plans(table)
+        self._check_left_over(table)
+        self.operation.run(table)
+        assert self.operation.is_done(table.refresh()), "the next run leaves nothing to do"
+        check_files(table)
+        if self.is_local:
+            sidecar.collect_garbage(table, older_than=timedelta(0), force=True)
+            assert left_over(table) == set()
+        assert in_order(table.scan().to_arrow()).equals(expected_rows()), "a cleanup took rows"
+
+    def _check_left_over(self, table: Table) -> None:
+        for days in (3, 0) if self.is_local else (3,):  # an object store's clock is its newest file, which is never old
+            age = timedelta(days=days)
+            listed = sidecar.collect_garbage(table, older_than=age, force=True, dry_run=True)
+            assert {file.path for file in listed.files} == left_over(table, age)
+
+    def _table(self, place: Path) -> Table:
+        return open_store(place).load_table("db.t")
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """The rows by key."""
+    return table.sort_by([("k", "ascending"), ("s", "ascending")])
+
+
+@cache
+def expected_rows() -> pa.Table:
+    """The rows of :func:`tests.faults.harness.prepare`, by key."""
+    return in_order(pa.concat_tables([rows(), rows(5), rows(10), rows(30), rows()]))
+
+
+def check_plans(table: Table) -> None:
+    """Plans drop no row: of one key, of some, and, if :data:`THOROUGH`, of each."""
+    for keys in [(2,), (2, 7, 31), *([(key,) for key in KEYS] if THOROUGH else [])]:
+        found = in_order(sidecar.scan(table, f"k in ({', '.join(map(str, keys))})"))
+        wanted = expected_rows().filter(pc.is_in(expected_rows()["k"], pa.array(keys, pa.int64())))
+        assert found.equals(wanted), f"a plan drops rows of {keys}"
+
+
+def local(table: Table, path: str) -> Path:
+    """The local path of a file of the table."""
+    return Path(table.io._local(path))  # type: ignore[attr-defined]
+
+
+def left_over(table: Table, age: timedelta = timedelta(0)) -> set[str]:
+    """What is older than ``age`` and nothing names: sidecar files, and temporary files. A second way to find them.
+
+    The metadata files that count are the current one, all that are not older than it, and all younger than ``age``.
+    """
+    folder, old = metadata_folder(table), time.time() - age.total_seconds()
+    since = min(old, written(local(table, table.metadata_location)))
+    texts = [path.read_text() for path in folder.glob("*.metadata.json") if written(path) >= since]
+    puffins = [path for path in folder.glob("*.stats") if path.read_bytes()[:11] != b"PFA1 theirs"]
+    unnamed = {path.name for path in puffins if not any(path.name in text for text in texts)}
+    temporary = {str(path) for path in folder.parent.rglob("*.sidecar-tmp")}
+    found = {f"{table.location()}/metadata/{name}" for name in unnamed} | temporary
+    return {path for path in found if written(local(table, path)) < old}
+
+
+def written(path: Path) -> float:
+    """When a file was last written, in seconds since 1970."""
+    return path.stat().st_mtime
+
+
+def check_whole(place: Path) -> None:
+    """Every file with a final name is whole: Parquet files are opened, Puffin files end with their magic."""
+    for path in place.rglob("*.parquet"):
+        assert pq.read_table(path).num_rows
+    for path in place.rglob("*.stats"):
+        data = path.read_bytes()
+        assert data.startswith(b"PFA1") and (data.endswith(b"PFA1") or data == b"PFA1 theirs"), path
+
+
+TABLES = {
+    "build": [TableOperation(OPERATIONS["build"])],
+    "build on an object store": [TableOperation(OPERATIONS["build"], is_local=False)],
+    "refresh": [TableOperation(OPERATIONS["refresh"]), TableOperation(OPERATIONS["refresh"], commit_without_files)],
+    "compact": [TableOperation(OPERATIONS["compact"])],
+    "embed TABLE": [TableOperation(OPERATIONS["embed"])],
+    "expire": [TableOperation(OPERATIONS["expire"])],
+    "gc": [TableOperation(OPERATIONS["gc"])],
+    "repair": [TableOperation(REPAIR, break_an_entry)],
+}
+"""The rows of the grid about tables, each with one operation or several."""

@@ -1,0 +1,147 @@
+"""Kills a process (SIGKILL) at a step of a run. Every step has a name, and every name is of one kind.
+
+The steps are those that the code announces, and the requests by which pyiceberg changes the store and the catalog.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sidecar.run_steps import observe
+from tests.faults.harness import requests
+
+Run = Callable[[], object]
+
+REQUESTS = {
+    "close": "store: close",
+    "closed": "store: closed",
+    "delete": "store: delete",
+    "deleted": "store: deleted",
+    "commit": "catalog: commit",
+    "committed": "catalog: committed",
+}
+"""Names of the requests of :class:`tests.object_store.FolderIO` that change something, before and after the change."""
+KINDS = {
+    "before write": (
+        "target: create", "register: write", "build: write new segment", "segments: merge", "replace: write",
+    ),
+    "half written": ("target: half written", "build: segments written"),
+    "written": (
+        "target: written", "target: publish", "target: published", "register: written", "store: close", "store: closed",
+    ),
+    "before commit": ("register: commit", "change entries: commit", "declare: commit", "replace: commit"),
+    "commit sent": ("catalog: commit", "catalog: metadata", "catalog: metadata written"),
+    "answer lost": ("catalog: committed",),
+    "before delete": ("gc: delete", "store: delete"),
+    "between": (
+        "build: index", "build: register", "register: check", "change entries: check", "refresh: build",
+        "refresh: register again", "refresh: unregister", "embed: files written", "embed: committed",
+        "expire: decided", "expire: done", "gc: list", "gc: load", "gc: list again", "gc: load again", "gc: done",
+        "store: deleted",
+    ),
+}  # fmt: skip
+"""The kinds of steps, and the names of those of each kind."""
+KIND_OF = {step: kind for kind, steps in KINDS.items() for step in steps}
+LONGEST = 60.0
+"""Seconds after which a child that was not killed counts as hanging."""
+
+
+@contextmanager
+def watched(note: Callable[[str], object]) -> Iterator[None]:
+    """Have ``note`` called with the name of each step of a run."""
+
+    def on_request(request: str, location: str) -> None:
+        name = REQUESTS.get(request)
+        if name is not None and location.endswith(".metadata.json"):
+            name = {"close": "catalog: metadata", "closed": "catalog: metadata written"}[request]
+        if name is not None:
+            note(name)
+
+    with requests(on_request), observe(note):
+        yield
+
+
+def steps_of(run: Run) -> list[str]:
+    """The steps of a run that nobody kills, in order."""
+    seen: list[str] = []
+    with watched(seen.append):
+        run()
+    return seen
+
+
+def killed_at(run: Run, number: int) -> str | None:
+    """Kill a child process that does ``run`` before it gets past the step of this number, counted from 0.
+
+    The name of the step; ``None`` if the child ended before.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            left = [number]
+
+            def count(step: str) -> None:
+                left[0] -= 1
+                if left[0] == -1:
+                    os.write(writing, step.encode())
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            with watched(count):
+                run()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        was_killed = wait_for(child, f"step {number}")
+        return os.read(reading, 1000).decode() if was_killed else None
+    finally:
+        os.close(reading)
+
+
+def wait_for(child: int, where: str) -> bool:
+    """Whether a signal ended the child. Raises :class:`AssertionError` if it hangs."""
+    deadline = time.monotonic() + LONGEST
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.WIFSIGNALED(status)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError(f"the child hangs before {where}")
+        time.sleep(0.002)
+
+
+def put(prepared: Path, place: Path) -> None:
+    """Make ``place`` the same as ``prepared``. Files are links, but for databases: nothing else changes in place."""
+
+    def link(source: str, target: str) -> None:
+        if source.endswith(".db"):
+            shutil.copy2(source, target)
+        else:
+            os.link(source, target)
+
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(prepared, place, copy_function=link)
+
+
+def row_of(name: str, steps: Iterable[str]) -> str:
+    """The line of the grid for an operation: how many of its steps are of each kind."""
+    count = Counter(KIND_OF[step] for step in steps)
+    cells = [f"{count[kind] or '':>{len(kind)}}" for kind in KINDS]
+    return f"| {name:<{NAMES}} | {' | '.join(cells)} | {count.total():>5} |"
+
+
+NAMES = 30
+"""Columns for the names of operations."""
+HEADER = f"""\
+| {"operation":<{NAMES}} | {" | ".join(KINDS)} | kills |
+| {"-" * NAMES} | {" | ".join("-" * (len(kind) - 1) + ":" for kind in KINDS)} | ----: |"""
+"""The head of the grid."""
