@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from tests.faults.killed_files import FILES
 from tests.faults.killed_tables import TABLES
-from tests.faults.killing import killed_at, put, row_of, steps_of
+from tests.faults.killing import HEADER, KINDS, killed_at, put, row_of, steps_of
 
 
 class Killable(Protocol):
@@ -26,37 +26,54 @@ class Killable(Protocol):
         """Raise :class:`AssertionError` if a killed run has done harm, or a next one does not end well."""
 
 
-GRID: dict[str, Sequence[Killable]] = {**TABLES}
+GRID: dict[str, Sequence[Killable]] = {**TABLES, **FILES}
 """The operations by the names of their rows."""
 
 
-def steps_in(name: str, folder: Path) -> list[list[str]]:
-    """The steps of each operation of a row. Leaves each prepared in a folder of ``folder``, named by its number."""
-    found = []
+class Prepared(NamedTuple):
+    """An operation, the folder that is copied for each of its runs, and its steps."""
+
+    operation: Killable
+    folder: Path
+    steps: list[str]
+
+    def put(self, place: Path) -> None:
+        """Make ``place`` such a folder."""
+        put(self.folder, place)
+
+
+def prepared(name: str, folder: Path) -> Iterator[Prepared]:
+    """The operations of a row. They run in the folder ``place`` of ``folder``."""
+    place = folder / "place"
     for number, operation in enumerate(GRID[name]):
-        place, prepared = folder / "place", folder / str(number)
+        shutil.rmtree(place, ignore_errors=True)
         operation.prepare(place)
-        place.rename(prepared)
-        put(prepared, place)
-        found.append(steps_of(partial(operation.run, place)))
-        operation.check(place)
-        shutil.rmtree(place)
-    return found
+        place.rename(folder / str(number))
+        put(folder / str(number), place)
+        yield Prepared(operation, folder / str(number), steps_of(partial(operation.run, place)))
 
 
 def kill_everywhere(name: str, folder: Path) -> str:
     """Kill each operation of a row at each of its steps, and check what is left. The row of the grid."""
-    place, killed = folder / "place", []
-    for number, steps in enumerate(steps_in(name, folder)):
-        operation = GRID[name][number]
-        for at in range(len(steps)):
-            put(folder / str(number), place)
-            step = killed_at(partial(operation.run, place), at)
-            assert step is not None, f"the child ended before step {at} of {steps}"
+    place, killed = folder / "place", list[str]()
+    for one in prepared(name, folder):
+        one.operation.check(place)  # the run that nobody killed
+        for number, step in enumerate(one.steps):
+            one.put(place)
+            assert killed_at(partial(one.operation.run, place), number) == step
             try:
-                operation.check(place)
+                one.operation.check(place)
             except Exception as error:
-                raise AssertionError(f"killed at {step}, step {at} of {steps}") from error
+                raise AssertionError(f"killed at {step}, step {number} of {one.steps}") from error
             killed.append(step)
-        assert killed[-len(steps) :] == steps
     return row_of(name, killed)
+
+
+def legend() -> str:
+    """The names of the steps of each kind."""
+    return "\n".join(f"- **{kind}**: {', '.join(f'`{step}`' for step in steps)}" for kind, steps in KINDS.items())
+
+
+def grid(rows: Sequence[str]) -> str:
+    """The grid with its head."""
+    return "\n".join([HEADER, *rows])

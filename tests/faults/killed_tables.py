@@ -151,7 +151,8 @@ def check_whole(place: Path) -> None:
         assert pq.read_table(path).num_rows
     for path in place.rglob("*.stats"):
         data = path.read_bytes()
-        assert data.startswith(b"PFA1") and (data.endswith(b"PFA1") or data == b"PFA1 theirs"), path
+        assert data.startswith(b"PFA1")
+        assert data.endswith((b"PFA1", b"PFA1 theirs")), f"{path} is half written"
 
 
 TABLES = {
