@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -70,8 +71,10 @@ def kill_everywhere(name: str, folder: Path) -> str:
 
 
 def legend() -> str:
-    """The names of the steps of each kind."""
-    return "\n".join(f"- **{kind}**: {', '.join(f'`{step}`' for step in steps)}" for kind, steps in KINDS.items())
+    """The names of the steps of each kind, a list in Markdown."""
+    whole = {step: f"`{step}`".replace(" ", "\0") for steps in KINDS.values() for step in steps}  # not to be cut
+    lines = (f"- {kind}: {', '.join(whole[step] for step in steps)}" for kind, steps in KINDS.items())
+    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ") for line in lines).replace("\0", " ")
 
 
 def grid(rows: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ KINDS = {
     "commit sent": ("catalog: commit", "catalog: metadata", "catalog: metadata written"),
     "answer lost": ("catalog: committed",),
     "before delete": ("gc: delete", "store: delete"),
-    "between": (
+    "other": (
         "build: index", "build: register", "register: check", "change entries: check", "refresh: build",
         "refresh: register again", "refresh: unregister", "embed: files written", "embed: committed",
         "expire: decided", "expire: done", "gc: list", "gc: load", "gc: list again", "gc: load again", "gc: done",
@@ -136,17 +136,17 @@ def row_of(name: str, steps: Iterable[str]) -> str:
     """The line of the grid for an operation: how many of its steps are of each kind."""
     count = Counter(KIND_OF[step] for step in steps)
     cells = [f"{count[kind] or '':>{len(kind)}}" for kind in KINDS]
-    return f"| {name:<{NAMES}} | {' | '.join(cells)} | {count.total():>5} |"
+    return f"|{name:<{NAMES}}|{'|'.join(cells)}|{count.total():>5}|"
 
 
 def kills_in(row: str) -> int:
     """The number of kills in a line of the grid."""
-    return int(row.rstrip(" |").rpartition("|")[2])
+    return int(row.rstrip("|").rpartition("|")[2])
 
 
-NAMES = 30
+NAMES = 19
 """Columns for the names of operations."""
 HEADER = f"""\
-| {"operation":<{NAMES}} | {" | ".join(KINDS)} | kills |
-| {"-" * NAMES} | {" | ".join("-" * (len(kind) - 1) + ":" for kind in KINDS)} | ----: |"""
+|{"operation":<{NAMES}}|{"|".join(KINDS)}|kills|
+|{"-" * NAMES}|{"|".join("-" * (len(kind) - 1) + ":" for kind in KINDS)}|----:|"""
 """The head of the grid."""

@@ -18,7 +18,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.faults.kill_grid import Prepared, prepared
-from tests.faults.killing import Run, wait_for
+from tests.faults.killing import NAMES, Run, wait_for
 
 CHANGES = (
     "openat", "mkdir", "write", "pwrite64", "writev", "copy_file_range", "sendfile", "ftruncate", "fsync", "fdatasync",
@@ -118,5 +118,5 @@ def kill_at_system_calls(
         except Exception as error:
             harm.append(f"{name}, killed at {call.name} number {call.number}: {error!r}")
     for name in names:
-        show(f"{name:<30} {kills[name]:>6,} kills at system calls")
+        show(f"{name:<{NAMES}} {kills[name]:>6,} kills at system calls")
     show(f"{tried:,} of {len(points):,} system calls that change files, {kills.total():,} kills; harm: {len(harm)}")

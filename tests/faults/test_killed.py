@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kill_grid import GRID, grid, kill_everywhere, prepared
+from tests.faults.kill_grid import GRID, grid, kill_everywhere, legend, prepared
 from tests.faults.killing import KIND_OF, REQUESTS, row_of
 from tests.syntax import tree_of
 
@@ -36,6 +36,7 @@ def test_the_grid_of_the_guide_has_every_step(tmp_path: Path) -> None:
     assert reached == KIND_OF.keys()
     assert reached >= announced_steps()
     assert grid(rows) in SECTION
+    assert legend() in SECTION
 
 
 def announced_steps() -> set[str]:
