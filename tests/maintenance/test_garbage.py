@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -240,8 +241,6 @@ def test_an_entry_that_came_and_went_keeps_its_file_for_a_while(table: Table) ->
 
 def test_the_clock_is_that_of_the_storage(table: Table, monkeypatch: Any) -> None:
     """A machine whose clock is a year ahead deletes nothing that is young."""
-    import time
-
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 365 * DAY)
     assert sidecar.collect_garbage(table).files == []
@@ -270,6 +269,28 @@ def test_a_file_that_two_snapshots_name_stays_until_both_are_gone(tmp_path: Path
     unregister(table, table.refresh().metadata.statistics)
     pass_days(table, 9)
     assert len(sidecar.collect_garbage(table).files) == 1
+
+
+def test_temporary_files_of_killed_runs_go_wherever_they_are(tmp_path: Path) -> None:
+    """Beside sidecars and beside data files, also those with names that a FileIO takes for something else."""
+    folder = tmp_path / "wh" / "t"
+    table = make(tmp_path, location=str(folder))
+    (folder / "data" / "part=a#b").mkdir()
+    names = ["metadata/1.stats", "data/1.parquet", "data/part=a#b/2?.parquet"]
+    killed = [f"{folder}/{name}.{number:032x}.sidecar-tmp" for number, name in enumerate(names)]
+    others = [f"{folder}/data/part=a", f"{folder}/data/1.sidecar-tmp", f"{folder}/data/.{0:032x}.sidecar-tmp"]
+    for path in [*killed, *others]:
+        Path(path).write_bytes(b"half")
+        os.utime(path, (time.time() - 4 * DAY,) * 2)
+    young = Path(f"{folder}/data/3.parquet.{3:032x}.sidecar-tmp")
+    young.write_bytes(b"half")
+    preview = sidecar.collect_garbage(table, dry_run=True)
+    assert [file.path for file in preview.files] == sorted(killed)
+    assert preview.bytes == 4 * len(killed)
+    assert sidecar.collect_garbage(table).files == preview.files
+    assert not any(Path(path).exists() for path in killed)
+    assert all(Path(path).exists() for path in [*others, young])
+    assert table.scan().to_arrow().num_rows == 5
 
 
 def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monkeypatch: Any) -> None:
