@@ -15,7 +15,7 @@ from random import Random
 from sidecar.iceberg import entry_commits
 from tests.faults import killed_tables, system_calls
 from tests.faults.kill_grid import GRID, kill_everywhere
-from tests.faults.killing import HEADER, kills_in
+from tests.faults.killing import HEADER, row_of
 
 
 def main(arguments: list[str]) -> int:
@@ -46,11 +46,11 @@ def kill_at_steps(names: list[str], folder: Path, harm: list[str]) -> None:
     print(HEADER, flush=True)
     for name in names:
         try:
-            row = kill_everywhere(name, folder / name.replace(" ", "-"))
+            killed = kill_everywhere(name, folder / name.replace(" ", "-"))
         except AssertionError as error:
             harm.append(f"{name}: {error}; {error.__cause__!r}")
         else:
-            kills += kills_in(row)
-            print(row, flush=True)
+            kills += len(killed)
+            print(row_of(name, killed), flush=True)
     took = time.monotonic() - start
     print(f"{kills} kills at named steps of {len(names)} operations; {took:.0f} s; operations with harm: {len(harm)}")

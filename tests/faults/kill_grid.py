@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -54,8 +54,8 @@ def prepared(name: str, folder: Path) -> Iterator[Prepared]:
         yield Prepared(operation, folder / str(number), steps_of(partial(operation.run, place)))
 
 
-def kill_everywhere(name: str, folder: Path) -> str:
-    """Kill each operation of a row at each of its steps, and check what is left. The row of the grid."""
+def kill_everywhere(name: str, folder: Path) -> list[str]:
+    """Kill each operation of a row at each of its steps, and check what is left. The steps."""
     place, killed = folder / "place", list[str]()
     for one in prepared(name, folder):
         one.operation.check(place)  # the run that nobody killed
@@ -67,7 +67,7 @@ def kill_everywhere(name: str, folder: Path) -> str:
             except Exception as error:
                 raise AssertionError(f"killed at {step}, step {number} of {one.steps}") from error
             killed.append(step)
-    return row_of(name, killed)
+    return killed
 
 
 def legend() -> str:
@@ -77,6 +77,6 @@ def legend() -> str:
     return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ") for line in lines).replace("\0", " ")
 
 
-def grid(rows: Sequence[str]) -> str:
-    """The grid with its head."""
-    return "\n".join([HEADER, *rows])
+def grid(killed: Mapping[str, Sequence[str]]) -> str:
+    """The grid of the steps of each row."""
+    return "\n".join([HEADER, *(row_of(name, killed[name]) for name in GRID)])

@@ -139,11 +139,6 @@ def row_of(name: str, steps: Iterable[str]) -> str:
     return f"|{name:<{NAMES}}|{'|'.join(cells)}|{count.total():>5}|"
 
 
-def kills_in(row: str) -> int:
-    """The number of kills in a line of the grid."""
-    return int(row.rstrip("|").rpartition("|")[2])
-
-
 NAMES = 19
 """Columns for the names of operations."""
 HEADER = f"""\
