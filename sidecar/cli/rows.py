@@ -11,6 +11,7 @@ from sidecar.cli.output import table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
+from sidecar.run_steps import reached
 from sidecar.target import create_or_replace
 
 if TYPE_CHECKING:
@@ -99,9 +100,17 @@ class _Writer(Protocol):
     def write_batch(self, batch: pa.RecordBatch) -> None: ...
 
 
+def _batches(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The rows for a file, which is half written when the second batch comes."""
+    for number, batch in enumerate(rows):
+        if number == 1:
+            reached("target: half written")
+        yield batch
+
+
 def _write_all(rows: pa.RecordBatchReader, writer: _Writer) -> int:
     count = 0
-    for batch in rows:
+    for batch in _batches(rows):
         writer.write_batch(batch)
         count += batch.num_rows
     return count
@@ -130,7 +139,7 @@ def _write_csv(rows: pa.RecordBatchReader, path: Path) -> int:
 def _write_jsonl(rows: pa.RecordBatchReader, path: Path) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as sink:
-        for row in json_rows(rows):
+        for row in json_rows(_batches(rows)):
             sink.write(to_json(row) + "\n")
             count += 1
     return count
@@ -141,7 +150,7 @@ def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     batches, size = list[pa.RecordBatch](), 0
-    for batch in rows:
+    for batch in _batches(rows):
         batches.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:

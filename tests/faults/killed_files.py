@@ -58,7 +58,8 @@ def sources_of(given: Path) -> list[str]:
 def scan_to(ending: str) -> Files:
     def write(given: Path, new: Path) -> None:
         with pq.ParquetFile(given / "plain-1.parquet") as file:
-            rows = pa.RecordBatchReader.from_batches(pa.schema([("k", pa.int64())]), file.iter_batches(columns=["k"]))
+            batches = file.iter_batches(20, columns=["k"])
+            rows = pa.RecordBatchReader.from_batches(pa.schema([("k", pa.int64())]), batches)
             written_rows.write_rows(rows, new / f"rows{ending}")
 
     return write
@@ -131,15 +132,22 @@ class FileCommand:
 
         One that writes into a folder names a file that is there, and ends well without those that are.
         """
-        try:
-            self.run(place)
-        except UsageError as error:
-            assert str(Path(str(error.file)).relative_to(place / "new")) in there
+        taken = self._file_in_the_way(place)
+        if taken is not None:
+            assert str(Path(taken).relative_to(place / "new")) in there
             if there != self._expected.keys():
-                assert self.into
+                assert self.into, f"{taken} is in the way"
                 empty(place / "new")
                 (place / "new").mkdir()
                 self.run(place)
+
+    def _file_in_the_way(self, place: Path) -> str | None:
+        """Run, and return the file that is there already; ``None`` if the run ended well."""
+        try:
+            self.run(place)
+        except UsageError as error:
+            return error.file
+        return None
 
 
 def prepare_sources(place: Path) -> None:

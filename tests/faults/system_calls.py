@@ -93,9 +93,8 @@ def kill_at_system_calls(
 ) -> None:
     """Kill operations at system calls in random order, until each was the last one or the time is over.
 
-    What is wrong after a kill is added to ``harm``.
+    The time begins when all system calls are listed. What is wrong after a kill is added to ``harm``.
     """
-    deadline = time.monotonic() + seconds
     points: list[tuple[str, Prepared, SystemCall]] = []
     for name in names:
         for one in prepared(name, folder / name.replace(" ", "-")):
@@ -105,6 +104,7 @@ def kill_at_system_calls(
             assert calls, f"{name} changes nothing"
             points += [(name, one, call) for call in calls]
     random.shuffle(points)
+    deadline = time.monotonic() + seconds
     kills, tried = Counter[str](), 0
     for name, one, call in points:
         if time.monotonic() > deadline:
