@@ -46,7 +46,7 @@ def kill_at_steps(names: list[str], folder: Path, harm: list[str]) -> None:
     print(HEADER, flush=True)
     for name in names:
         try:
-            killed = kill_everywhere(name, folder / name.replace(" ", "-"))
+            killed = kill_everywhere(name, folder / name.replace(" ", "-"), is_thorough=True)
         except AssertionError as error:
             harm.append(f"{name}: {error}; {error.__cause__!r}")
         else:

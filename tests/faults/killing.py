@@ -6,6 +6,7 @@ The steps are those that the code announces, and the requests by which pyiceberg
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -49,6 +50,8 @@ KINDS = {
 }  # fmt: skip
 """The kinds of steps, and the names of those of each kind."""
 KIND_OF = {step: kind for kind, steps in KINDS.items() for step in steps}
+RANDOM = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9]{12,19}")
+"""UUIDs, names of temporary files, ids of snapshots, times."""
 LONGEST = 60.0
 """Seconds after which a child that was not killed counts as hanging."""
 
@@ -130,6 +133,20 @@ def put(prepared: Path, place: Path) -> None:
 
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(prepared, place, copy_function=link)
+
+
+def state_of(place: Path) -> frozenset[object]:
+    """What is in a folder: names and contents, but for random numbers in them.
+
+    Files whose numbers cannot be taken out count by their length, their first and their last bytes.
+    """
+    found = set[object]()
+    for path in place.rglob("*"):
+        name = RANDOM.sub(b"", str(path.relative_to(place)).encode())
+        data = path.read_bytes() if path.is_file() else b""
+        is_text = path.suffix in (".db", ".json")
+        found.add((name, RANDOM.sub(b"", data) if is_text else (len(data), data[:8], data[-8:])))
+    return frozenset(found)
 
 
 def row_of(name: str, steps: Iterable[str]) -> str:
