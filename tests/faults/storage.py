@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 from fsspec import AbstractFileSystem
+from pyarrow import PythonFile
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -27,6 +28,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sidecar import source, target
 from sidecar.many_files import stored_files
+from sidecar.source import local_path
 
 Answer = TypeVar("Answer")
 DOORS = ("file", "arrow", "fsspec")
@@ -55,7 +57,7 @@ class Mode(Enum):
 
 READS = ("read",)
 LOOKS = ("length", "list", "open")
-SENDS = ("create", "write", "publish", "copy")
+SENDS = ("create", "write", "send", "publish", "copy")
 CHANGES = (*SENDS, "delete", "flush")
 CATALOG = ("load", "commit")
 FILES = (*READS, *LOOKS, *CHANGES)
@@ -449,7 +451,7 @@ class _Upload:
     def write(self, data: Any) -> int:
         view = memoryview(data)
         FAULTS.ask(
-            Request("write", self._path, 0, len(view)),
+            Request("send", self._path, 0, len(view)),
             lambda: self._file.write(view),
             lambda: self._file.write(view[: len(view) // 2]),
         )
@@ -475,13 +477,22 @@ class _Upload:
         self.close()
 
 
+class _Handler(FSSpecHandler):  # type: ignore[misc]
+    """Opens files without asking first whether they are files, as Arrow's own file systems do."""
+
+    def open_input_stream(self, path: str) -> Any:
+        return PythonFile(self.fs.open(path, mode="rb"), mode="r")
+
+    open_input_file = open_input_stream
+
+
 class ArrowDoor(PyArrowFileIO):
     """pyiceberg's ``FileIO`` on Arrow's file systems."""
 
     is_store = True
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> Any:
-        return PyFileSystem(FSSpecHandler(FaultyFolder(self.properties["folder"], self.is_store)))
+        return PyFileSystem(_Handler(FaultyFolder(self.properties["folder"], self.is_store)))
 
 
 class FileDoor(ArrowDoor):
@@ -538,8 +549,8 @@ def open_door(door: str, folder: Path) -> FaultyCatalog:
 
 def real_path(location: str, folder: Path) -> Path:
     """The local file of a location."""
-    path = location.split("://", 1)[-1]
-    return Path(path) if location.startswith("file:") else folder / path.lstrip("/")
+    local = local_path(location)
+    return folder / location.split("://", 1)[-1] if local is None else Path(local)
 
 
 def restore(prepared: Path, folder: Path) -> None:
