@@ -320,7 +320,11 @@ class WrappingSource:
         self.inner.close()
 
 
-class CountingSource(WrappingSource):
+class ObservingSource(WrappingSource):
+    """Base of sources that return the bytes of the inner source as they are, see :func:`stored_file`."""
+
+
+class CountingSource(ObservingSource):
     """Wraps a source and counts reads and bytes, for tests and for the reports of plans."""
 
     def __init__(self, inner: Source) -> None:
@@ -490,8 +494,8 @@ def check_unchanged(source: Source) -> None:
 
 
 def stored_file(source: Source) -> Source:
-    """Return the source of a file as it is stored, beneath sources that only count."""
-    while isinstance(source, CountingSource):
+    """Return the source of a file as it is stored, beneath sources that only look at what is read."""
+    while isinstance(source, ObservingSource):
         source = source.inner
     return source
 

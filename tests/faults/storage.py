@@ -46,7 +46,7 @@ class Mode(Enum):
     SHORT = "short body"
     """A read, or a write to a local file, takes half of the bytes, without an error."""
     FLIPPED = "flipped bytes"
-    """A bit of what is read is another one, and a bit of the middle byte too."""
+    """One bit of what is read is another one."""
     STALE = "stale listing"
     """The answer is that of the storage as it was before the run."""
     FULL = "no space left"
@@ -93,8 +93,7 @@ class Faults:
     def __init__(self) -> None:
         self.seen: list[Request] = []
         self.broken: Request | None = None
-        self.after: list[Request] = []
-        """Requests of any kind after the broken one."""
+        self.flip: Flip | None = None
         self._mode: Mode | None = None
         self._turn = -1
         self._folder: Path | None = None
@@ -104,7 +103,7 @@ class Faults:
     @contextmanager
     def armed(self, mode: Mode, turn: int, folder: Path) -> Iterator[None]:
         """Break request ``turn`` of those that ``mode`` breaks in the files below ``folder``."""
-        self.seen, self.broken, self.after = [], None, []
+        self.seen, self.broken, self.flip = [], None, None
         self._before = {str(path): path.stat() for path in folder.rglob("*") if path.is_file()}
         self._mode, self._turn, self._folder = mode, turn, folder
         try:
@@ -130,12 +129,8 @@ class Faults:
         """How this request breaks; ``None`` if it is answered."""
         with self._lock:
             if self._mode is None or request.kind not in BREAKS[self._mode]:
-                if self._mode is not None and self.broken is not None:
-                    self.after.append(request)
                 return None
             self.seen.append(request)
-            if self.broken is not None:
-                self.after.append(request)
             if len(self.seen) != self._turn + 1:
                 return None
             self.broken = request
@@ -162,7 +157,9 @@ class Faults:
             data = do()
             return data[: len(data) // 2]
         if mode is Mode.FLIPPED:
-            return flipped(do())
+            data = do()
+            self.flip = flip_in(request.path, request.offset, len(data), self._turn)
+            return self.flip.applied(data, request.offset)
         raise TimeoutError(errno.ETIMEDOUT, "the storage does not answer") if mode is Mode.LATE else error_of(mode)
 
 
@@ -181,13 +178,23 @@ def error_of(mode: Mode) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def flipped(data: bytes) -> bytes:
-    """The bytes with a bit flipped a third into them and one in the middle."""
-    changed = bytearray(data)
-    for at, bit in ((len(data) // 3, 0x10), (len(data) // 2, 0x01)):
-        if at < len(data):
-            changed[at] ^= bit
-    return bytes(changed)
+class Flip(NamedTuple):
+    """A bit that arrived as another one."""
+
+    path: str
+    offset: int
+    mask: int
+
+    def applied(self, data: bytes, start: int = 0) -> bytes:
+        """``data``, which begins at ``start`` in the file, as it arrived."""
+        at = self.offset - start
+        return data[:at] + bytes([data[at] ^ self.mask]) + data[at + 1 :]
+
+
+def flip_in(path: str, start: int, length: int, turn: int) -> Flip:
+    """The bit that flips in a read: another one in each turn."""
+    spread = (turn + 1) * 2_654_435_761
+    return Flip(path, start + spread % length, 1 << spread // length % 8)
 
 
 class FaultyOs:
@@ -531,29 +538,67 @@ class FaultyCatalog(SqlCatalog):
         )
 
 
-def open_door(door: str, folder: Path) -> FaultyCatalog:
-    """The catalog of the store in ``folder``, which is reached by one of :data:`DOORS`."""
-    io = {"file": FileDoor, "arrow": ArrowDoor, "fsspec": FsspecDoor}[door]
-    catalog = FaultyCatalog(
-        "faulty",
-        **{
-            "uri": f"sqlite:///{folder}/cat.db",
-            "warehouse": f"file://{folder}/wh" if door == "file" else "store://wh",
-            "folder": str(folder),
-            "py-io-impl": f"{io.__module__}.{io.__name__}",
-        },
-    )
-    catalog.create_namespace_if_not_exists("db")
-    return catalog
+class FolderPlace:
+    """A place for a lake: a folder behind one of :data:`DOORS`, and its state to go back to."""
 
+    faults = FAULTS
+    modes = tuple(BREAKS)
 
-def real_path(location: str, folder: Path) -> Path:
-    """The local file of a location."""
-    local = local_path(location)
-    return folder / location.split("://", 1)[-1] if local is None else Path(local)
+    def __init__(self, door: str, folder: Path) -> None:
+        self.name, self._folder, self._kept = door, folder / "lake", folder / "kept"
+        self._folder.mkdir(parents=True)
 
+    def catalog(self) -> FaultyCatalog:
+        """Its catalog, opened anew. It has the namespace ``db``."""
+        io = {"file": FileDoor, "arrow": ArrowDoor, "fsspec": FsspecDoor}[self.name]
+        catalog = FaultyCatalog(
+            "faulty",
+            **{
+                "uri": f"sqlite:///{self._folder}/cat.db",
+                "warehouse": f"file://{self._folder}/wh" if self.name == "file" else "store://wh",
+                "folder": str(self._folder),
+                "py-io-impl": f"{io.__module__}.{io.__name__}",
+            },
+        )
+        catalog.create_namespace_if_not_exists("db")
+        return catalog
 
-def restore(prepared: Path, folder: Path) -> None:
-    """Make ``folder`` as it was prepared. It has the same path each time, because metadata names local files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(prepared, folder)
+    def location(self, name: str) -> str:
+        """The location of a file that is not the table's."""
+        return f"{self._folder}/wh/files/{name}" if self.name == "file" else f"store://wh/files/{name}"
+
+    def io(self, table: Any) -> Any:
+        """What reaches files: nothing for local paths."""
+        return None if self.name == "file" else table.io
+
+    def _real(self, location: str) -> Path:
+        local = local_path(location)
+        return self._folder / location.split("://", 1)[-1] if local is None else Path(local)
+
+    def put(self, location: str, data: bytes) -> None:
+        self._real(location).parent.mkdir(parents=True, exist_ok=True)
+        self._real(location).write_bytes(data)
+
+    def get(self, location: str) -> bytes:
+        return self._real(location).read_bytes()
+
+    def exists(self, location: str) -> bool:
+        return self._real(location).exists()
+
+    def delete(self, location: str) -> None:
+        self._real(location).unlink()
+
+    def keep(self) -> None:
+        """Remember the state of all files."""
+        shutil.copytree(self._folder, self._kept)
+
+    def restore(self) -> None:
+        """Go back to the state that was kept. The folder has the same path, because metadata names local files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.copytree(self._kept, self._folder)
+
+    @contextmanager
+    def breaking(self, mode: Mode, turn: int) -> Iterator[None]:
+        """Break request ``turn`` of those that ``mode`` breaks."""
+        with local_storage(), FAULTS.armed(mode, turn, self._folder):
+            yield

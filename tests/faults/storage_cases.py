@@ -1,22 +1,22 @@
 """Commands on one prepared lake whose storage breaks a request, and what must be true whatever became of them.
 
-A new command is a line in :data:`COMMANDS`. The oracle is :func:`judge`: the right answer or a named error of ours; and
-then the table reads right, no file that somebody needs is gone, a target is whole or absent, and the next run ends well.
+A new command is a line in :data:`COMMANDS`. The oracle: the right answer or a named error of ours. Then the table reads
+right, no file that somebody needs is gone, a target is whole or absent, and the next run ends well. A bit that flips
+where no checksum covers it is not seen by any reader; rows are those that pyiceberg reads of the same bytes then.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
+import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -26,10 +26,13 @@ from sidecar.errors import CommitConflictError, DamagedFileError, SidecarError, 
 from sidecar.iceberg.registering import unregister
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
-from tests.faults.storage import BREAKS, FAULTS, Mode, Request, local_storage, open_door, real_path, restore
+from tests.faults.storage import Flip, Mode
 
 NOW = timedelta(0)
-DAYS = 4 * 86_400.0
+OF_OTHERS = "1-of-others.stats"
+"""A file of others in the metadata folder."""
+OTHER_BYTES = (Mode.FLIPPED, Mode.SHORT)
+"""Modes in which bytes arrive that were not stored so."""
 BIG, SMALL = 40_000, 60
 """Rows of a file that sidecar reads page by page, and of one that it hands to pyiceberg."""
 LONGEST = 20.0
@@ -39,27 +42,39 @@ OF_OTHER_BYTES = (*ANSWERS, UnsupportedFeatureError)
 """Errors that name what happened: of storage, and of bytes that are not those that were written."""
 
 
-class Lake(NamedTuple):
-    """The prepared table and files, by one door."""
+class Place(Protocol):
+    """Where a lake is: files that can be looked at and put back without a broken request."""
 
-    door: str
-    folder: Path
+    name: str
+    modes: Sequence[Mode]
+    faults: Any
+
+    def catalog(self) -> Any: ...
+    def location(self, name: str) -> str: ...
+    def io(self, table: Any) -> Any: ...
+    def put(self, location: str, data: bytes) -> None: ...
+    def get(self, location: str) -> bytes: ...
+    def exists(self, location: str) -> bool: ...
+    def delete(self, location: str) -> None: ...
+    def keep(self) -> None: ...
+    def restore(self) -> None: ...
+    def breaking(self, mode: Mode, turn: int) -> AbstractContextManager[None]: ...
+
+
+class Lake(NamedTuple):
+    """The prepared table, and files beside it."""
+
+    place: Place
     table: Table
 
     def path(self, name: str) -> str:
-        """The location of a file in the folder ``files``."""
-        if self.door == "file":
-            return str(self.folder / "wh" / "files" / name)
-        return f"{self.table.catalog.properties['warehouse']}/files/{name}"
-
-    def real(self, location: str) -> Path:
-        """The local file of a location."""
-        return real_path(location, self.folder)
+        """The location of a file that is not the table's."""
+        return self.place.location(name)
 
     @property
     def io(self) -> Any:
-        """What reaches files: nothing for local paths."""
-        return None if self.door == "file" else self.table.io
+        """What reaches these files."""
+        return self.place.io(self.table)
 
 
 class Command(NamedTuple):
@@ -89,7 +104,8 @@ def _rows_of(lake: Lake) -> Any:
     return sidecar.scan_file(lake.path("embedded.parquet"), KEYS, io=lake.io)
 
 
-KEYS = "k in (3, 7, 100003, 200005)"
+LOOKED_UP = [3, 7, 100_003, 200_005]
+KEYS = f"k in ({', '.join(map(str, LOOKED_UP))})"
 COMMANDS = {
     "build": Command(
         lambda lake: sidecar.build(lake.table, ["k"], kinds=["bloom", "page-index", "theta"], engine="local"),
@@ -110,8 +126,8 @@ COMMANDS = {
         changes=True,
     ),
     "gc": Command(
-        lambda lake: sidecar.collect_garbage(lake.table),
-        is_done=lambda lake: not sidecar.collect_garbage(lake.table, dry_run=True).files,
+        lambda lake: sidecar.collect_garbage(lake.table, older_than=NOW, force=True),
+        is_done=lambda lake: not sidecar.collect_garbage(lake.table, older_than=NOW, force=True, dry_run=True).files,
         changes=True,
     ),
     "embed TABLE": Command(
@@ -178,7 +194,7 @@ def is_covered(lake: Lake) -> bool:
 def lose_a_statistics_file(lake: Lake) -> list[str]:
     """Delete the file of an entry of ours."""
     ours = [e for e in lake.table.metadata.statistics if not e.statistics_path.endswith("theirs.stats")]
-    lake.real(ours[-1].statistics_path).unlink()
+    lake.place.delete(ours[-1].statistics_path)
     return [ours[-1].statistics_path]
 
 
@@ -189,12 +205,12 @@ def rows(start: int, count: int, stride: int = 1) -> pa.Table:
     return pa.table({"k": pa.array(noise, pa.int64()), "s": pa.array([f"s{n % 5}" for n in range(count)])})
 
 
-def write(path: Path, table: pa.Table) -> None:
+def parquet(table: pa.Table) -> bytes:
     """A Parquet file with checksums of its pages: what a bit that flips in a page shows up by."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    file = io.BytesIO()
     pq.write_table(
         table,
-        path,
+        file,
         write_page_checksum=True,
         write_page_index=True,
         data_page_size=1 << 15,
@@ -202,15 +218,17 @@ def write(path: Path, table: pa.Table) -> None:
         use_dictionary=["s"],
         compression="zstd",
     )
+    return file.getvalue()
 
 
-def prepare(door: str, folder: Path) -> Lake:
-    """A lake in which each command has work: four days old but for its newest file, which no sidecar lists.
+def prepare(place: Place) -> Lake:
+    """A lake in which each command has work.
 
-    An old file of ours is not named any more, entries are superseded, and one is of another writer.
+    No sidecar lists the newest files. A file of ours is not named any more, and one of others neither. An entry is
+    superseded, and one is of another writer.
     """
-    table = open_door(door, folder).create_table("db.t", rows(0, 2).schema)
-    lake = Lake(door, folder, table)
+    table = place.catalog().create_table("db.t", rows(0, 2).schema)
+    lake = Lake(place, table)
     for n, count in enumerate((SMALL, BIG, SMALL)):
         add(lake, n, count)
         sidecar.build(table, ["k"], kinds=["bloom", "page-index"], engine="local")
@@ -218,15 +236,9 @@ def prepare(door: str, folder: Path) -> Lake:
             unregister(table, table.refresh().metadata.statistics)
     add(lake, 3, SMALL)
     register_others(lake)
-    metadata = lake.real(table.location()) / "metadata"
-    (metadata / "1-of-others.stats").write_bytes(b"PFA1 theirs")
-    for path in (lake.folder / "wh").rglob("*"):
-        if path.is_file():
-            written = path.stat().st_mtime - DAYS
-            os.utime(path, (written, written))
+    place.put(f"{table.location()}/metadata/{OF_OTHERS}", b"PFA1 theirs")
     add(lake, 4, SMALL)
-    plain = lake.real(lake.path("plain.parquet"))
-    write(plain, rows(0, BIG))
+    place.put(lake.path("plain.parquet"), parquet(rows(0, BIG)))
     embedded = lake.path("embedded.parquet")
     sidecar.embed_file(lake.path("plain.parquet"), embedded, bloom=["k"], page_index=True, io=lake.io)
     sidecar.extract_files([embedded], lake.path("sidecar.puffin"), io=lake.io)
@@ -235,7 +247,7 @@ def prepare(door: str, folder: Path) -> Lake:
 
 def add(lake: Lake, n: int, count: int) -> None:
     path = f"{lake.table.location()}/data/{n}.parquet"
-    write(lake.real(path), rows(100_000 * n, count))
+    lake.place.put(path, parquet(rows(100_000 * n, count)))
     lake.table.refresh().add_files([path], check_duplicate_files=False)
 
 
@@ -258,60 +270,66 @@ def register_others(lake: Lake) -> None:
     lake.table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
 
 
-def reopen(lake: Lake) -> Lake:
-    """The lake with a table that is loaded anew."""
-    return lake._replace(table=open_door(lake.door, lake.folder).load_table("db.t"))
-
-
 class Grid:
     """Runs commands on copies of one prepared lake, and tells what was wrong."""
 
-    def __init__(self, door: str, folder: Path) -> None:
-        self.door, self._kept, self._folder = door, folder / "kept", folder / "lake"
-        self._folder.mkdir(parents=True)
-        lake = prepare(door, self._folder)
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        lake = prepare(place)
         self._rows = sorted_rows(lake.table.refresh().scan().to_arrow())
         self._found = sorted_rows(lake.table.scan(KEYS).to_arrow())
-        shutil.copytree(self._folder, self._kept)
-        self._right = {name: self._answer(name) for name in COMMANDS}
+        self._plain = pq.read_table(io.BytesIO(place.get(lake.path("plain.parquet"))))
+        place.keep()
+        self._right: dict[str, Any] = {}
+        self._lost: list[str] = []
+        self.unchecked = 0
 
-    def _answer(self, name: str) -> Any:
+    def _begin(self, name: str) -> Lake:
+        """The prepared lake, for a command."""
+        self.place.restore()
+        lake = self._open()
+        self._lost = COMMANDS[name].before(lake)
+        return lake
+
+    def _open(self) -> Lake:
+        return Lake(self.place, self.place.catalog().load_table("db.t"))
+
+    def _right_answer(self, name: str) -> Any:
         """What a command answers if nothing breaks."""
-        restore(self._kept, self._folder)
-        lake = reopen(Lake(self.door, self._folder, None))  # type: ignore[arg-type]
-        COMMANDS[name].before(lake)
-        return COMMANDS[name].answer(COMMANDS[name].run(lake))
+        if name not in self._right:
+            self._right[name] = COMMANDS[name].answer(COMMANDS[name].run(self._begin(name)))
+        return self._right[name]
 
     def case(self, name: str, mode: Mode, turn: int) -> tuple[bool, str | None]:
         """Break request ``turn`` of a command: whether there was such a request, and what was wrong."""
-        command = COMMANDS[name]
-        restore(self._kept, self._folder)
-        lake = reopen(Lake(self.door, self._folder, None))  # type: ignore[arg-type]
-        self._lost = command.before(lake)
+        self._right_answer(name)
+        lake, faults = self._begin(name), self.place.faults
         outcome: object = None
         began = time.monotonic()
-        with local_storage(), FAULTS.armed(mode, turn, self._folder):
+        with self.place.breaking(mode, turn):
             try:
-                outcome = command.run(lake)
+                outcome = COMMANDS[name].run(lake)
             except SidecarError as error:
                 outcome = error
             except Exception as error:
-                return True, f"{FAULTS.broken}: a foreign error: {error!r}"
+                return True, f"{faults.broken}: a foreign error: {error!r}"
         took = time.monotonic() - began
-        if FAULTS.broken is None:
+        if faults.broken is None:
             return False, None
         try:
             assert took < LONGEST, f"it took {took:.0f} seconds"
             self._judge(name, mode, outcome)
-            if command.changes:
+            if faults.flip is not None and not self._is_checked(faults.flip):
+                return True, None  # no reader can see it, and what was made of it cannot be right
+            if COMMANDS[name].changes:
                 self._check_table(name, mode)
             else:
-                self._check_target(name, outcome)
+                self._check_target(name)
         except Exception as error:
-            return True, f"{FAULTS.broken}: the run said: {outcome}; then {error!r}"
+            return True, f"{faults.broken}: the run said: {outcome}; then {error!r}"
         return True, None
 
-    def cases(self, name: str, mode: Mode, turns: Iterator[int]) -> tuple[int, list[str]]:
+    def cases(self, name: str, mode: Mode, turns: Iterable[int]) -> tuple[int, list[str]]:
         """Break each of ``turns`` while there is such a request: how many were, and what was wrong."""
         broken, wrong = 0, []
         for turn in turns:
@@ -320,62 +338,93 @@ class Grid:
                 break
             broken += 1
             if problem is not None:
-                wrong.append(f"{self.door} {name} {mode.value} {turn}: {problem}")
+                wrong.append(f"{self.place.name}, {name}, {mode.value}, request {turn}: {problem}")
         return broken, wrong
 
     def _judge(self, name: str, mode: Mode, outcome: object) -> None:
         if isinstance(outcome, SidecarError):
-            named = OF_OTHER_BYTES if mode in (Mode.FLIPPED, Mode.SHORT) else ANSWERS
+            named = OF_OTHER_BYTES if mode in OTHER_BYTES else ANSWERS
             assert isinstance(outcome, named), f"an error of another kind: {type(outcome).__name__}"
             assert outcome.file is not None or "'db.t'" in str(outcome), "the error names neither file nor table"
+            return
+        flip = self.place.faults.flip
+        if flip is not None and not self._is_checked(flip):
+            self._judge_unchecked(name, flip, outcome)
             return
         answer, right = COMMANDS[name].answer(outcome), self._right[name]
         assert COMMANDS[name].is_allowed(right, answer), f"a wrong answer: {str(answer)[:200]}"
 
+    def _is_checked(self, flip: Flip) -> bool:
+        """Whether a checksum covers the bit: those of our own files, and of pages that have one, as Arrow says."""
+        self.place.restore()
+        data = self.place.get(flip.path)
+        if not data.startswith(b"PAR1"):
+            return data.startswith(b"PFA1")
+        try:
+            pq.read_table(io.BytesIO(flip.applied(data)), page_checksum_verification=True)
+        except OSError as error:
+            return "CRC" in str(error)
+        except Exception:
+            return False
+        return False
+
+    def _judge_unchecked(self, name: str, flip: Flip, outcome: object) -> None:
+        """Rows are right, or those that pyiceberg reads of the same bytes, with an error or without."""
+        if not name.startswith("scan"):
+            return
+        self.unchecked += 1
+        answer = COMMANDS[name].answer(outcome)
+        if answer == self._right[name]:
+            return
+        self.place.put(flip.path, flip.applied(self.place.get(flip.path)))
+        try:
+            theirs = self._theirs(name)
+        except Exception:
+            return  # they cannot read it at all
+        finally:
+            self.place.restore()
+        assert answer == theirs, f"rows that pyiceberg does not read of these bytes: {len(answer)}"
+
+    def _theirs(self, name: str) -> Any:
+        lake = self._open()
+        if name == "scan a file":
+            data = self.place.get(lake.path("embedded.parquet"))
+            found = pq.read_table(io.BytesIO(data), filters=pc.field("k").isin(LOOKED_UP))
+        else:
+            found = lake.table.scan(KEYS).to_arrow()
+        return sorted_rows(found)
+
     def _check_table(self, name: str, mode: Mode) -> None:
-        lake = reopen(Lake(self.door, self._folder, None))  # type: ignore[arg-type]
+        lake = self._open()
         self._check(lake, mode)
         COMMANDS[name].run(lake)
         self._lost = []
-        assert COMMANDS[name].is_done(reopen(lake)), "the next run leaves something to do"
-        self._check(reopen(lake), mode)
+        assert COMMANDS[name].is_done(self._open()), "the next run leaves something to do"
+        self._check(self._open(), mode)
 
     def _check(self, lake: Lake, mode: Mode) -> None:
-        table, metadata = lake.table, lake.real(lake.table.location()) / "metadata"
+        table = lake.table
         named = [entry.statistics_path for entry in table.metadata.statistics]
-        assert (metadata / "1-of-others.stats").exists()
+        assert self.place.exists(f"{table.location()}/metadata/{OF_OTHERS}"), "a file of others is gone"
         assert [path for path in named if path.endswith("theirs.stats")], "the entry of another writer is lost"
-        gone = [path for path in named if not lake.real(path).exists()]
-        assert set(gone) <= set(self._lost), f"an entry names a file that is gone: {gone}"
+        gone = {path for path in named if not self.place.exists(path)}
+        assert gone <= set(self._lost), f"an entry names a file that is gone: {gone}"
         assert sorted_rows(table.scan().to_arrow()) == self._rows, "pyiceberg reads other rows"
         assert sorted_rows(sidecar.scan(table, KEYS)) == self._found, "a row is lost"
-        if mode in (Mode.FLIPPED, Mode.SHORT):
+        if mode in OTHER_BYTES:
             problems = sidecar.verify_table(table, data=True).problems
             assert not problems, f"verify finds: {problems}"
 
-    def _check_target(self, name: str, outcome: object) -> None:
-        """A target is whole or absent, nothing is left beside it, and the next run makes it."""
-        lake = reopen(Lake(self.door, self._folder, None))  # type: ignore[arg-type]
+    def _check_target(self, name: str) -> None:
+        """A target is whole or absent, and the next run makes it."""
+        lake = self._open()
         for target in ("out", "out.puffin"):
-            if lake.real(lake.path(target)).exists():
-                check_whole(lake, target)
-                lake.real(lake.path(target)).unlink()
+            location = lake.path(target)
+            if self.place.exists(location):
+                against = None if target == "out" else [lake.path("embedded.parquet")]
+                problems = sidecar.verify_file(location, lake.io, data=target == "out", against=against).problems
+                assert not problems, f"a target is half written: {problems}"
+                if target == "out":
+                    assert pq.read_table(io.BytesIO(self.place.get(location))).equals(self._plain), "other rows"
+                self.place.delete(location)
         COMMANDS[name].run(lake)
-
-
-def check_whole(lake: Lake, target: str) -> None:
-    result = sidecar.verify_file(lake.path(target), lake.io, data=True)
-    assert not result.problems, f"a target is half written: {result.problems}"
-    if target == "out":
-        assert pq.read_table(lake.real(lake.path(target))).equals(pq.read_table(lake.real(lake.path("plain.parquet"))))
-
-
-def modes_of(door: str) -> list[Mode]:
-    return list(BREAKS)
-
-
-def every(start: int, step: int) -> Iterator[int]:
-    return itertools.count(start, step)
-
-
-__all__ = ["COMMANDS", "Grid", "Request", "every", "modes_of"]
