@@ -25,10 +25,10 @@ from tempfile import SpooledTemporaryFile
 from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
 from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.source import Source, check_unchanged
 from sidecar.target import COPY_LENGTH, Target
@@ -115,8 +115,8 @@ def embed(
     :func:`check_embeddable`, :class:`DamagedFileError` for column chunks outside the file,
     :class:`UnsupportedFeatureError` for placement ``row-group`` if row groups interleave or columns are locked,
     :class:`UsageError` for an unknown placement, :class:`sidecar.errors.StorageError` if ``source`` has changed
-    meanwhile, and :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum, if its bytes come through
-    this process (:mod:`sidecar.parquet.copied_pages`).
+    meanwhile, and :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum, if its bytes come
+    through this process (:mod:`sidecar.parquet.copied_pages`).
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)
