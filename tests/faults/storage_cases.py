@@ -282,7 +282,9 @@ class Grid:
         place.keep()
         self._right: dict[str, Any] = {}
         self._lost: list[str] = []
+        self._is_checked = False
         self.unchecked = 0
+        """Flipped bits that no checksum covers."""
 
     def _begin(self, name: str) -> Lake:
         """The prepared lake, for a command."""
@@ -318,8 +320,9 @@ class Grid:
             return False, None
         try:
             assert took < LONGEST, f"it took {took:.0f} seconds"
+            self._note_flip()
             self._judge(name, mode, outcome)
-            if faults.flip is not None and not self._is_checked(faults.flip):
+            if faults.flip is not None and not self._is_checked:
                 return True, None  # no reader can see it, and what was made of it cannot be right
             if COMMANDS[name].changes:
                 self._check_table(name, mode)
@@ -348,34 +351,34 @@ class Grid:
             assert outcome.file is not None or "'db.t'" in str(outcome), "the error names neither file nor table"
             return
         flip = self.place.faults.flip
-        if flip is not None and not self._is_checked(flip):
+        if flip is not None and not self._is_checked:
             self._judge_unchecked(name, flip, outcome)
             return
         answer, right = COMMANDS[name].answer(outcome), self._right[name]
         assert COMMANDS[name].is_allowed(right, answer), f"a wrong answer: {str(answer)[:200]}"
 
-    def _is_checked(self, flip: Flip) -> bool:
-        """Whether a checksum covers the bit: those of our own files, and of pages that have one, as Arrow says."""
-        self.place.restore()
+    def _note_flip(self) -> None:
+        """Note whether a checksum covers the bit: those of our own files, and of pages that have one, as Arrow says."""
+        flip, self._is_checked = self.place.faults.flip, False
+        if flip is None or not self.place.exists(flip.path):
+            return
         data = self.place.get(flip.path)
-        if not data.startswith(b"PAR1"):
-            return data.startswith(b"PFA1")
-        try:
-            pq.read_table(io.BytesIO(flip.applied(data)), page_checksum_verification=True)
-        except OSError as error:
-            return "CRC" in str(error)
-        except Exception:
-            return False
-        return False
+        self._is_checked = data.startswith(b"PFA1")
+        if data.startswith(b"PAR1"):
+            try:
+                pq.read_table(io.BytesIO(flip.applied(data)), page_checksum_verification=True)
+            except Exception as error:
+                self._is_checked = "CRC" in str(error)
 
     def _judge_unchecked(self, name: str, flip: Flip, outcome: object) -> None:
         """Rows are right, or those that pyiceberg reads of the same bytes, with an error or without."""
+        self.unchecked += 1
         if not name.startswith("scan"):
             return
-        self.unchecked += 1
         answer = COMMANDS[name].answer(outcome)
-        if answer == self._right[name]:
+        if answer == self._right[name] or not self.place.exists(flip.path):
             return
+        self.place.restore()
         self.place.put(flip.path, flip.applied(self.place.get(flip.path)))
         try:
             theirs = self._theirs(name)
