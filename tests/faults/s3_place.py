@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
-from pyarrow.fs import FileSelector, S3FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem, S3RetryStrategy
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.faults.s3_proxy import BREAKS, S3Proxy
@@ -19,6 +21,22 @@ from tests.faults.storage import Mode
 CLIENTS = {"s3 arrow": "pyiceberg.io.pyarrow.PyArrowFileIO", "s3 fsspec": "pyiceberg.io.fsspec.FsspecFileIO"}
 TIMEOUT = 0.5
 """Seconds that the clients of these tests wait for an answer."""
+
+
+def ask_twice() -> S3RetryStrategy:
+    """Arrow asks twice, and does not wait in between for long. It takes what makes a strategy by its name."""
+    return AwsStandardS3RetryStrategy(max_attempts=2)
+
+
+@contextmanager
+def impatience() -> Iterator[None]:
+    """Have s3fs and botocore ask once: they would wait half a minute before they say that a server refuses."""
+    from s3fs import S3FileSystem as ByS3fs
+
+    with mock.patch.object(ByS3fs, "retries", 1), mock.patch.dict(os.environ, {"AWS_MAX_ATTEMPTS": "1"}):
+        ByS3fs.clear_instance_cache()
+        yield
+        ByS3fs.clear_instance_cache()
 
 
 class S3Place:
@@ -40,8 +58,12 @@ class S3Place:
             "s3.connect-timeout": str(TIMEOUT),
             "s3.request-timeout": str(TIMEOUT),
             "py-io-impl": CLIENTS[client],
+            "s3.retry-strategy-impl": f"{__name__}.{ask_twice.__name__}",
         }
         self._settings = {**settings, **through}
+        self._patched = ExitStack()
+        if client == "s3 fsspec":
+            self._patched.enter_context(impatience())
         self._store = S3FileSystem(
             access_key=settings["s3.access-key-id"],
             secret_key=settings["s3.secret-access-key"],
@@ -108,5 +130,6 @@ class S3Place:
 
     def close(self) -> None:
         """End the proxy, and delete the lake."""
+        self._patched.close()
         self.faults.close()
         self._store.delete_dir(self._prefix)
