@@ -289,11 +289,12 @@ class Grid:
     def _begin(self, name: str) -> Lake:
         """The prepared lake, for a command."""
         self.place.restore()
-        lake = self._open()
+        lake = self.open()
         self._lost = COMMANDS[name].before(lake)
         return lake
 
-    def _open(self) -> Lake:
+    def open(self) -> Lake:
+        """The lake with a table that is loaded anew."""
         return Lake(self.place, self.place.catalog().load_table("db.t"))
 
     def _right_answer(self, name: str) -> Any:
@@ -389,7 +390,7 @@ class Grid:
         assert answer == theirs, f"rows that pyiceberg does not read of these bytes: {len(answer)}"
 
     def _theirs(self, name: str) -> Any:
-        lake = self._open()
+        lake = self.open()
         if name == "scan a file":
             data = self.place.get(lake.path("embedded.parquet"))
             found = pq.read_table(io.BytesIO(data), filters=pc.field("k").isin(LOOKED_UP))
@@ -398,12 +399,12 @@ class Grid:
         return sorted_rows(found)
 
     def _check_table(self, name: str, mode: Mode) -> None:
-        lake = self._open()
+        lake = self.open()
         self._check(lake, mode)
         COMMANDS[name].run(lake)
         self._lost = []
-        assert COMMANDS[name].is_done(self._open()), "the next run leaves something to do"
-        self._check(self._open(), mode)
+        assert COMMANDS[name].is_done(self.open()), "the next run leaves something to do"
+        self._check(self.open(), mode)
 
     def _check(self, lake: Lake, mode: Mode) -> None:
         table = lake.table
@@ -420,7 +421,7 @@ class Grid:
 
     def _check_target(self, name: str) -> None:
         """A target is whole or absent, and the next run makes it."""
-        lake = self._open()
+        lake = self.open()
         for target in ("out", "out.puffin"):
             location = lake.path(target)
             if self.place.exists(location):

@@ -6,15 +6,11 @@ All requests: ``scripts/torture storage``.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from sidecar.errors import DamagedFileError, StorageError
-from sidecar.source import FileIOSource
-from tests.faults.storage import BREAKS, DOORS, FAULTS, FolderPlace, Mode
-from tests.faults.storage_cases import COMMANDS, Grid, rows, sorted_rows
+from tests.faults.storage import DOORS, FolderPlace, Mode
+from tests.faults.storage_cases import COMMANDS, Grid
 
 MODES_OF_A_DOOR = {
     "file": (Mode.ERROR, Mode.SHORT, Mode.FULL, Mode.FLIPPED),
@@ -27,8 +23,8 @@ AMONG_FIRST = 12
 
 
 @pytest.fixture(scope="module", params=DOORS)
-def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
-    yield Grid(FolderPlace(request.param, tmp_path_factory.mktemp(request.param)))
+def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grid:
+    return Grid(FolderPlace(request.param, tmp_path_factory.mktemp(request.param)))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
