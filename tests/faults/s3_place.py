@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -50,7 +50,7 @@ class S3Place:
     def __init__(self, client: str, settings: dict[str, str], bucket: str, folder: Path) -> None:
         self.name, self._folder, self._bucket = client, folder, bucket
         self._folder.mkdir(parents=True)
-        self._prefix = f"{bucket}/{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+        self._prefix = f"{bucket}/{uuid.uuid4().hex}"
         address = urlsplit(settings["s3.endpoint"])
         self.faults = S3Proxy(address.port or 80, hold=2 * TIMEOUT)
         through = {
