@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SNAPSHOTS = "snapshot-loading-mode"
-_FSSPEC = "pyiceberg.io.fsspec.FsspecFileIO"
-_PATIENCE = {"s3.connect-timeout": "10", "s3.request-timeout": "10"}
-"""Seconds that s3fs waits for one answer. By itself it waits 60 and asks 25 times, so that a command looks hung."""
 _SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 
@@ -124,7 +121,7 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
     name = configured("catalog") if name is None else name
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
-        return _with_patience(load_catalog(name, **properties))
+        return load_catalog(name, **properties)
     except (NotInstalledError, ImportError) as error:
         raise UsageError(f"{shown} needs a package that is not installed: {first_line(error)}") from error
     except (ValueError, TypeError, KeyError) as error:
@@ -135,13 +132,6 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
         ) from error
     except Exception as error:
         raise foreign_error(f"cannot open {shown}", error, properties) from error
-
-
-def _with_patience(catalog: Catalog) -> Catalog:
-    """Limit how long clients without a sane limit of their own wait for storage, unless the catalog says it."""
-    if catalog.properties.get("py-io-impl") == _FSSPEC:
-        catalog.properties = {**_PATIENCE, **catalog.properties}
-    return catalog
 
 
 def reload_table(table: Table) -> Table:
