@@ -35,8 +35,8 @@ OTHER_BYTES = (Mode.FLIPPED, Mode.SHORT)
 """Modes in which bytes arrive that were not stored so."""
 BIG, SMALL = 40_000, 60
 """Rows of a file that sidecar reads page by page, and of one that it hands to pyiceberg."""
-LONGEST = 20.0
-"""Seconds after which a command counts as hanging. A command takes less than one."""
+LONGEST = 60.0
+"""Seconds after which a command counts as hanging. It takes less than one, on S3 a few for attempts of the client."""
 ANSWERS = (StorageError, DamagedFileError, CommitConflictError)
 OF_OTHER_BYTES = (*ANSWERS, UnsupportedFeatureError)
 """Errors that name what happened: of storage, and of bytes that are not those that were written."""
