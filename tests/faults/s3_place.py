@@ -132,4 +132,5 @@ class S3Place:
         """End the proxy, and delete the lake."""
         self._patched.close()
         self.faults.close()
-        self._store.delete_dir(self._prefix)
+        for path in self._listed():
+            self._store.delete_file(path)
