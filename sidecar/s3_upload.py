@@ -60,6 +60,8 @@ class _PendingCopy:
     """A range that is copied as soon as it is known not to go on. Neighbouring blobs become one range."""
 
     origin: _StoredObject
+    source: Source
+    """The same object for reading: what is read of it may be checked."""
     offset: int
     length: int
 
@@ -98,7 +100,7 @@ class S3Upload:
         if origin is None:
             self._read(source, offset, length)
         else:
-            self._pending = _PendingCopy(origin, offset, length)
+            self._pending = _PendingCopy(origin, source, offset, length)
 
     def close(self) -> None:
         """Make the object appear."""
@@ -141,13 +143,13 @@ class S3Upload:
         origin, offset, length = pending.origin, pending.offset, pending.length
         missing = max(MIN_PART - len(self._buffer), 0) if self._buffer else 0
         if length >= missing + MIN_PART and self._origins[origin.source.name] is not None:
-            self._read(origin.source, offset, missing)
+            self._read(pending.source, offset, missing)
             offset, length = offset + missing, length - missing
             if self._buffer:
                 self._send(len(self._buffer))
             if self._copy_parts(origin, offset, length):
                 return
-        self._read(origin.source, offset, length)
+        self._read(pending.source, offset, length)
 
     def _copy_parts(self, origin: _StoredObject, offset: int, length: int) -> bool:
         """Have S3 copy a range. ``False``: it does not do that, and the range is not in the object."""

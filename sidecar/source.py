@@ -215,7 +215,7 @@ class FileIOSource:
 
     def filesystem(self) -> Any:
         """Return the fsspec file system that the file is on, ``None`` if its ``FileIO`` does not use fsspec."""
-        return _fsspec(self._io.new_input(self.name))
+        return fsspec_of(self._io.new_input(self.name))
 
     def _opened(self) -> _Opened:
         with self._opening:
@@ -256,7 +256,7 @@ class _Opened(NamedTuple):
 
 def _opened(io: FileIO, path: str) -> _Opened:
     file: Any = io.new_input(path)
-    filesystem = _fsspec(file)
+    filesystem = fsspec_of(file)
     if filesystem is not None:
         return _Opened(lambda offset, length: bytes(filesystem.cat_file(path, start=offset, end=offset + length)))
     stream: Any = file.open()
@@ -272,17 +272,35 @@ def _opened(io: FileIO, path: str) -> _Opened:
     return _Opened(read, stream.close)
 
 
-def _fsspec(file: Any) -> Any:
+def fsspec_of(file: Any) -> Any:
     """Return the fsspec file system behind a pyiceberg file, ``None`` if the file does not use fsspec."""
     filesystem: Any = getattr(file, "_fs", None)
     return filesystem if hasattr(filesystem, "cat_file") else None
+
+
+def is_stored(path: str, io: FileIO) -> bool:
+    """Return whether a file exists. Raises what the storage raises: no answer is not taken for a no.
+
+    ``exists`` of fsspec takes any error for a no, and that of s3fs answers from the folder's last listing, which does
+    not have what others have written since.
+    """
+    file = io.new_input(path)
+    filesystem = fsspec_of(file)
+    if filesystem is None:
+        return file.exists()
+    filesystem.invalidate_cache(path)
+    try:
+        filesystem.info(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def read_file(path: str, io: FileIO) -> bytes:
     """Read a whole file of unknown length, in one request if ``io`` can. Raises :class:`StorageError`."""
     try:
         file: Any = io.new_input(path)
-        filesystem = _fsspec(file)
+        filesystem = fsspec_of(file)
         if filesystem is not None:
             return bytes(
                 filesystem.cat_file(path, start=0)
@@ -320,7 +338,11 @@ class WrappingSource:
         self.inner.close()
 
 
-class CountingSource(WrappingSource):
+class ObservingSource(WrappingSource):
+    """Base of sources that return the bytes of the inner source as they are, see :func:`stored_file`."""
+
+
+class CountingSource(ObservingSource):
     """Wraps a source and counts reads and bytes, for tests and for the reports of plans."""
 
     def __init__(self, inner: Source) -> None:
@@ -490,8 +512,8 @@ def check_unchanged(source: Source) -> None:
 
 
 def stored_file(source: Source) -> Source:
-    """Return the source of a file as it is stored, beneath sources that only count."""
-    while isinstance(source, CountingSource):
+    """Return the source of a file as it is stored, beneath sources that only look at what is read."""
+    while isinstance(source, ObservingSource):
         source = source.inner
     return source
 
@@ -558,7 +580,7 @@ def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:
     """Return whether reading a whole file through a source saves requests: it is remote, and short or on fsspec."""
     if local_path(path) is not None:
         return False
-    return size <= REMOTE_TAIL or _fsspec(io.new_input(path)) is not None
+    return size <= REMOTE_TAIL or fsspec_of(io.new_input(path)) is not None
 
 
 def local_path(location: str) -> str | None:

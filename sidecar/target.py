@@ -32,7 +32,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.run_steps import reached
 from sidecar.s3_upload import MIN_PART, S3Upload, s3_upload
-from sidecar.source import DryRunIO, LocalSource, RepeatedIO, Source, check_range, local_path, open_source, stored_file
+from sidecar.source import (
+    DryRunIO,
+    LocalSource,
+    RepeatedIO,
+    Source,
+    check_range,
+    fsspec_of,
+    is_stored,
+    local_path,
+    open_source,
+    stored_file,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -274,7 +285,7 @@ def _check_new(path: str, dry: DryRunIO) -> None:
     local = local_path(path)
     if local is None:
         with _storage_errors("cannot create the file", path):
-            if _io_for(path, dry.io).new_output(path).exists():
+            if is_stored(path, _io_for(path, dry.io)):
                 raise _exists(path)
         return
     if os.path.lexists(local):
@@ -439,16 +450,17 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
     reached("target: create")
     with _storage_errors("cannot create the file", path, clean=clean):
         output = io.new_output(path)
-        stream: Any = s3_upload(output)
+        stream: Any = None
         try:
-            if stream is None:
+            if fsspec_of(output) is None:
                 stream = output.create(overwrite=False)
-            elif output.exists():
+            elif is_stored(path, io):
                 raise FileExistsError
+            else:
+                stream = s3_upload(output) or output.create(overwrite=True)
         except FileExistsError:
             if not is_repeated:
                 raise _exists(path) from None
-            stream = None
     if stream is None:
         with contextlib.closing(open_source(path, io)) as stored:
             same = _SameTarget(path, stored)

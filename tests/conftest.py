@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from scripts.servers.jars import DOWNLOADED
 from sidecar import errors
 from tests.disk import spare_disk
 from tests.remembering import spare_py4j, spare_pyiceberg, spare_typer
@@ -37,8 +38,6 @@ JAVA_OPTIONS = (
 )
 """The quick compiler, room for all that it compiles, so that nobody looks for code to throw away, a collector without
 threads that runs seldom, and no verification of the jars' classes: half the CPU time for work as short as tests'."""
-DOWNLOADED = Path.home() / ".ivy2.5.2"
-"""Where Spark keeps the packages that it has downloaded."""
 OFTEN_LOADED = ("scala-library", "spark-catalyst", "spark-sql", "spark-core", "spark-common-utils")
 """Spark's jars that most classes come from."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -71,7 +70,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With workers, start with the files that need the JVM: they are the longest chain."""
+    """Skip what needs services that do not run. With workers, start with files that need the JVM, the longest chain."""
+    if of_services := [item for item in items if item.get_closest_marker("services")]:
+        from scripts.servers.services import running
+
+        if not running():
+            for item in of_services:
+                item.add_marker(pytest.mark.skip(reason="needs servers: scripts/services up"))
     if "pyiceberg" in sys.modules:
         spare_pyiceberg()
         spare_disk()

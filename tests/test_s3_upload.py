@@ -123,7 +123,7 @@ def test_what_the_store_copies_does_not_come_through(io: FileIO, store: MemoryS3
         for at in range(0, 20 * MB, MB):
             target.copy(old, at, MB)
         target.write(b"tail")
-        assert old.bytes_read == 0
+        assert old.bytes_read < 5 * MB, "what fills the first part"
     assert store.through("get_object") <= 5 * MB + 256 * 1024 + (32 << 10)
     assert store.through("upload_part") == 5 * MB + 4  # the first part, and the tail
     assert store.names().count("upload_part_copy") == 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from pyiceberg.io.fsspec import FsspecInputFile
 
 from sidecar.errors import DamagedFileError
-from sidecar.source import BytesSource, CountingSource, FileIOSource, LocalSource, read_ranges, try_ranges
+from sidecar.source import BytesSource, CountingSource, FileIOSource, LocalSource, is_stored, read_ranges, try_ranges
 
 DATA = bytes(range(256)) * 8
 
@@ -91,3 +94,34 @@ def test_a_stream_that_gives_few_bytes_at_once_is_read_on(length: int) -> None:
     assert source.read(0, length) == DATA[:length]
     with pytest.raises(DamagedFileError, match="ended early"):
         source.read(2048 - 5, 6)
+
+
+class Listing(MemoryFileSystem):  # type: ignore[misc]
+    """Takes any error for a no, and answers from its last listing, as file systems of fsspec do."""
+
+    cachable = False
+    error: Exception | None = None
+    names: ClassVar[set[str] | None] = None
+
+    def info(self, path: str, **options: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        if self.names is not None and self._strip_protocol(path) not in self.names:
+            raise FileNotFoundError(path)
+        return super().info(path, **options)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        Listing.names = None
+
+
+def test_no_answer_is_no_proof_that_a_file_is_gone() -> None:
+    store = Listing()
+    io: Any = SimpleNamespace(new_input=lambda path: FsspecInputFile(path, store))
+    store.pipe_file("memory://wh/there", b"bytes")
+    assert (is_stored("memory://wh/there", io), is_stored("memory://wh/gone", io)) == (True, False)
+    Listing.names = set()
+    assert is_stored("memory://wh/there", io), "a listing of earlier does not have it"
+    store.error = TimeoutError("no answer")
+    assert not io.new_input("memory://wh/there").exists(), "fsspec's own answer"
+    with pytest.raises(TimeoutError):
+        is_stored("memory://wh/there", io)

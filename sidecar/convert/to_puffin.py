@@ -22,6 +22,7 @@ from sidecar.convert.rebuild_kind import (
 )
 from sidecar.convert.reshape import TargetSizes, reshape
 from sidecar.engines.work import FileIOs, WorkEngine
+from sidecar.errors import located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
 from sidecar.source import Source, open_source
@@ -59,7 +60,8 @@ def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptio
         loader = Loader(given, options.columns)
         with closing(_opened(sources, options)) as opened:
             for source in opened:
-                loader.load(SidecarFile.open(source))
+                with located(source.name):
+                    loader.load(SidecarFile.open(source))
         loader.finish()
         if not loader.units:
             check_extracted(options.columns, frozenset(), loader.units)

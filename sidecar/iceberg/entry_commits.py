@@ -30,6 +30,7 @@ from sidecar.iceberg.metadata_log import Statistics, statistics_of, taken_betwee
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.run_steps import reached
+from sidecar.source import is_stored
 
 ATTEMPTS = 6
 """The most attempts of a change while other commits interfere."""
@@ -128,7 +129,7 @@ def restorable(table: Table, displaced: Statistics) -> Statistics:
 def is_gone(table: Table, path: str) -> bool:
     """Return whether a file certainly does not exist. Raises :class:`sidecar.errors.StorageError` if storage fails."""
     try:
-        return not table.io.new_input(path).exists()
+        return not is_stored(path, table.io)
     except Exception as error:
         raise storage_error("cannot look for the file", error, table, path) from error
 

@@ -124,7 +124,11 @@ def delete_file(table: Table, path: str) -> None:
 
 
 def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
-    """Return a foreign error as :class:`StorageError`, without secrets of the catalog and its storage."""
+    """Return a foreign error as :class:`StorageError`, without secrets of the catalog and its storage.
+
+    It names the file ``path``, or the table.
+    """
     properties = {**table.catalog.properties, **table.io.properties}
     reason = foreign_reason(error, lambda line: redact(line, properties))
-    return StorageError(f"{what}: {reason}", file=path)
+    hint = f"Look at the table '{'.'.join(table.name())}', then try again." if path is None else None
+    return StorageError(f"{what}: {reason}", file=path, hint=hint)

@@ -25,6 +25,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
 from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
@@ -113,8 +114,9 @@ def embed(
     Memory holds one row group's filters, 16 MiB of each kind of page index, and the footer. Raises the errors of
     :func:`check_embeddable`, :class:`DamagedFileError` for column chunks outside the file,
     :class:`UnsupportedFeatureError` for placement ``row-group`` if row groups interleave or columns are locked,
-    :class:`UsageError` for an unknown placement, and :class:`sidecar.errors.StorageError` if ``source`` has changed
-    meanwhile.
+    :class:`UsageError` for an unknown placement, :class:`sidecar.errors.StorageError` if ``source`` has changed
+    meanwhile, and :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum, if its bytes come
+    through this process (:mod:`sidecar.parquet.copied_pages`).
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)
@@ -174,6 +176,9 @@ class _Rewrite:
     offset_indexes: list[dict[int, Range]] = field(default_factory=list)
     """Ranges in the offset spool, by row group and leaf index."""
 
+    def __post_init__(self) -> None:
+        self.pages = CheckedPages(self.sealing.source, self.footer)
+
     @property
     def moves(self) -> bool:
         return self.placement == "row-group"
@@ -216,7 +221,7 @@ class _Rewrite:
 
     def _copy(self, part: Range) -> None:
         self.copied.append(_Copied(part.offset, part.end, self.target.position))
-        self.target.copy(self.sealing.source, part.offset, part.length)
+        self.target.copy(self.pages, part.offset, part.length)
 
     def _leaks(self) -> list[Range]:
         """Return the unencrypted filters of encrypted columns, which some writers leave; by offset."""

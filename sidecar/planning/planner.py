@@ -26,7 +26,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
@@ -208,6 +208,8 @@ def _tasks(
     Errors of pyiceberg become :class:`StorageError` or :class:`UnsupportedFeatureError`.
     """
     deletes = EqualityDeletes()
+    snapshot = scan.snapshot()
+    where = None if snapshot is None else snapshot.manifest_list
     try:
         tasks = pruner.prune_pages(
             plan_tasks(scan, lines, pruner.keep_file, deletes.see, pruner.answer_listed, manifest_use)
@@ -215,7 +217,7 @@ def _tasks(
     except SidecarError:
         raise
     except OSError as error:
-        raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
+        raise StorageError(f"pyiceberg cannot plan the scan: {foreign_reason(error)}", file=where) from error
     except Exception as error:
-        raise UnsupportedFeatureError(f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}") from error
+        raise UnsupportedFeatureError(f"pyiceberg cannot plan the scan: {foreign_reason(error)}", file=where) from error
     return tasks, deletes

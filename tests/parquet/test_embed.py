@@ -21,7 +21,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 PLAIN_FILES = sorted(
     path
     for path in (*DATA.glob("*.parquet"), *(DATA / "variants").glob("*.parquet"))
-    if "_enc_" not in path.name and "filepath" not in path.name
+    if not any(part in path.name for part in ("_enc_", "filepath", "corrupt-checksum"))
 )
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.servers.iceberg_rest import ICEBERG, OPTIONS, server_jars
+from scripts.servers.jars import downloaded, java
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
-from tests.serving.reference_server import ICEBERG, OPTIONS, downloaded, java, reference_server, server_jars
+from tests.serving.reference_server import reference_server
 from tests.thorough import TIMES
 
 KIT = Path(__file__).with_name("CompatibilityKit.java")

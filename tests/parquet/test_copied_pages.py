@@ -1,0 +1,66 @@
+"""Checksums of pages are checked while a file is copied through this process."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sidecar.errors import WrongChecksumError
+from sidecar.parquet.copied_pages import CheckedPages
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.pages import walk_pages
+from sidecar.source import BytesSource, LocalSource
+from tests.parquet.embed_cases import nothing, rewritten
+
+DATA = Path(__file__).parents[1] / "data" / "parquet"
+
+
+def stored(checksums: bool = True, version: str = "1.0") -> bytes:
+    file = io.BytesIO()
+    table = pa.table(
+        {"k": np.random.default_rng(5).integers(0, 2**60, 3_000), "s": [f"s{n % 9}" for n in range(3_000)]}
+    )
+    options = {"write_page_checksum": checksums, "data_page_version": version, "data_page_size": 1_000}
+    pq.write_table(table, file, row_group_size=1_700, use_dictionary=["s"], write_batch_size=64, **options)
+    return file.getvalue()
+
+
+def copy(data: bytes, step: int) -> int:
+    """Read a file front to back through the check; the bytes read."""
+    source = BytesSource(data, "copied.parquet")
+    checked = CheckedPages(source, read_footer(source))
+    return sum(len(checked.read(at, min(step, len(data) - at))) for at in range(0, len(data), step))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("step", [7, 1_013, 1 << 20])
+def test_a_flipped_bit_in_any_page_is_found_whatever_the_blocks(version: str, step: int) -> None:
+    data = stored(version=version)
+    assert copy(data, step) == len(data)
+    source = BytesSource(data)
+    pages = [page for group in read_footer(source).row_groups for c in group.columns for page in walk_pages(source, c)]
+    assert len(pages) > 20
+    for page in pages[:: 1 if step > 7 else 12]:
+        at = page.body + page.compressed_size // 2
+        with pytest.raises(WrongChecksumError) as caught:
+            copy(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], step)
+        assert (caught.value.file, caught.value.offset) == ("copied.parquet", page.offset)
+
+
+def test_pages_without_checksums_and_headers_that_cannot_be_decoded_are_copied() -> None:
+    data = bytearray(stored(checksums=False))
+    data[200] ^= 4
+    assert copy(bytes(data), 1_000) == len(data)
+    data[4:40] = bytes(36)
+    assert copy(bytes(data), 1_000) == len(data)
+
+
+def test_a_file_whose_page_has_a_wrong_checksum_is_not_rewritten() -> None:
+    source = LocalSource(str(DATA / "apache_datapage_v1-corrupt-checksum.parquet"))
+    with pytest.raises(WrongChecksumError, match="column a"):
+        rewritten(source, nothing)
