@@ -12,7 +12,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-START_SECONDS, STOP_SECONDS = 60, 20
+START_SECONDS = 60
+STOP_SECONDS = 3
+"""What a server has to end in peace; then it is killed. Nothing that it stores is kept."""
 
 
 class ServerError(Exception):

@@ -15,7 +15,6 @@ BUCKET, REGION = "warehouse", "us-east-1"
 PORTS = ("s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc")
 PORTS += ("filer.port", "filer.port.grpc")
 OPTIONS = ("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.volumeSizeLimitMB=64", "-volume.max=100")
-OPTIONS += ("-volume.preStopSeconds=0",)
 
 
 def start_server(folder: Path) -> tuple[Process, dict[str, str]]:
