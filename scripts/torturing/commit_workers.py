@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -17,12 +18,13 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.puffin.writer import PuffinWriter
+from sidecar.run_steps import observe
 
 NAME = "events"
 COLUMNS = ("k", "s")
@@ -83,6 +85,14 @@ class Log:
     def write(self, **facts: Any) -> None:
         self._file.write(json.dumps(facts) + "\n")
 
+    def count_retries_of_pyiceberg(self) -> None:
+        """Count the attempts that pyiceberg makes again by itself: it warns of each."""
+        logger = logging.getLogger("pyiceberg.table")
+        logger.propagate = False
+        handler = logging.Handler(logging.WARNING)
+        handler.emit = lambda record: self.counts.update(["conflicts", "retries"])  # type: ignore[method-assign]
+        logger.addHandler(handler)
+
     def close(self) -> None:
         self.write(counts=dict(self.counts))
         self._file.close()
@@ -113,14 +123,19 @@ class Writer:
         names = list(self.operations)
         (name,) = self.rng.choices(names, [self.operations[name][0] for name in names])
         self.log.counts["operations"] += 1
+        steps: Counter[str] = Counter()
         try:
-            self.operations[name][1]()
+            with observe(lambda step: steps.update([step])):
+                self.operations[name][1]()
             self.log.counts[f"op {name}"] += 1
         except (CommitFailedException, sidecar.CommitConflictError) as error:
             self.log.counts["given up"] += 1
             self.log.write(given_up=name, what=str(error), file=getattr(error, "file", None))
         except Exception:
             self.log.write(error=f"{name}: {traceback.format_exc()}")
+        again = max(steps["register: write"] - 1, 0)
+        self.log.counts["conflicts"] += again
+        self.log.counts["retries"] += again
 
     def _change(self, change: Callable[[Table], None]) -> None:
         """Make a change of the rows, again after a conflict."""
@@ -129,7 +144,7 @@ class Writer:
             try:
                 change(self.table.refresh())
                 return
-            except CommitFailedException:
+            except (CommitFailedException, ValidationException):  # somebody else has added or deleted files
                 self.log.counts["conflicts"] += 1
                 self.log.counts["retries"] += 1
         raise CommitFailedException(f"{TRIES} tries")
@@ -183,13 +198,13 @@ class Writer:
     def build(self) -> None:
         columns = self.rng.sample(COLUMNS, self.rng.choice([1, 2]))
         report = sidecar.build(self.table.refresh(), columns, engine="local")
-        self.log.counts["conflicts"] += report.attempts - 1
-        self.log.counts["retries"] += report.attempts - 1
         if report.statistics_path is not None:
             self.log.write(by="ours", snapshot=report.snapshot_id, path=report.statistics_path)
 
     def refresh(self) -> None:
         report = sidecar.refresh(self.table.refresh(), engine="local")
+        if report.unregistered:
+            self.log.write(superseded=list(report.unregistered))
         if report.statistics_path is not None:
             self.log.write(by="ours", snapshot=report.snapshot_id, path=report.statistics_path)
 
@@ -222,6 +237,8 @@ class Writer:
 def write(job: Job, number: int, stop: Any) -> None:
     """Be a writer until ``stop`` is set."""
     log = Log(job.logs / f"writer-{number}.jsonl")
+    log.count_retries_of_pyiceberg()
+    pa.set_cpu_count(1)
     writer = Writer(job, number, log)
     while not stop.is_set():
         writer.step()
@@ -259,7 +276,7 @@ def compare(table: Table, rng: random.Random, log: Log) -> None:
         plan = sidecar.plan(table, text, snapshot_id=snapshot.snapshot_id)
         found = sorted((row["k"], row["s"]) for row in plan.to_arrow().to_pylist())
         log.counts["checks"] += 1
-        log.counts["files dropped"] += plan.funnel.dropped_by_filters
+        log.counts["files dropped"] += plan.funnel.dropped_by_filter
         if found != sorted((row["k"], row["s"]) for row in everything if matches(row)):
             log.counts["wrong answers"] += 1
             log.write(error=f"wrong rows: {text} at snapshot {snapshot.snapshot_id}, {table.metadata_location}")
