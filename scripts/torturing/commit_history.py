@@ -3,7 +3,8 @@
 Every version of the metadata is a file, and names the version before it. The rules here are written anew, from the
 guide page ``protocol``; of sidecar's own code only the list of a file's contents is used:
 
-- Another engine's commit replaces the entry of a snapshot, with all that was in it.
+- Another engine's commit replaces the entry of a snapshot, with all that was in it. A file of ours that was written
+  before may bring some of that back for a while; it is not owed again.
 - Our commit owes what was in the entry that it replaces, and pays it at once, or with a later commit of ours.
 - An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest.
 - What a conflict names to its caller is no longer owed. Nor is anything for a snapshot that has expired, unless the
@@ -98,6 +99,7 @@ class History:
         self.superseded = {snapshot for line in log for snapshot in line.get("superseded", ())}
         self.forgiven = [line["file"] for line in log if line.get("given_up") and line.get("file")]
         self.owed: dict[int, dict[Item, int]] = {}
+        self.void: set[Item] = set()
         self.replaced = self.repaid = 0
 
     def walk(self) -> list[str]:
@@ -120,11 +122,14 @@ class History:
         self.replaced += old is not None
         debts = self.owed.setdefault(snapshot, {})
         if new in self.by_others:
+            gone = {*debts, *(items(old) if old is not None else ())}
+            self.void |= {item for item in gone if not is_ours(item)}
             debts.clear()
             return
         if old is not None:
             is_told = new is None and (old in self.removed or snapshot in self.superseded)
-            debts.update((item, number) for item in items(old) if item not in debts and not (is_told and is_ours(item)))
+            owed = [item for item in items(old) - self.void if not (is_told and is_ours(item))]
+            debts.update((item, number) for item in owed if item not in debts)
         if new is not None:
             paid = items(new) & debts.keys()
             self.repaid += any(debts[item] < number for item in paid)

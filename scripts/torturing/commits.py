@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
         counts: what writers and the reader count.
         errors: errors that are none of those that a conflict has.
         findings: what the history shows.
+        logs: the folder with the logs of the processes, which stays if something was lost, wrong or failed.
     """
 
     commits: int
@@ -46,6 +47,7 @@ class Outcome(NamedTuple):
     counts: Counter[str]
     errors: list[str]
     findings: Findings
+    logs: Path
 
     @property
     def is_good(self) -> bool:
@@ -79,12 +81,14 @@ def run(properties: Mapping[str, str], commits: int, minutes: float, seed: int) 
             counts.update(line.get("counts", {}))
         errors += [line["error"] for line in lines if "error" in line]
         last = version_of(table.refresh().metadata_location)
-        return Outcome(last - first, seconds, counts, errors, examine(table, lines))
+        outcome = Outcome(last - first, seconds, counts, errors, examine(table, lines), folder)
+        if outcome.is_good:
+            shutil.rmtree(folder)
+        return outcome
     finally:
         for worker in workers:
             if worker.pid is not None and worker.is_alive():
                 worker.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _joined(worker: Any) -> list[str]:
@@ -117,7 +121,8 @@ def lines_of(catalog: str, outcome: Outcome) -> list[str]:
     lines = [catalog, *(f"  {name:<44}{number:>8,}" for name, number in shown.items())]
     operations = {name.removeprefix("op "): n for name, n in sorted(counts.items()) if name.startswith("op ")}
     lines.append(f"  acknowledged: {', '.join(f'{name} {n:,}' for name, n in operations.items())}")
-    return lines + [f"  ! {text}" for text in (*findings.lost, *outcome.errors)]
+    lines += [f"  ! {text}" for text in (*findings.lost, *outcome.errors)]
+    return lines if outcome.is_good else [*lines, f"  logs: {outcome.logs}"]
 
 
 def main(arguments: list[str]) -> int:

@@ -61,7 +61,7 @@ def commands(request: Any, namespace: str) -> Commands:
 def test_the_life_of_a_table(
     commands: Commands, services: dict[str, Service], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="sidecar")
     catalog = load_catalog(commands.catalog)
     table = catalog.load_table(commands.table)
     expected = table.scan("k = 919").to_arrow().to_pylist()

@@ -20,7 +20,7 @@ ALIVE = frozenset({SNAPSHOT})
 def files(tmp_path: Path) -> dict[str, str]:
     """Statistics files: two of another engine, one of ours, and one of ours with both tokens."""
     contents: dict[str, tuple[str, ...]] = {
-        "theirs": ("a",), "also theirs": ("b",), "ours": (), "merged": ("a",), "merged both": ("a", "b"),
+        "theirs": ("a",), "also theirs": ("b",), "ours": (), "merged": ("a",), "merged b": ("b",), "merged both": ("a", "b"),
     }  # fmt: skip
     for name, tokens in contents.items():
         with (tmp_path / name).open("wb") as stream:
@@ -62,6 +62,13 @@ def test_one_of_two_that_were_merged_is_lost_later(files: dict[str, str]) -> Non
 
 def test_another_engine_may_replace_everything(files: dict[str, str]) -> None:
     assert walked(files, ["merged", "also theirs"]).walk() == []
+
+
+def test_what_another_engine_replaced_is_not_owed_again(files: dict[str, str]) -> None:
+    """Our commit merged what it had read; meanwhile the other engine has replaced that. Then ours merges the latter."""
+    assert walked(files, ["theirs", "also theirs", "merged", "merged b"]).walk() == []
+    (lost,) = walked(files, ["theirs", "also theirs", "merged", "merged"]).walk()
+    assert lost.startswith("token b ")
 
 
 def test_what_others_have_put_in_outlives_an_acknowledged_removal(files: dict[str, str]) -> None:
