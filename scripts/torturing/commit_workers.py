@@ -173,9 +173,9 @@ class Writer:
 
     def other_statistics(self) -> None:
         """Set a file of its own, as Spark does: it merges nothing, checks nothing, and commits until it is taken."""
-        token = uuid.uuid4().hex
 
         def change(table: Table) -> None:
+            token = uuid.uuid4().hex
             snapshot = table.current_snapshot()
             assert snapshot is not None
             path = f"{table.location()}/metadata/{snapshot.snapshot_id}-{token}.stats"
