@@ -20,7 +20,8 @@ ALIVE = frozenset({SNAPSHOT})
 def files(tmp_path: Path) -> dict[str, str]:
     """Statistics files: two of another engine, one of ours, and one of ours with both tokens."""
     contents: dict[str, tuple[str, ...]] = {
-        "theirs": ("a",), "also theirs": ("b",), "ours": (), "merged": ("a",), "merged b": ("b",), "merged both": ("a", "b"),
+        "theirs": ("a",), "also theirs": ("b",), "ours": (),
+        "merged": ("a",), "merged b": ("b",), "merged both": ("a", "b"),
     }  # fmt: skip
     for name, tokens in contents.items():
         with (tmp_path / name).open("wb") as stream:
