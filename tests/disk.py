@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 def _do_not_wait(connection: Any, record: Any) -> None:
-    connection.execute("PRAGMA synchronous=OFF")
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 def _check_open(fd: Any) -> None:

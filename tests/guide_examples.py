@@ -6,7 +6,7 @@ it prints. A block of ``console`` has commands (``$ sidecar ...``, ``$ export NA
 output; every other command line is one of bash, and runs in a process of its own. In output ``...`` is any text, a line
 ``...`` any lines, and amounts that differ from machine to machine are not compared. A block whose info string goes on
 with ``file NAME`` becomes that file in the current folder. A block with another second word is not run here: ``spark``
-needs a JVM, ``server`` a server, ``quoted`` what the tests do not have.
+needs a JVM, ``server`` and ``services`` servers, ``quoted`` what the tests do not have.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
     "maintenance-script", "refresh", "compact", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
-    "trust", "security",
+    "trust", "security", "catalogs",
 }  # fmt: skip
 CHANGING = {
     "README",
@@ -113,7 +113,7 @@ def test_examples_of_spark(spark: Any, catalog: Any, catalog_dir: Path, monkeypa
 def test_examples_that_do_not_run_here_at_least_compile(block: Example) -> None:
     import sidecar
 
-    assert block.needs in ("spark", "server", "quoted")
+    assert block.needs in ("spark", "server", "services", "quoted")
     if block.language == "python":
         ast.parse(block.text)
         for name in re.findall(r"sidecar\.(\w+)", block.text):

@@ -23,6 +23,9 @@ SERVER = f"""
       <artifact name="iceberg-core" type="jar"/>
       <artifact name="iceberg-core" type="jar" m:classifier="tests"/>
     </dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{ICEBERG}">
+      <artifact name="iceberg-open-api" type="jar" m:classifier="test-fixtures"/>
+    </dependency>
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{JETTY}"/>
     <dependency org="org.xerial" name="sqlite-jdbc" rev="{SQLITE}"/>
 """

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 from scripts.servers.processes import Process, ServerError, free_ports, start, wait_until
@@ -37,6 +38,8 @@ def start_server(folder: Path) -> tuple[Process, str, Path]:
     Raises:
         ServerError: if there is none and none can be installed, or it does not start.
     """
+    if find_spec("psycopg2") is None:
+        raise ServerError("PostgreSQL's driver is not installed: pip install 'pyiceberg[sql-postgres]'")
     as_root = os.getuid() == 0
     home = Path(tempfile.mkdtemp(prefix="sidecar-postgres-")) if as_root else folder
     home.mkdir(parents=True, exist_ok=True)
@@ -58,10 +61,8 @@ def start_server(folder: Path) -> tuple[Process, str, Path]:
     command = [str(programs / "postgres"), "-D", str(home / "data"), "-p", str(port), *options]
     log = folder.with_suffix(".log")
     process = start(command, log, user=user, folder=home)
-    wait_until(lambda: socket.create_connection(("127.0.0.1", port), 5).close(), process, "PostgreSQL", log)
-    address = f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASE}"
-    _create_database(address)
-    return process, address, home
+    wait_until(lambda: _create_database(port, password), process, "PostgreSQL", log)
+    return process, f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASE}", home
 
 
 def _installed() -> Path | None:
@@ -83,10 +84,14 @@ def _from_package(home: Path) -> Path:
     return program.parent
 
 
-def _create_database(address: str) -> None:
-    import sqlalchemy
+def _create_database(port: int, password: str) -> None:
+    import psycopg2
 
-    server = sqlalchemy.create_engine(address.rpartition("/")[0] + "/postgres", isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.execute(sqlalchemy.text(f'CREATE DATABASE "{DATABASE}"'))
-    server.dispose()
+    settings = {"host": "127.0.0.1", "port": port, "user": USER, "password": password, "dbname": "postgres"}
+    try:
+        connection = psycopg2.connect(**settings)
+    except psycopg2.OperationalError as error:
+        raise ConnectionError("PostgreSQL does not take connections yet") from error
+    connection.autocommit = True
+    with closing(connection), connection.cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{DATABASE}"')
