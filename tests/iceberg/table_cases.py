@@ -89,7 +89,8 @@ def delete_by_position(
     snapshot_id = random.Random(repr(pairs)).getrandbits(62)
     path = f"{table.location()}/data/position-delete-{snapshot_id}.parquet"
     with io.new_output(path).create() as stream:
-        pq.write_table(pa.table([list(column) for column in zip(*pairs, strict=True)], schema=schema), stream)
+        columns = [list(column) for column in zip(*pairs, strict=True)]
+        pq.write_table(pa.table(columns, schema=schema), stream, compression="none")  # paths can be changed in place
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,

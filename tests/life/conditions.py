@@ -204,14 +204,24 @@ def askable_columns(schema: Schema) -> dict[str, tuple[int, PrimitiveType]]:
 
 
 def random_condition(
-    rng: random.Random, schema: Schema, rows: Sequence[Row], often: Sequence[str] = (), depth: int = 2
+    rng: random.Random,
+    schema: Schema,
+    rows: Sequence[Row],
+    often: Sequence[str] = (),
+    nanoseconds: bool = False,
+    depth: int = 2,
 ) -> LifeCondition:
-    """A condition on columns of ``schema``; most values are those of some of the rows. Columns ``often`` come often."""
+    """A condition on columns of ``schema``; most values are those of some of the rows. Columns ``often`` come often.
+
+    ``nanoseconds``: only values that :func:`tests.life.values.any_value` makes with it.
+    """
     if depth and rng.random() < 0.35:
-        parts = [random_condition(rng, schema, rows, often, depth - 1) for _ in range(rng.choice([2, 2, 3]))]
+        parts = [
+            random_condition(rng, schema, rows, often, nanoseconds, depth - 1) for _ in range(rng.choice([2, 2, 3]))
+        ]
         return Combined(rng.choice(["and", "or", "or"]), tuple(parts))
     if depth and rng.random() < 0.1:
-        return Negated(random_condition(rng, schema, rows, often, depth - 1))
+        return Negated(random_condition(rng, schema, rows, often, nanoseconds, depth - 1))
     columns = askable_columns(schema)
     known = [name for name in often if name in columns]
     name = rng.choice(known) if known and rng.random() < 0.6 else rng.choice(sorted(columns))
@@ -224,8 +234,10 @@ def random_condition(
     if not isinstance(kind, BooleanType | UUIDType):
         operations += ["<", ">=", ">", "<=", "between"]
     operation = rng.choice(operations)
-    count = {"in": rng.randrange(1, 5), "not in": 2, "between": 2}.get(operation, 0 if operation.startswith("is") else 1)
-    values = [_asked_value(rng, field_id, kind, rows) for _ in range(count)]
+    count = {"in": rng.randrange(1, 5), "not in": 2, "between": 2}.get(
+        operation, 0 if operation.startswith("is") else 1
+    )
+    values = [_asked_value(rng, field_id, kind, rows, nanoseconds) for _ in range(count)]
     if operation == "between":
         values.sort()
     if operation == "like":
@@ -233,10 +245,10 @@ def random_condition(
     return Compared(name, field_id, kind, operation, tuple(values))
 
 
-def _asked_value(rng: random.Random, field_id: int, kind: PrimitiveType, rows: Sequence[Row]) -> Any:
+def _asked_value(rng: random.Random, field_id: int, kind: PrimitiveType, rows: Sequence[Row], nanoseconds: bool) -> Any:
     if rows and rng.random() < 0.6:
         value = rng.choice(rows).get(field_id)
         if value is not None and value == value:
             return value
-    value = any_value(kind, rng, 1000)
+    value = any_value(kind, rng, nanoseconds, domain=1000)
     return value if value == value else 0.5

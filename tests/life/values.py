@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import random
 import uuid
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
-    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -66,6 +65,7 @@ DOMAIN = 60
 LONG = "a prefix that is longer than any bound "
 
 _UTC = dt.timezone.utc
+_EXACT = Context(prec=60)
 _EPOCH = dt.datetime(2024, 1, 1)
 _SPECIAL: dict[type[IcebergType], list[Any]] = {
     IntegerType: [2**31 - 1, -(2**31), 0, -1],
@@ -82,6 +82,13 @@ _SPECIAL: dict[type[IcebergType], list[Any]] = {
     TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 1, _UTC), dt.datetime(1583, 1, 1, tzinfo=_UTC)],
     BooleanType: [],
 }  # fmt: skip
+
+
+OF_NANOSECONDS = {
+    TimestampType: [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(1700, 1, 1), dt.datetime(2262, 1, 1)],
+    TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 1, _UTC), dt.datetime(1700, 1, 1, tzinfo=_UTC)],
+}
+"""What pyiceberg reads from ORC: in 64 bits of nanoseconds."""
 
 
 def special_values(kind: IcebergType) -> list[Any]:
@@ -116,18 +123,20 @@ def usual_value(kind: IcebergType, n: int) -> Any:
     return values[type(kind)]
 
 
-def any_value(kind: IcebergType, rng: random.Random, domain: int = DOMAIN) -> Any:
-    """A value of a type, now and then an awkward one."""
+def any_value(kind: IcebergType, rng: random.Random, nanoseconds: bool = False, domain: int = DOMAIN) -> Any:
+    """A value of a type, now and then an awkward one; with ``nanoseconds`` only one that can be counted in these."""
     special = special_values(kind) if rng.random() < 0.3 else []
+    if nanoseconds and special:
+        special = OF_NANOSECONDS.get(type(kind), special)
     return rng.choice(special) if special else usual_value(kind, rng.randrange(domain))
 
 
-def make_record(schema: Schema, key: int, rng: random.Random) -> dict[str, Any]:
+def make_record(schema: Schema, key: int, rng: random.Random, nanoseconds: bool = False) -> dict[str, Any]:
     """A new row of a schema, by names, as pyarrow takes it."""
-    return {field.name: _field_value(field, key, rng) for field in schema.fields}
+    return {field.name: _field_value(field, key, rng, nanoseconds) for field in schema.fields}
 
 
-def _field_value(field: NestedField, key: int, rng: random.Random) -> Any:
+def _field_value(field: NestedField, key: int, rng: random.Random, nanoseconds: bool) -> Any:
     kind = field.field_type
     if field.name == "id":
         return key
@@ -136,12 +145,12 @@ def _field_value(field: NestedField, key: int, rng: random.Random) -> Any:
     if field.name == "part":
         return rng.choice(["a", "b", "c"])
     if isinstance(kind, StructType):
-        return {child.name: _field_value(child, key, rng) for child in kind.fields}
+        return {child.name: _field_value(child, key, rng, nanoseconds) for child in kind.fields}
     if isinstance(kind, ListType):
         return [rng.choice([None, any_value(kind.element_type, rng)]) for _ in range(rng.randrange(4))]
     if isinstance(kind, MapType):
         return {any_value(kind.key_type, rng): any_value(kind.value_type, rng) for _ in range(rng.randrange(3))}
-    return any_value(kind, rng)
+    return any_value(kind, rng, nanoseconds)
 
 
 def by_field_id(schema: Schema, record: dict[str, Any]) -> Row:
@@ -175,12 +184,3 @@ def field_ids(schema: Schema) -> list[int]:
 def comparable(row: Row, ids: list[int]) -> str:
     """What two equal rows have in common: NaN equals NaN, and -0.0 differs from 0.0."""
     return repr([row.get(field_id) for field_id in ids])
-
-
-def is_primitive(kind: IcebergType) -> bool:
-    return isinstance(kind, PrimitiveType)
-
-
-import decimal  # noqa: E402
-
-_EXACT = decimal.Context(prec=60)
