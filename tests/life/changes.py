@@ -1,4 +1,4 @@
-"""What pyiceberg, other writers and sidecar do to a table in its life: one change a function, with the choices of a seed.
+"""What pyiceberg, other writers and sidecar do to a table: one change a function, with the choices of a seed.
 
 Each returns what it did, or ``None`` if it does not apply now, and tells the model which rows there are then.
 """

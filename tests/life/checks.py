@@ -1,4 +1,4 @@
-"""What must be true of a table at any moment of its life: plans, rows, counts and searches agree with the list of rows."""
+"""What must be true of a table at any moment: plans, rows, counts and searches agree with the list of rows."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ def check_condition(
         with way(**settings):
             planned = sidecar.plan(life.table, text, allow_equality_deletes=True, **where)
     except UnsupportedFeatureError as error:
-        assert isinstance(error.__cause__, TypeError), said
-        life.tally["refused as by pyiceberg"] += 1
+        if not isinstance(error.__cause__, TypeError):
+            raise
+        life.tally["refused"] += 1  # pyiceberg 0.12 compares a NULL of an identity partition with a range's end
         return
     life.tally["plans"] += 1
     check_plan(life, planned, snapshot, truth, said)
@@ -110,7 +111,7 @@ def check_rows(
     assert len(by_id) == found.num_rows, ("a row came twice", said)
     lost = [key for key, one in truth.items() if one.must and key not in by_id]
     foreign = [key for key in by_id if key not in truth or not truth[key].may]
-    assert not (lost or foreign), ("rows lost and foreign", lost, foreign, said)
+    assert (lost, foreign) == ([], []), ("rows lost and foreign", said)
     ids = field_ids(schema)
     for key, row in by_id.items():
         assert comparable(row, ids) == comparable(rows[key], ids), ("a row has other values", key, said)

@@ -162,7 +162,7 @@ def _said(truth: bool) -> Truth:
 
 
 def _equal(value: Any, asked: Any, operation: str) -> Truth:
-    """Floats that a column had before it was promoted are compared in 32 bits by some; lists of zeros differ as well."""
+    """Some compare floats from before a promotion in 32 bits; some find no -0.0 by a list with 0.0."""
     if isinstance(value, float):
         with np.errstate(over="ignore"):
             if value != asked and np.float32(value) == np.float32(asked):
@@ -208,20 +208,18 @@ def random_condition(
     schema: Schema,
     rows: Sequence[Row],
     often: Sequence[str] = (),
-    nanoseconds: bool = False,
+    orc: bool = False,
     depth: int = 2,
 ) -> LifeCondition:
     """A condition on columns of ``schema``; most values are those of some of the rows. Columns ``often`` come often.
 
-    ``nanoseconds``: only values that :func:`tests.life.values.any_value` makes with it.
+    ``orc``: as for :func:`tests.life.values.any_value`.
     """
     if depth and rng.random() < 0.35:
-        parts = [
-            random_condition(rng, schema, rows, often, nanoseconds, depth - 1) for _ in range(rng.choice([2, 2, 3]))
-        ]
+        parts = [random_condition(rng, schema, rows, often, orc, depth - 1) for _ in range(rng.choice([2, 2, 3]))]
         return Combined(rng.choice(["and", "or", "or"]), tuple(parts))
     if depth and rng.random() < 0.1:
-        return Negated(random_condition(rng, schema, rows, often, nanoseconds, depth - 1))
+        return Negated(random_condition(rng, schema, rows, often, orc, depth - 1))
     columns = askable_columns(schema)
     known = [name for name in often if name in columns]
     name = rng.choice(known) if known and rng.random() < 0.6 else rng.choice(sorted(columns))
@@ -237,7 +235,7 @@ def random_condition(
     count = {"in": rng.randrange(1, 5), "not in": 2, "between": 2}.get(
         operation, 0 if operation.startswith("is") else 1
     )
-    values = [_asked_value(rng, field_id, kind, rows, nanoseconds) for _ in range(count)]
+    values = [_asked_value(rng, field_id, kind, rows, orc) for _ in range(count)]
     if operation == "between":
         values.sort()
     if operation == "like":
@@ -245,10 +243,10 @@ def random_condition(
     return Compared(name, field_id, kind, operation, tuple(values))
 
 
-def _asked_value(rng: random.Random, field_id: int, kind: PrimitiveType, rows: Sequence[Row], nanoseconds: bool) -> Any:
+def _asked_value(rng: random.Random, field_id: int, kind: PrimitiveType, rows: Sequence[Row], orc: bool) -> Any:
     if rows and rng.random() < 0.6:
         value = rng.choice(rows).get(field_id)
         if value is not None and value == value:
             return value
-    value = any_value(kind, rng, nanoseconds, domain=1000)
+    value = any_value(kind, rng, orc, domain=1000)
     return value if value == value else 0.5

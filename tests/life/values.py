@@ -70,13 +70,13 @@ _EPOCH = dt.datetime(2024, 1, 1)
 _SPECIAL: dict[type[IcebergType], list[Any]] = {
     IntegerType: [2**31 - 1, -(2**31), 0, -1],
     LongType: [2**63 - 1, -(2**63), 2**31, -(2**31) - 1, 2**53 + 1, 0],
-    FloatType: [math.nan, 0.0, -0.0, math.inf, -math.inf, float(np.float32(0.1)), float(np.float32(3.4028234e38)), 1e-45],
+    FloatType: [math.nan, 0.0, -0.0, math.inf, -math.inf, *(float(np.float32(v)) for v in (0.1, 3.4028234e38, 1e-45))],
     DoubleType: [math.nan, 0.0, -0.0, math.inf, -math.inf, 0.1, float(np.float32(0.1)), 1.7e308, 5e-324],
     StringType: ["", " ", "it's", "%", "\x00", "ÿ", "日本語", "\U0010ffff", LONG + "1", LONG + "2", LONG + "é" * 20],
     BinaryType: [b"", b"\x00", b"\xff" * 3, b"\xff" * 40, b"prefix" * 10],
     FixedType: [b"\x00" * 4, b"\xff" * 4],
     UUIDType: [uuid.UUID(int=0).bytes, uuid.UUID(int=2**128 - 1).bytes, uuid.UUID(int=2**127).bytes],
-    DateType: [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(1582, 10, 4), dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    DateType: [*(dt.date(y, 12, 31) for y in (1, 1969, 9999)), dt.date(1970, 1, 1), dt.date(1582, 10, 4)],
     TimeType: [dt.time(0), dt.time(23, 59, 59, 999_999)],
     TimestampType: [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)],
     TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 1, _UTC), dt.datetime(1583, 1, 1, tzinfo=_UTC)],
@@ -84,11 +84,12 @@ _SPECIAL: dict[type[IcebergType], list[Any]] = {
 }  # fmt: skip
 
 
-OF_NANOSECONDS = {
+IN_ORC: dict[type[IcebergType], list[Any]] = {
+    DateType: [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(1583, 1, 1), dt.date(9999, 12, 31)],
     TimestampType: [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(1700, 1, 1), dt.datetime(2262, 1, 1)],
     TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 1, _UTC), dt.datetime(1700, 1, 1, tzinfo=_UTC)],
 }
-"""What pyiceberg reads from ORC: in 64 bits of nanoseconds."""
+"""What all readers read alike from ORC: one calendar, and 64 bits of nanoseconds."""
 
 
 def special_values(kind: IcebergType) -> list[Any]:
@@ -123,34 +124,34 @@ def usual_value(kind: IcebergType, n: int) -> Any:
     return values[type(kind)]
 
 
-def any_value(kind: IcebergType, rng: random.Random, nanoseconds: bool = False, domain: int = DOMAIN) -> Any:
-    """A value of a type, now and then an awkward one; with ``nanoseconds`` only one that can be counted in these."""
+def any_value(kind: IcebergType, rng: random.Random, orc: bool = False, domain: int = DOMAIN) -> Any:
+    """A value of a type, now and then an awkward one; with ``orc`` only one that all readers read alike from ORC."""
     special = special_values(kind) if rng.random() < 0.3 else []
-    if nanoseconds and special:
-        special = OF_NANOSECONDS.get(type(kind), special)
+    if orc and special:
+        special = IN_ORC.get(type(kind), special)
     return rng.choice(special) if special else usual_value(kind, rng.randrange(domain))
 
 
-def make_record(schema: Schema, key: int, rng: random.Random, nanoseconds: bool = False) -> dict[str, Any]:
+def make_record(schema: Schema, key: int, rng: random.Random, orc: bool = False) -> dict[str, Any]:
     """A new row of a schema, by names, as pyarrow takes it."""
-    return {field.name: _field_value(field, key, rng, nanoseconds) for field in schema.fields}
+    return {field.name: _field_value(field, key, rng, orc) for field in schema.fields}
 
 
-def _field_value(field: NestedField, key: int, rng: random.Random, nanoseconds: bool) -> Any:
+def _field_value(field: NestedField, key: int, rng: random.Random, orc: bool) -> Any:
     kind = field.field_type
     if field.name == "id":
         return key
     if rng.random() < 0.12:
         return None
-    if field.name == "part":
+    if field.name == "part" and isinstance(kind, StringType):
         return rng.choice(["a", "b", "c"])
     if isinstance(kind, StructType):
-        return {child.name: _field_value(child, key, rng, nanoseconds) for child in kind.fields}
+        return {child.name: _field_value(child, key, rng, orc) for child in kind.fields}
     if isinstance(kind, ListType):
         return [rng.choice([None, any_value(kind.element_type, rng)]) for _ in range(rng.randrange(4))]
     if isinstance(kind, MapType):
         return {any_value(kind.key_type, rng): any_value(kind.value_type, rng) for _ in range(rng.randrange(3))}
-    return any_value(kind, rng, nanoseconds)
+    return any_value(kind, rng, orc)
 
 
 def by_field_id(schema: Schema, record: dict[str, Any]) -> Row:
