@@ -16,7 +16,16 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
-from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+)
 
 import sidecar
 from tests import equivalence_changes as schema_changes
@@ -30,6 +39,7 @@ from tests.life.values import Row
 from tests.maintenance import cases as care
 
 Change = Callable[[Life], str | None]
+WIDER: dict[type[IcebergType], PrimitiveType] = {IntegerType: LongType(), FloatType: DoubleType()}
 
 
 def append(life: Life) -> str:
@@ -326,7 +336,23 @@ def _schema_change(change: Callable[[Any], str | None]) -> Change:
     return run
 
 
-promote_column = _schema_change(schema_changes.promote_column)
+def promote_column(life: Life) -> str | None:
+    """A number gets a wider type."""
+    schema, open_ = life.schema, []
+    for name in life.changeable_columns():
+        kind = schema.find_type(name)
+        if isinstance(kind, DecimalType) and kind.precision < 38:
+            open_.append((name, DecimalType(min(kind.precision + life.rng.choice([1, 9, 20]), 38), kind.scale)))
+        elif (wider := WIDER.get(type(kind))) is not None:
+            open_.append((name, wider))
+    if not open_:
+        return None
+    name, wider = life.rng.choice(open_)
+    with life.table.update_schema() as update:
+        update.update_column(name, wider)
+    return f"promote {name} to {wider}"
+
+
 rename_column = _schema_change(schema_changes.rename_column)
 drop_column = _schema_change(schema_changes.drop_column)
 add_column = _schema_change(schema_changes.add_column)

@@ -20,6 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from tests.equivalence_history import History
 from tests.iceberg.cases import local
+from tests.life.conditions import askable_columns
 from tests.life.values import SCHEMA, Row, by_field_id, make_record
 
 PROPERTIES = {
@@ -101,6 +102,11 @@ class Life:
     @property
     def schema(self) -> Schema:
         return self.table.schema()
+
+    def changeable_columns(self) -> list[str]:
+        """Columns that no partition depends on, those inside of structs too."""
+        used = {f.source_id for spec in self.table.specs().values() for f in spec.fields}
+        return sorted(n for n, (key, _) in askable_columns(self.schema).items() if n != "id" and key not in used)
 
     def choose(self, seed: int) -> random.Random:
         """The choices of the next change."""

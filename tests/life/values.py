@@ -86,10 +86,10 @@ _SPECIAL: dict[type[IcebergType], list[Any]] = {
 
 IN_ORC: dict[type[IcebergType], list[Any]] = {
     DateType: [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(1583, 1, 1), dt.date(9999, 12, 31)],
-    TimestampType: [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(1700, 1, 1), dt.datetime(2262, 1, 1)],
-    TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 1, _UTC), dt.datetime(1700, 1, 1, tzinfo=_UTC)],
+    TimestampType: [dt.datetime(1969, 12, 31, 23, 59, 59), dt.datetime(1700, 1, 1), dt.datetime(2262, 1, 1)],
+    TimestamptzType: [dt.datetime(1969, 12, 31, 23, 59, 59, 0, _UTC), dt.datetime(1700, 1, 1, tzinfo=_UTC)],
 }
-"""What all readers read alike from ORC: one calendar, and 64 bits of nanoseconds."""
+"""What all readers read alike from ORC: one calendar, 64 bits of nanoseconds, whole seconds before 1970."""
 
 
 def special_values(kind: IcebergType) -> list[Any]:
@@ -105,7 +105,7 @@ def usual_value(kind: IcebergType, n: int) -> Any:
     n = n * 7919 % 1009 - 500
     if isinstance(kind, DecimalType):
         return Decimal(n * 101).scaleb(-kind.scale, _EXACT)
-    moment = _EPOCH + dt.timedelta(days=n * 41, microseconds=n)
+    moment = _EPOCH + dt.timedelta(days=n * 41, microseconds=max(n, 0))
     values: dict[type[IcebergType], Any] = {
         IntegerType: n,
         LongType: n,
