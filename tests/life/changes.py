@@ -28,6 +28,9 @@ from pyiceberg.types import (
 )
 
 import sidecar
+from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.indexing.request import schema_for_names
 from tests import equivalence_changes as schema_changes
 from tests import equivalence_files as files
 from tests.iceberg.cases import delete_by_equality, local
@@ -39,6 +42,7 @@ from tests.life.values import Row
 from tests.maintenance import cases as care
 
 Change = Callable[[Life], str | None]
+IN_PROCESS: dict[str, Any] = {"engine": "local"}
 WIDER: dict[type[IcebergType], PrimitiveType] = {IntegerType: LongType(), FloatType: DoubleType()}
 
 
@@ -376,21 +380,17 @@ def change_partitions(life: Life) -> str | None:
     return schema_changes.change_partitions(life.history)
 
 
-def build(life: Life) -> str | None:
+def build(life: Life, **engine: Any) -> str | None:
     """Index some columns of the head, of a branch or of an older snapshot."""
     rng, table = life.rng, life.table
     if table.current_snapshot() is None:
         return None
-    where: dict[str, Any] = {}
+    where: dict[str, Any] = {"snapshot_id": None, "ref": None}
     if rng.random() < 0.25 and (known := life.known_snapshots()):
-        where = {"snapshot_id": rng.choice(known)}
+        where = {"snapshot_id": rng.choice(known), "ref": None}
     elif rng.random() < 0.2:
-        where = {"ref": rng.choice(sorted(table.metadata.refs))}
-    schema = table.schema()
-    if "snapshot_id" in where:  # which is built with its own schema
-        schema = table.scan(**where).projection()
-    elif "ref" in where:
-        schema = table.scan(snapshot_id=table.metadata.refs[where["ref"]].snapshot_id).projection()
+        where = {"snapshot_id": None, "ref": rng.choice(sorted(table.metadata.refs))}
+    schema = schema_for_names(table, snapshot_of(table, snapshot_id_of(table, **where)))
     paths = leaf_paths(schema)
     chosen = rng.sample(paths, rng.randint(1, len(paths)))
     kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
@@ -401,18 +401,18 @@ def build(life: Life) -> str | None:
         "exact": "theta" in kinds and rng.random() < 0.2,
         "save": rng.random() < 0.5,
     }
-    report = sidecar.build(table, chosen, kinds=kinds, engine="local", threads=1, **options, **where)
+    report = sidecar.build(table, chosen, kinds=kinds, threads=1, **options, **where, **(engine or IN_PROCESS))
     assert not report.files_failed, report.files_failed
     life.indexed = sorted({*life.indexed, *chosen})
     life.warn(report.warnings)
     return f"build {where} {','.join(chosen)} as {','.join(kinds)} {options}"
 
 
-def refresh(life: Life) -> str | None:
+def refresh(life: Life, **engine: Any) -> str | None:
     """What a scheduled job runs."""
     where = {"ref": life.rng.choice(sorted(life.table.metadata.refs))} if life.table.current_snapshot() else {}
     limit = life.rng.choice([None, None, None, 1])
-    report = sidecar.refresh(life.table, engine="local", threads=1, max_new_files=limit, **where)
+    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, **where, **(engine or IN_PROCESS))
     life.warn(report.warnings)
     return f"refresh {where} {limit}: {report.action}"
 

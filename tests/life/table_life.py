@@ -34,6 +34,8 @@ PROPERTIES = {
 NOT_IN_ORC = ("fx", "u", "t")
 """pyiceberg reads these types from ORC as plain bytes and numbers."""
 
+NOT_IN_SPARK = ("t",)
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -63,6 +65,9 @@ class Life:
     rng: random.Random
     mixed: bool = False
     """Whether some files are ORC."""
+    spark: Any = None
+    """A Spark session with the same catalog."""
+    properties: Mapping[str, str] = field(default_factory=dict)
     contents: dict[int, Contents] = field(default_factory=dict)
     """The snapshots whose rows are known. Not all are: an overwrite by pyiceberg is two of them, for one."""
     history: History = field(init=False)
@@ -80,9 +85,11 @@ class Life:
     ids_of_files: dict[tuple[str, int], frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        schema = Schema(*(f for f in SCHEMA.fields if not (self.mixed and f.name in NOT_IN_ORC)))
-        version = self.rng.choice(["1", "2", "2", "2"])
-        table = self.catalog.create_table(self.name, schema, properties=PROPERTIES | {"format-version": version})
+        without = NOT_IN_ORC if self.mixed else NOT_IN_SPARK if self.spark else ()
+        version = "2" if self.spark else self.rng.choice(["1", "2", "2", "2"])
+        properties = {**PROPERTIES, "format-version": version, **self.properties}
+        schema = Schema(*(f for f in SCHEMA.fields if f.name not in without))
+        table = self.catalog.create_table(self.name, schema, properties=properties)
         self.history = History(table, self.rng, "mixed" if self.mixed else "parquet")
         self.history.values = {name: name for name in table.schema().column_names if self._may_change(table, name)}
 
