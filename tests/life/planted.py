@@ -1,0 +1,144 @@
+"""Bugs to plant in sidecar, so that it is seen that lives find them. Each takes away one check that loses rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.filters import values
+from sidecar.filters.encoding import Encoding
+from sidecar.iceberg import listing
+from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.indexing.previous import carrying
+from sidecar.planning import listed_files, planner, segment_answer, task_planner
+from sidecar.questions.narrowing import matching_units
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def stale_file(patch: pytest.MonkeyPatch) -> None:
+    """Path, size and number of rows are enough to be the same file."""
+    known = listing.identity_of
+    for module in (listing, listed_files, task_planner):
+        patch.setattr(module, "identity_of", lambda entry: known(entry)._replace(added_snapshot_id=1))
+    patch.setattr("sidecar.bundle.file_identity.sequences_agree", lambda first, second: first == first)
+    patch.setattr("sidecar.bundle.units.fingerprints.sequences_agree", lambda first, second: first == first)
+
+
+def promoted_column(patch: pytest.MonkeyPatch) -> None:
+    """A value is hashed in the width that the column has today, not in that of the file."""
+    known = segment_answer.probe_for
+
+    def probe_for(value: object, iceberg_type: str, encoding: Any) -> Any:
+        wider = {("long", "int32"): "int64", ("double", "float"): "double"}
+        name = wider.get((iceberg_type, getattr(encoding, "name", "")))
+        return known(value, iceberg_type, Encoding.parse(name) if name else encoding)
+
+    patch.setattr(segment_answer, "probe_for", probe_for)
+
+
+def column_by_name(patch: pytest.MonkeyPatch) -> None:
+    """A column that was dropped and added again has the filters of the first one."""
+    first: dict[tuple[Any, str], int] = {}
+    known = segment_answer._asker
+
+    def asker(segment: Any, holds: Any) -> Any:
+        def ask(leaf: Any) -> Any:
+            field_id = leaf.column.index
+            key = segment.header.table_uuid, getattr(leaf.column, "name", "")
+            field_id = first.setdefault(key, field_id)
+            probe = lambda encoding: segment_answer._probe(leaf, encoding)  # noqa: E731
+            return segment.might_match(field_id, probe, lambda resolution: holds(field_id, resolution))
+
+        return ask
+
+    assert known is not None
+    patch.setattr(segment_answer, "_asker", asker)
+
+
+def equality_deletes(patch: pytest.MonkeyPatch) -> None:
+    """No equality delete applies to any file."""
+    patch.setattr(EqualityDeletes, "applying_to", lambda self, file: iter(()))
+
+
+def position_deletes(patch: pytest.MonkeyPatch) -> None:
+    """Tasks lose their delete files."""
+    known = planner.plan_tasks
+
+    def plan_tasks(*given: Any) -> Any:
+        tasks = known(*given)
+        for task in tasks:
+            task.delete_files = set()
+        return tasks
+
+    patch.setattr(planner, "plan_tasks", plan_tasks)
+
+
+def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
+    """A unit without a filter counts as one whose filter says no."""
+
+    def answer_of(segment: Any, question: Any, holds: Any, warnings: Any) -> Any:
+        answer = known(segment, question, holds, warnings)
+        if question is None:
+            return answer
+        asker = segment_answer._asker(segment, holds)
+
+        def ask(leaf: Any) -> Any:
+            return asker(leaf) & segment_answer.indexed_units(segment, leaf)
+
+        units = matching_units(question, ask, segment.num_units)
+        keep = segment_answer._any_unit(segment, units)
+        return segment_answer.SegmentAnswer(units, keep, answer.indexed, answer.kept_because)
+
+    known = segment_answer.answer_of
+    patch.setattr("sidecar.planning.filter_answers.answer_of", answer_of)
+
+
+def carried_files(patch: pytest.MonkeyPatch) -> None:
+    """Merged segments take the indexes of one file for those of the next."""
+    known = carrying.live_files
+
+    def live_files(segment: Any, files: Any) -> dict[int, int]:
+        found = known(segment, files)
+        numbers = [*found.values()]
+        return dict(zip(found, [*numbers[1:], *numbers[:1]], strict=True))
+
+    patch.setattr(carrying, "live_files", live_files)
+
+
+def one_zero(patch: pytest.MonkeyPatch) -> None:
+    """0.0 is not looked up as -0.0, and the filters of our own have no twins."""
+    patch.setattr(values, "_zeros", lambda number, form: (struct.pack(form, number),))
+    patch.setattr("sidecar.filters.array_hash._twins", lambda words, *rest: words[:0], raising=False)
+
+
+def counts_without_marks(patch: pytest.MonkeyPatch) -> None:
+    """A distinct count never says that it is only a bound."""
+    patch.setattr(CountMarks, "of", classmethod(lambda cls, properties: cls()))
+
+
+def null_structs(patch: pytest.MonkeyPatch) -> None:
+    """Bounds are asked about columns of structs that may be NULL."""
+    patch.setattr(planner, "keeping_struct_nulls", lambda row_filter, schema: row_filter)
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        stale_file, promoted_column, column_by_name, equality_deletes, position_deletes, partly_indexed_file,
+        carried_files, one_zero, counts_without_marks, null_structs,
+    )
+}  # fmt: skip
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Sidecar with one of the bugs, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[name](patch)
+        yield
