@@ -26,9 +26,9 @@ from tests.life.machine import Lives, local_lives, spark_lives
 from tests.life.planted import BUGS, planted
 from tests.remembering import spare_pyiceberg
 
-LIVES, STEPS = 15, 25
+LIVES, STEPS = 10, 30
 """Lives of one run of hypothesis, and the most changes in each."""
-MOST_LIVES = 300
+MOST_LIVES = 60
 """Lives after which a planted bug counts as not found."""
 
 
