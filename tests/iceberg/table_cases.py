@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -86,7 +86,7 @@ def delete_by_position(
             pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
         ]
     )
-    snapshot_id = random.Random(repr(pairs)).getrandbits(62)
+    snapshot_id = uuid.uuid4().int >> 66
     path = f"{table.location()}/data/position-delete-{snapshot_id}.parquet"
     with io.new_output(path).create() as stream:
         columns = [list(column) for column in zip(*pairs, strict=True)]
