@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.filters import values
+from sidecar.bundle.units import fingerprints
 from sidecar.filters.encoding import Encoding
-from sidecar.iceberg import listing
+from sidecar.iceberg import predicate
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.indexing.previous import carrying
-from sidecar.planning import listed_files, planner, segment_answer, task_planner
+from sidecar.planning import planner, segment_answer
 from sidecar.questions.narrowing import matching_units
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -23,11 +24,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def stale_file(patch: pytest.MonkeyPatch) -> None:
     """Path, size and number of rows are enough to be the same file."""
-    known = listing.identity_of
-    for module in (listing, listed_files, task_planner):
-        patch.setattr(module, "identity_of", lambda entry: known(entry)._replace(added_snapshot_id=1))
-    patch.setattr("sidecar.bundle.file_identity.sequences_agree", lambda first, second: first == first)
-    patch.setattr("sidecar.bundle.units.fingerprints.sequences_agree", lambda first, second: first == first)
+    patch.setattr(fingerprints, "_ADDED", SimpleNamespace(pack=lambda snapshot_id: b""))
+    patch.setattr(fingerprints, "sequences_agree", lambda first, second: (first == second) | True)
+    patch.setattr(Segment, "file_ordinal", lambda self, file: self._index.find(file))
 
 
 def promoted_column(patch: pytest.MonkeyPatch) -> None:
@@ -44,21 +43,20 @@ def promoted_column(patch: pytest.MonkeyPatch) -> None:
 
 def column_by_name(patch: pytest.MonkeyPatch) -> None:
     """A column that was dropped and added again has the filters of the first one."""
-    first: dict[tuple[Any, str], int] = {}
-    known = segment_answer._asker
+    first: dict[str, int] = {}
+    of_name: dict[int, int] = {}
+    find_column, might_match = predicate.find_column, Segment.might_match
+    units_with_filters = segment_answer.units_with_filters
 
-    def asker(segment: Any, holds: Any) -> Any:
-        def ask(leaf: Any) -> Any:
-            field_id = leaf.column.index
-            key = segment.header.table_uuid, getattr(leaf.column, "name", "")
-            field_id = first.setdefault(key, field_id)
-            probe = lambda encoding: segment_answer._probe(leaf, encoding)  # noqa: E731
-            return segment.might_match(field_id, probe, lambda resolution: holds(field_id, resolution))
+    def remember(schema: Any, name: str, case_sensitive: bool = True) -> Any:
+        column = find_column(schema, name, case_sensitive)
+        if "." not in name:
+            of_name[column.field_id] = first.setdefault(name, column.field_id)
+        return column
 
-        return ask
-
-    assert known is not None
-    patch.setattr(segment_answer, "_asker", asker)
+    patch.setattr(predicate, "find_column", remember)
+    patch.setattr(Segment, "might_match", lambda s, i, *given: might_match(s, of_name.get(i, i), *given))
+    patch.setattr(segment_answer, "units_with_filters", lambda s, i: units_with_filters(s, of_name.get(i, i)))
 
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -111,12 +109,6 @@ def carried_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(carrying, "live_files", live_files)
 
 
-def one_zero(patch: pytest.MonkeyPatch) -> None:
-    """0.0 is not looked up as -0.0, and the filters of our own have no twins."""
-    patch.setattr(values, "_zeros", lambda number, form: (struct.pack(form, number),))
-    patch.setattr("sidecar.filters.array_hash._twins", lambda words, *rest: words[:0], raising=False)
-
-
 def counts_without_marks(patch: pytest.MonkeyPatch) -> None:
     """A distinct count never says that it is only a bound."""
     patch.setattr(CountMarks, "of", classmethod(lambda cls, properties: cls()))
@@ -131,7 +123,7 @@ BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         stale_file, promoted_column, column_by_name, equality_deletes, position_deletes, partly_indexed_file,
-        carried_files, one_zero, counts_without_marks, null_structs,
+        carried_files, counts_without_marks, null_structs,
     )
 }  # fmt: skip
 
