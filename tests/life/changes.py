@@ -1,20 +1,20 @@
-"""What pyiceberg, other writers and sidecar do to a table: one change a function, with the choices of a seed.
+"""What pyiceberg and other writers do to a table: one change a function, with the choices of a seed.
 
 Each returns what it did, or ``None`` if it does not apply now, and tells the model which rows there are then.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
 from pyiceberg.types import (
     DecimalType,
@@ -27,22 +27,24 @@ from pyiceberg.types import (
     StringType,
 )
 
-import sidecar
-from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.refs import snapshot_id_of
-from sidecar.indexing.request import schema_for_names
 from tests import equivalence_changes as schema_changes
 from tests import equivalence_files as files
 from tests.iceberg.cases import delete_by_equality, local
 from tests.iceberg.mixed_tables import append_orc
 from tests.iceberg.table_cases import delete_by_position
 from tests.life.conditions import askable_columns
-from tests.life.table_life import Contents, Life, Staged, leaf_paths
+from tests.life.sidecar_changes import (
+    build,
+    collect_garbage,
+    compact,
+    embed,
+    expire_registrations,
+    refresh,
+    register_others,
+)
+from tests.life.table_life import Change, Contents, Life, Staged
 from tests.life.values import Row
-from tests.maintenance import cases as care
 
-Change = Callable[[Life], str | None]
-IN_PROCESS: dict[str, Any] = {"engine": "local"}
 WIDER: dict[type[IcebergType], PrimitiveType] = {IntegerType: LongType(), FloatType: DoubleType()}
 
 
@@ -101,8 +103,6 @@ def delete_by_predicate(life: Life) -> str | None:
     value = rows[life.rng.choice(sorted(rows))].get(field_id)
     if value is None or "\x00" in str(value):
         return None
-    from pyiceberg.expressions import EqualTo
-
     life.table.delete(EqualTo(name, value))  # type: ignore[call-arg, arg-type]
     life.note_rows({key: row for key, row in rows.items() if row.get(field_id) != value})
     return f"delete where {name} = {value!r}"
@@ -146,21 +146,10 @@ def delete_by_positions(life: Life) -> str | None:
     _, file = life.rng.choice(live)
     here = sorted(life.ids_in(file) & rows.keys())
     gone = set(life.rng.sample(here, min(len(here), life.rng.choice([1, 3, 30]))))
-    order = _ids_in_order(file)
-    positions = {file.file_path: [at for at, key in enumerate(order) if key in gone]}
+    positions = {file.file_path: [at for at, key in enumerate(life.ids_in_order(file)) if key in gone]}
     delete_by_position(life.table, positions, file.spec_id, file.partition)
     life.note_rows({key: row for key, row in rows.items() if key not in gone})
     return f"delete {len(gone)} by position"
-
-
-def _ids_in_order(file: DataFile) -> list[int]:
-    import pyarrow.parquet as pq
-    from pyarrow import orc
-
-    read = orc.read_table if file.file_format == FileFormat.ORC else pq.read_table
-    with local(file.file_path).open("rb") as stream:
-        found: list[int] = read(stream, columns=["id"])["id"].to_pylist()
-    return found
 
 
 def delete_by_equality_of(life: Life) -> str | None:
@@ -187,20 +176,18 @@ def delete_by_equality_of(life: Life) -> str | None:
     return f"delete by equality of {name}"
 
 
-def import_file(life: Life) -> str | None:
+def import_file(life: Life) -> str:
     """A file comes that may come back later."""
     rows, rng = life.begin(), life.rng
     data, new = life.new_rows(rng.choice([6, 14]))
     name = f"imported-{len(life.history.log)}-{rng.getrandbits(30)}.parquet"
     key, part = max(files.partitions(life.table, data), key=lambda one: one[1].num_rows)
-    if "li" in life.schema.column_names:  # its writer writes all columns alike
-        file = files.imported(life.table, part, name, key)
-        assert file is not None
-        files.append(life.table, [file])
-        life.returned[name] = file
-        life.note_rows({**rows, **{one: new[one] for one in part["id"].to_pylist()}})
-        return f"import {name}"
-    return None
+    file = files.imported(life.table, part, name, key)
+    assert file is not None
+    files.append(life.table, [file])
+    life.returned[name] = file
+    life.note_rows({**rows, **{one: new[one] for one in part["id"].to_pylist()}})
+    return f"import {name}"
 
 
 def return_file(life: Life) -> str | None:
@@ -274,8 +261,6 @@ def drop_ref(life: Life) -> str | None:
 
 def roll_back(life: Life) -> str | None:
     """The head becomes one of its ancestors again."""
-    from pyiceberg.table.snapshots import ancestors_of
-
     head = life.table.current_snapshot()
     if head is None:
         return None
@@ -378,89 +363,6 @@ def change_partitions(life: Life) -> str | None:
             spec.add_field(name, transform, f"{name}_part{len(life.history.log)}")
         return f"partition by {transform} of {name}"
     return schema_changes.change_partitions(life.history)
-
-
-def build(life: Life, **engine: Any) -> str | None:
-    """Index some columns of the head, of a branch or of an older snapshot."""
-    rng, table = life.rng, life.table
-    if table.current_snapshot() is None:
-        return None
-    where: dict[str, Any] = {"snapshot_id": None, "ref": None}
-    if rng.random() < 0.25 and (known := life.known_snapshots()):
-        where = {"snapshot_id": rng.choice(known), "ref": None}
-    elif rng.random() < 0.2:
-        where = {"snapshot_id": None, "ref": rng.choice(sorted(table.metadata.refs))}
-    schema = schema_for_names(table, snapshot_of(table, snapshot_id_of(table, **where)))
-    paths = leaf_paths(schema)
-    chosen = rng.sample(paths, rng.randint(1, len(paths)))
-    kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
-    options: dict[str, Any] = {
-        "fpp": rng.choice(["auto", "auto", 0.01, 0.2]),
-        "filter_format": rng.choice(["auto", "parquet", "orc"]),
-        "full": rng.random() < 0.15,
-        "exact": "theta" in kinds and rng.random() < 0.2,
-        "save": rng.random() < 0.5,
-    }
-    report = sidecar.build(table, chosen, kinds=kinds, threads=1, **options, **where, **(engine or IN_PROCESS))
-    assert not report.files_failed, report.files_failed
-    life.indexed = sorted({*life.indexed, *chosen})
-    life.warn(report.warnings)
-    return f"build {where} {','.join(chosen)} as {','.join(kinds)} {options}"
-
-
-def refresh(life: Life, **engine: Any) -> str | None:
-    """What a scheduled job runs."""
-    where = {"ref": life.rng.choice(sorted(life.table.metadata.refs))} if life.table.current_snapshot() else {}
-    limit = life.rng.choice([None, None, None, 1])
-    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, **where, **(engine or IN_PROCESS))
-    life.warn(report.warnings)
-    return f"refresh {where} {limit}: {report.action}"
-
-
-def compact(life: Life) -> str | None:
-    report = sidecar.compact(life.table)
-    life.warn(report.warnings)
-    return f"compact: {report.segments_after} segments" if report.commits else None
-
-
-def expire_registrations(life: Life) -> str:
-    report = sidecar.expire(life.table, older_than=timedelta(0), retain_last=life.rng.choice([1, 1, 2]))
-    return f"expire {len(report.expired)} registrations"
-
-
-def collect_garbage(life: Life) -> str:
-    """Four days pass, and what no registration names is deleted."""
-    for path in (local(life.table.location()) / "metadata").iterdir():
-        written = path.stat().st_mtime - 4 * care.DAY
-        os.utime(path, (written, written))
-    care.touch(life.table)
-    report = sidecar.collect_garbage(life.table)
-    return f"delete {len(report.files)} sidecar files"
-
-
-def register_others(life: Life) -> str | None:
-    """Another engine computes its statistics and replaces ours."""
-    if life.table.current_snapshot() is None:
-        return None
-    care.register_others(life.table)
-    return "register another writer's statistics"
-
-
-def embed(life: Life) -> str | None:
-    """Data files get filters and page indexes of their own, under new names."""
-    rows, table = life.begin(), life.table
-    if table.format_version != 2 or table.current_snapshot() is None:
-        return None
-    names = leaf_paths(table.schema())
-    options: dict[str, Any] = {
-        "bloom": life.rng.sample(names, life.rng.randint(1, 4)),
-        "page_index": life.rng.random() < 0.5,
-        "refresh": life.rng.random() < 0.5,
-    }
-    report = sidecar.embed_table(table, engine="local", threads=1, even_if_dictionary=True, **options)
-    life.note_rows(rows)
-    life.warn(report.warnings())
-    return f"embed {options}: {len(report.replaced)} files"
 
 
 def move(life: Life) -> str | None:

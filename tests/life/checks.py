@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.manifest import ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
@@ -194,8 +193,3 @@ def check_entries(life: Life) -> None:
     """Each registered statistics file is there."""
     for entry in life.table.metadata.statistics:
         assert local(entry.statistics_path).is_file(), (entry.statistics_path, life.history.log)
-
-
-def delete_manifests(life: Life, snapshot: Snapshot) -> int:
-    """The number of delete manifests of a snapshot."""
-    return sum(m.content == ManifestContent.DELETES for m in snapshot.manifests(life.table.io))

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.life import changes, spark_changes
-from tests.life.changes import Change
 from tests.life.checks import check
+from tests.life.sidecar_changes import build
 from tests.life.spark_changes import check_in_spark
-from tests.life.table_life import Life
+from tests.life.table_life import Change, Life
 
 SEEDS = st.integers(0, (1 << 16) - 1)
 """What a change chooses and what is asked afterwards."""
@@ -60,7 +60,7 @@ class Lives(RuleBasedStateMachine):
     @initialize(seed=SEEDS)
     def begin(self, seed: int) -> None:
         self.life = self.new_life(seed)
-        for change in (changes.append, changes.append, changes.build):
+        for change in (changes.append, changes.append, build):
             changes.run(self.life, change, seed)
 
     def step(self, change: Change, seed: int) -> None:
@@ -128,9 +128,8 @@ def spark_lives(catalog: Any, spark: Any) -> type[Lives]:
 
     class SparkLives(Lives):
         def new_life(self, seed: int) -> Life:
-            table_number = next(numbers)
             chosen = random.Random(seed)
-            return Life(catalog, table_number, chosen, spark=spark, properties=spark_changes.PROPERTIES)
+            return Life(catalog, next(numbers), chosen, spark=spark, properties=spark_changes.PROPERTIES)
 
         def check(self, life: Life, seed: int) -> None:
             check(life, seed)

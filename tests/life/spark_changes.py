@@ -16,10 +16,9 @@ import sidecar
 from sidecar.iceberg.predicate import parse_predicate
 from tests import equivalence_spark
 from tests.duckdb_predicates import spark_condition
-from tests.life import changes
-from tests.life.changes import Change
+from tests.life import changes, sidecar_changes
 from tests.life.conditions import random_condition
-from tests.life.table_life import Contents, Life
+from tests.life.table_life import Change, Contents, Life
 from tests.life.values import Row
 
 PROPERTIES = {f"write.parquet.{what}-size-bytes": "65536" for what in ("page", "dict")}
@@ -206,13 +205,13 @@ def build_in_spark(life: Life) -> str | None:
     """The same stages as executors run them."""
     if life.table.format_version == 3:
         return None
-    return changes.build(life, engine="spark", spark=life.spark)
+    return sidecar_changes.build(life, engine="spark", spark=life.spark)
 
 
 def refresh_in_spark(life: Life) -> str | None:
     if life.table.format_version == 3:
         return None
-    return changes.refresh(life, engine="spark", spark=life.spark)
+    return sidecar_changes.refresh(life, engine="spark", spark=life.spark)
 
 
 def upgrade_to_3(life: Life) -> str | None:
@@ -268,12 +267,14 @@ SPARK_CHANGES: dict[Change, int] = {
     refresh_in_spark: 2, upgrade_to_3: 1,
 }  # fmt: skip
 LOCAL_CHANGES: dict[Change, int] = {
-    only_version_2(getattr(changes, name)): times
-    for name, times in {
-        "append": 1, "build": 2, "refresh": 4, "compact": 1, "embed": 2, "rename_column": 1, "drop_and_add_column": 1,
-        "promote_column": 1, "create_branch": 1, "create_tag": 1, "roll_back": 2, "expire_snapshots": 1,
-        "collect_garbage": 1, "expire_registrations": 1, "delete_by_positions": 1, "register_others": 1,
-    }.items()
+    only_version_2(change): times
+    for change, times in changes.CHANGES.items()
+    if change.__name__
+    in {
+        "append", "build", "refresh", "compact", "embed", "rename_column", "drop_and_add_column", "promote_column",
+        "create_branch", "create_tag", "roll_back", "expire_snapshots", "collect_garbage", "expire_registrations",
+        "delete_by_positions", "register_others",
+    }
 }  # fmt: skip
 CHANGES: dict[Change, int] = SPARK_CHANGES | LOCAL_CHANGES
 """The changes of tables that Spark and pyiceberg write by turns, and how often each is tried."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +67,7 @@ class Life:
     spark: Any = None
     """A Spark session with the same catalog."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Other properties of the table than :data:`PROPERTIES`."""
     contents: dict[int, Contents] = field(default_factory=dict)
     """The snapshots whose rows are known. Not all are: an overwrite by pyiceberg is two of them, for one."""
     history: History = field(init=False)
@@ -80,9 +80,11 @@ class Life:
     """What snapshots without a ref have added, to be picked."""
     tally: Counter[str] = field(default_factory=Counter)
     """Checks that were made, and what plans dropped."""
+    warnings: Counter[str] = field(default_factory=Counter)
+    """What reports and plans warned of, by text."""
     next_id: int = 0
     files_of_snapshots: dict[int, list[DataFile]] = field(default_factory=dict)
-    ids_of_files: dict[tuple[str, int], frozenset[int]] = field(default_factory=dict)
+    ids_of_files: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         without = NOT_IN_ORC if self.mixed else NOT_IN_SPARK if self.spark else ()
@@ -174,12 +176,16 @@ class Life:
 
     def ids_in(self, file: DataFile) -> frozenset[int]:
         """The ids that a data file has, deleted ones too."""
+        return frozenset(self.ids_in_order(file))
+
+    def ids_in_order(self, file: DataFile) -> list[int]:
+        """The same in the order of its rows."""
         path = local(file.file_path)
         key = str(path), path.stat().st_mtime_ns
         if key not in self.ids_of_files:
             read = orc.read_table if file.file_format == FileFormat.ORC else pq.read_table
             with path.open("rb") as stream:
-                self.ids_of_files[key] = frozenset(read(stream, columns=["id"])["id"].to_pylist())
+                self.ids_of_files[key] = read(stream, columns=["id"])["id"].to_pylist()
         return self.ids_of_files[key]
 
     def file_of_id(self, snapshot: Snapshot) -> dict[int, str]:
@@ -199,11 +205,6 @@ class Life:
             if snapshot.snapshot_id in self.contents and any(f.file_path == path for f in self.data_files(snapshot)):
                 del self.contents[snapshot.snapshot_id]
 
-    @cached_property
-    def warnings(self) -> Counter[str]:
-        """What reports and plans warned of, by text."""
-        return Counter()
-
     def warn(self, texts: Iterable[str]) -> None:
         self.warnings.update(texts)
 
@@ -211,3 +212,7 @@ class Life:
 def leaf_paths(schema: Schema) -> list[str]:
     """The paths of all columns that can be indexed, those in lists and maps too."""
     return sorted(name for name in schema.column_names if schema.find_field(name).field_type.is_primitive)
+
+
+Change = Callable[[Life], str | None]
+"""Something that happens to a table. It returns what it did; ``None`` if it does not apply now."""

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from sidecar.iceberg import entry_commits
-from tests.life import changes
-from tests.life.changes import Change
+from tests.life import changes, sidecar_changes
 from tests.life.machine import Lives, local_lives
 from tests.life.planted import planted
+from tests.life.table_life import Change
 
 LIVES, STEPS = 8, 14
 
@@ -54,7 +54,7 @@ def test_lives_of_tables_that_pyiceberg_writes() -> None:
     ("bug", "doing"),
     [
         ("position_deletes", [changes.delete_by_positions]),
-        ("counts_without_marks", [changes.build, changes.delete_by_positions, changes.refresh]),
+        ("counts_without_marks", [sidecar_changes.build, changes.delete_by_positions, sidecar_changes.refresh]),
     ],
 )
 def test_bugs_are_found(bug: str, doing: list[Change]) -> None:
