@@ -114,16 +114,11 @@ def counts_without_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CountMarks, "of", classmethod(lambda cls, properties: cls()))
 
 
-def null_structs(patch: pytest.MonkeyPatch) -> None:
-    """Bounds are asked about columns of structs that may be NULL."""
-    patch.setattr(planner, "keeping_struct_nulls", lambda row_filter, schema: row_filter)
-
-
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         stale_file, promoted_column, column_by_name, equality_deletes, position_deletes, partly_indexed_file,
-        carried_files, counts_without_marks, null_structs,
+        carried_files, counts_without_marks,
     )
 }  # fmt: skip
 
