@@ -128,6 +128,11 @@ def catalog_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def catalog(catalog_dir: Path) -> Any:
     """pyiceberg's side of the catalog ``cat``."""
+    return open_catalog(catalog_dir)
+
+
+def open_catalog(catalog_dir: Path) -> Any:
+    """The catalog ``cat`` in a folder, with the namespace ``db``."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("cat", uri=f"sqlite:///{catalog_dir}/cat.db", warehouse=f"file:{catalog_dir}/wh")
@@ -157,7 +162,16 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
     """One classic Spark session with Iceberg's runtime; catalog ``cat`` is the one of :func:`catalog`."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.skip("no Java runtime; scripts/test installs one")
-    pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra [spark] is not installed")
+    pytest.importorskip("pyspark.sql", reason="the extra [spark] is not installed")
+    session = start_spark(catalog_dir)
+    yield session
+    session.stop()
+
+
+def start_spark(catalog_dir: Path) -> Any:
+    """The session of the fixture ``spark``, whose catalog is in a folder; the caller stops it."""
+    import pyspark.sql as pyspark_sql
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     prefix = "spark.sql.catalog.cat"
     settings = {
@@ -187,8 +201,7 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     spare_py4j()
-    yield session
-    session.stop()
+    return session
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
 from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge
+from sidecar.planning.relocated import RelocatedFiles
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
@@ -41,6 +42,10 @@ from sidecar.run_log import counted, log_run
 log = logging.getLogger(__name__)
 
 BUILD_AGAIN = "Build it again with --full."
+HAS_MOVED = (
+    "nothing was merged: the table has moved since the sidecar was built, and plans find its files by their path "
+    f"within the table. {BUILD_AGAIN}"
+)
 
 
 ONE_FILE = "merging reads and writes one file, whose regions are moved as they are"
@@ -187,11 +192,12 @@ class _Compaction:
         self.found.use_keys(self.table, self.keys)
         self.progress("listing files")
         self.listing = list_snapshot(self.table, self.found.snapshot_id)
+        has_moved = self._has_moved()
         sources = self._sources(sidecar)
         segments = [self._described(source) for source in sources]
         open_ones = [s for s, told in zip(sources, segments, strict=True) if told.kept_because is None]
         sets = sets_to_merge(open_ones, rates=self._rates())
-        commits = any(self._is_worth_it(members) for members in sets)
+        commits = not has_moved and any(self._is_worth_it(members) for members in sets)
         report = CompactReport(
             dry_run=dry_run,
             snapshot_id=self.found.snapshot_id,
@@ -201,7 +207,7 @@ class _Compaction:
             segments_after=len(sets) + len(sources) - len(open_ones),
             bytes_before=sum(segment.bytes for segment in segments),
             bytes_after=None,
-            warnings=[],
+            warnings=[HAS_MOVED] if has_moved else [],
             seconds=0.0,
         )
         if not commits:
@@ -209,6 +215,16 @@ class _Compaction:
         if dry_run:
             return replace(report, warnings=list(check_mergeable(self.table, self.found.snapshot_id)))
         return self._register(report)
+
+    def _has_moved(self) -> bool:
+        """Return whether the sidecar has live files under the paths of another place. A merge would lose these."""
+        segments = self.found.sidecar.segments
+        moved = RelocatedFiles(segments, self.table.location())
+        return moved.has_moved and any(
+            moved.places(file.known_as)
+            for file in self.listing.files
+            if all(segment.file_ordinal(file.known_as) is None for segment in segments)
+        )
 
     def _sources(self, sidecar: SidecarFile) -> list[SourceSegment]:
         keep = partial(_has_columns, self.table.schema().field_ids)

@@ -296,8 +296,8 @@ def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) ->
     """Commit an equality delete file for all partitions: pyiceberg cannot write one, but its parts can."""
     snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
     assert snapshot is not None
-    folder, snapshot_id = f"{table.location()}/metadata", random.Random(9).getrandbits(62)
-    path = f"{table.location()}/data/equality-delete.parquet"
+    folder, snapshot_id = f"{table.location()}/metadata", uuid.uuid4().int >> 66
+    path = f"{table.location()}/data/equality-delete-{snapshot_id}.parquet"
     with io.new_output(path).create() as stream:
         pq.write_table(deletes, stream)
     file = DataFile.from_args(
@@ -309,12 +309,12 @@ def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) ->
         file_size_in_bytes=len(io.new_input(path)),
         equality_ids=field_ids,
     )
-    manifest_output = io.new_output(f"{folder}/equality-deletes.avro")
+    manifest_output = io.new_output(f"{folder}/equality-deletes-{snapshot_id}.avro")
     spec = next((spec for spec in table.specs().values() if not spec.fields), table.spec())
     with _DeleteManifestWriter(spec, table.schema(), manifest_output, snapshot_id, "null") as writer:
         writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file))
     manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
-    list_path = f"{folder}/equality-deletes-list.avro"
+    list_path = f"{folder}/equality-deletes-list-{snapshot_id}.avro"
     with write_manifest_list(2, io.new_output(list_path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
         lines.add_manifests([manifest, *snapshot.manifests(io)])
     made = Snapshot(

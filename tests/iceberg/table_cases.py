@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -86,10 +86,11 @@ def delete_by_position(
             pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
         ]
     )
-    snapshot_id = random.Random(repr(pairs)).getrandbits(62)
+    snapshot_id = uuid.uuid4().int >> 66
     path = f"{table.location()}/data/position-delete-{snapshot_id}.parquet"
     with io.new_output(path).create() as stream:
-        pq.write_table(pa.table([list(column) for column in zip(*pairs, strict=True)], schema=schema), stream)
+        columns = [list(column) for column in zip(*pairs, strict=True)]
+        pq.write_table(pa.table(columns, schema=schema), stream, compression="none")  # paths can be changed in place
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,

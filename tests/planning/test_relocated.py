@@ -73,6 +73,19 @@ def test_verify_looks_their_values_up(copied: Table) -> None:
     assert sidecar.plan(copied, "k = 41").files_kept == 0
 
 
+def test_a_compaction_keeps_what_it_finds_by_relative_path(copied: Table) -> None:
+    """A merge lists files under the paths of today. Once it took all files for gone, and lost every index."""
+    (entry,) = copied.metadata.statistics
+    report = sidecar.compact(copied)
+    assert (report.commits, [segment.files_gone for segment in report.segments]) == (False, [3])
+    assert "the table has moved" in report.warnings[0]
+    assert copied.refresh().metadata.statistics == [entry]
+    assert sidecar.plan(copied, "k = 41").files_kept == 0
+    sidecar.build(copied, ["k"], engine="local", full=True)
+    assert sidecar.compact(copied).warnings == []
+    assert sidecar.plan(copied.refresh(), "k = 41").files_kept == 0
+
+
 def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any, copied: Table) -> None:
     """A file comes later to a name that was indexed at the old place, with the same size and rows."""
     listed = list_snapshot(copied).files[0]

@@ -1,0 +1,131 @@
+"""Bugs to plant in sidecar, so that it is seen that lives find them. Each takes away one check that loses rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.bundle.units import fingerprints
+from sidecar.filters.encoding import Encoding
+from sidecar.iceberg import predicate
+from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.indexing.previous import carrying
+from sidecar.planning import planner, segment_answer
+from sidecar.questions.narrowing import matching_units
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def stale_file(patch: pytest.MonkeyPatch) -> None:
+    """Path, size and number of rows are enough to be the same file."""
+    patch.setattr(fingerprints, "_ADDED", SimpleNamespace(pack=lambda snapshot_id: b""))
+    patch.setattr(fingerprints, "sequences_agree", lambda first, second: (first == second) | True)
+    patch.setattr(Segment, "file_ordinal", lambda self, file: self._index.find(file))
+
+
+def promoted_column(patch: pytest.MonkeyPatch) -> None:
+    """A value is hashed in the width that the column has today, not in that of the file."""
+    known = segment_answer.probe_for
+
+    def probe_for(value: object, iceberg_type: str, encoding: Any) -> Any:
+        wider = {("long", "int32"): "int64", ("double", "float"): "double"}
+        name = wider.get((iceberg_type, getattr(encoding, "name", "")))
+        return known(value, iceberg_type, Encoding.parse(name) if name else encoding)
+
+    patch.setattr(segment_answer, "probe_for", probe_for)
+
+
+def column_by_name(patch: pytest.MonkeyPatch) -> None:
+    """A column that was dropped and added again has the filters of the first one."""
+    first: dict[str, int] = {}
+    of_name: dict[int, int] = {}
+    find_column, might_match = predicate.find_column, Segment.might_match
+    units_with_filters = segment_answer.units_with_filters
+
+    def remember(schema: Any, name: str, case_sensitive: bool = True) -> Any:
+        column = find_column(schema, name, case_sensitive)
+        if "." not in name:
+            of_name[column.field_id] = first.setdefault(name, column.field_id)
+        return column
+
+    patch.setattr(predicate, "find_column", remember)
+    patch.setattr(Segment, "might_match", lambda s, i, *given: might_match(s, of_name.get(i, i), *given))
+    patch.setattr(segment_answer, "units_with_filters", lambda s, i: units_with_filters(s, of_name.get(i, i)))
+
+
+def equality_deletes(patch: pytest.MonkeyPatch) -> None:
+    """No equality delete applies to any file."""
+    patch.setattr(EqualityDeletes, "applying_to", lambda self, file: iter(()))
+
+
+def position_deletes(patch: pytest.MonkeyPatch) -> None:
+    """Tasks lose their delete files."""
+    known = planner.plan_tasks
+
+    def plan_tasks(*given: Any) -> Any:
+        tasks = known(*given)
+        for task in tasks:
+            task.delete_files = set()
+        return tasks
+
+    patch.setattr(planner, "plan_tasks", plan_tasks)
+
+
+def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
+    """A unit without a filter counts as one whose filter says no."""
+
+    def answer_of(segment: Any, question: Any, holds: Any, warnings: Any) -> Any:
+        answer = known(segment, question, holds, warnings)
+        if question is None:
+            return answer
+        asker = segment_answer._asker(segment, holds)
+
+        def ask(leaf: Any) -> Any:
+            return asker(leaf) & segment_answer.indexed_units(segment, leaf)
+
+        units = matching_units(question, ask, segment.num_units)
+        keep = segment_answer._any_unit(segment, units)
+        return segment_answer.SegmentAnswer(units, keep, answer.indexed, answer.kept_because)
+
+    known = segment_answer.answer_of
+    patch.setattr("sidecar.planning.filter_answers.answer_of", answer_of)
+
+
+def carried_files(patch: pytest.MonkeyPatch) -> None:
+    """Merged segments take the indexes of one file for those of the next."""
+    known = carrying.live_files
+
+    def live_files(segment: Any, files: Any) -> dict[int, int]:
+        found = known(segment, files)
+        numbers = [*found.values()]
+        return dict(zip(found, [*numbers[1:], *numbers[:1]], strict=True))
+
+    patch.setattr(carrying, "live_files", live_files)
+
+
+def counts_without_marks(patch: pytest.MonkeyPatch) -> None:
+    """A distinct count never says that it is only a bound."""
+    patch.setattr(CountMarks, "of", classmethod(lambda cls, properties: cls()))
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        stale_file, promoted_column, column_by_name, equality_deletes, position_deletes, partly_indexed_file,
+        carried_files, counts_without_marks,
+    )
+}  # fmt: skip
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Sidecar with one of the bugs, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[name](patch)
+        yield

@@ -1,0 +1,100 @@
+"""What sidecar does to a table in its life, and another writer of statistics."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import sidecar
+from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.indexing.request import schema_for_names
+from tests.iceberg.cases import local
+from tests.life.table_life import Life, leaf_paths
+from tests.maintenance import cases as care
+
+IN_PROCESS: dict[str, Any] = {"engine": "local"}
+
+
+def build(life: Life, **engine: Any) -> str | None:
+    """Index some columns of the head, of a branch or of an older snapshot."""
+    rng, table = life.rng, life.table
+    if table.current_snapshot() is None:
+        return None
+    where: dict[str, Any] = {"snapshot_id": None, "ref": None}
+    if rng.random() < 0.25 and (known := life.known_snapshots()):
+        where = {"snapshot_id": rng.choice(known), "ref": None}
+    elif rng.random() < 0.2:
+        where = {"snapshot_id": None, "ref": rng.choice(sorted(table.metadata.refs))}
+    schema = schema_for_names(table, snapshot_of(table, snapshot_id_of(table, **where)))
+    paths = leaf_paths(schema)
+    chosen = rng.sample(paths, rng.randint(1, len(paths)))
+    kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
+    options: dict[str, Any] = {
+        "fpp": rng.choice(["auto", "auto", 0.01, 0.2]),
+        "filter_format": rng.choice(["auto", "parquet", "orc"]),
+        "full": rng.random() < 0.15,
+        "exact": "theta" in kinds and rng.random() < 0.2,
+        "save": rng.random() < 0.5,
+    }
+    report = sidecar.build(table, chosen, kinds=kinds, threads=1, **options, **where, **(engine or IN_PROCESS))
+    assert not report.files_failed, report.files_failed
+    life.indexed = sorted({*life.indexed, *chosen})
+    life.warn(report.warnings)
+    return f"build {where} {','.join(chosen)} as {','.join(kinds)} {options}"
+
+
+def refresh(life: Life, **engine: Any) -> str | None:
+    """What a scheduled job runs."""
+    where = {"ref": life.rng.choice(sorted(life.table.metadata.refs))} if life.table.current_snapshot() else {}
+    limit = life.rng.choice([None, None, None, 1])
+    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, **where, **(engine or IN_PROCESS))
+    life.warn(report.warnings)
+    return f"refresh {where} {limit}: {report.action}"
+
+
+def compact(life: Life) -> str | None:
+    report = sidecar.compact(life.table)
+    life.warn(report.warnings)
+    return f"compact: {report.segments_after} segments" if report.commits else None
+
+
+def expire_registrations(life: Life) -> str:
+    report = sidecar.expire(life.table, older_than=timedelta(0), retain_last=life.rng.choice([1, 1, 2]))
+    return f"expire {len(report.expired)} registrations"
+
+
+def collect_garbage(life: Life) -> str:
+    """Four days pass, and what no registration names is deleted."""
+    for path in (local(life.table.location()) / "metadata").iterdir():
+        written = path.stat().st_mtime - 4 * care.DAY
+        os.utime(path, (written, written))
+    care.touch(life.table)
+    report = sidecar.collect_garbage(life.table)
+    return f"delete {len(report.files)} sidecar files"
+
+
+def register_others(life: Life) -> str | None:
+    """Another engine computes its statistics and replaces ours."""
+    if life.table.current_snapshot() is None:
+        return None
+    care.register_others(life.table)
+    return "register another writer's statistics"
+
+
+def embed(life: Life) -> str | None:
+    """Data files get filters and page indexes of their own, under new names."""
+    rows, table = life.begin(), life.table
+    if table.format_version != 2 or table.current_snapshot() is None:
+        return None
+    names = leaf_paths(table.schema())
+    options: dict[str, Any] = {
+        "bloom": life.rng.sample(names, life.rng.randint(1, 4)),
+        "page_index": life.rng.random() < 0.5,
+        "refresh": life.rng.random() < 0.5,
+    }
+    report = sidecar.embed_table(table, engine="local", threads=1, even_if_dictionary=True, **options)
+    life.note_rows(rows)
+    life.warn(report.warnings())
+    return f"embed {options}: {len(report.replaced)} files"

@@ -1,0 +1,218 @@
+"""A table and what each of its snapshots holds: the rows as a list that no index and no engine has a part in."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from tests.equivalence_history import History
+from tests.iceberg.cases import local
+from tests.life.conditions import askable_columns
+from tests.life.values import SCHEMA, Row, by_field_id, make_record
+
+PROPERTIES = {
+    "write.avro.compression-codec": "null",
+    "write.parquet.compression-codec": "uncompressed",
+    "write.parquet.row-group-limit": "12",
+    "write.parquet.page-row-limit": "6",
+    "write.parquet.page-size-bytes": "64",
+}
+"""Several row groups and pages a file, and names in metadata as plain text, so that the table can move."""
+NOT_IN_ORC = ("fx", "u", "t")
+"""pyiceberg reads these types from ORC as plain bytes and numbers."""
+
+NOT_IN_SPARK = ("t",)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a snapshot holds."""
+
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    """The live rows by the column ``id``."""
+    equality_deletes: bool = False
+    """Whether some of its rows may be deleted by equality, so that pyiceberg reads none of them."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a snapshot without a ref has added."""
+
+    files: list[DataFile]
+    spec_id: int
+    rows: Mapping[int, Row]
+
+
+@dataclass
+class Life:
+    """A table while it changes. ``name`` ends with its number, which grows when the table moves."""
+
+    catalog: Any
+    number: int
+    rng: random.Random
+    mixed: bool = False
+    """Whether some files are ORC."""
+    spark: Any = None
+    """A Spark session with the same catalog."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Other properties of the table than :data:`PROPERTIES`."""
+    contents: dict[int, Contents] = field(default_factory=dict)
+    """The snapshots whose rows are known. Not all are: an overwrite by pyiceberg is two of them, for one."""
+    history: History = field(init=False)
+    """What changes of the schema need."""
+    indexed: list[str] = field(default_factory=list)
+    """Columns that were indexed, by the names that they had then."""
+    returned: dict[str, DataFile] = field(default_factory=dict)
+    """Files that may leave and come back under their name."""
+    staged: list[Staged] = field(default_factory=list)
+    """What snapshots without a ref have added, to be picked."""
+    tally: Counter[str] = field(default_factory=Counter)
+    """Checks that were made, and what plans dropped."""
+    warnings: Counter[str] = field(default_factory=Counter)
+    """What reports and plans warned of, by text."""
+    next_id: int = 0
+    files_of_snapshots: dict[int, list[DataFile]] = field(default_factory=dict)
+    ids_of_files: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        without = NOT_IN_ORC if self.mixed else NOT_IN_SPARK if self.spark else ()
+        version = "2" if self.spark else self.rng.choice(["1", "2", "2", "2"])
+        properties = {**PROPERTIES, "format-version": version, **self.properties}
+        schema = Schema(*(f for f in SCHEMA.fields if f.name not in without))
+        table = self.catalog.create_table(self.name, schema, properties=properties)
+        self.history = History(table, self.rng, "mixed" if self.mixed else "parquet")
+        self.history.values = {name: name for name in table.schema().column_names if self._may_change(table, name)}
+
+    @staticmethod
+    def _may_change(table: Table, name: str) -> bool:
+        """Whether changes of the schema may take the column: not those inside of others, nor these themselves."""
+        return "." not in name and table.schema().find_field(name).field_type.is_primitive
+
+    @property
+    def name(self) -> str:
+        return f"db.life_{self.number:06}"
+
+    @property
+    def table(self) -> Table:
+        return self.history.table
+
+    @property
+    def schema(self) -> Schema:
+        return self.table.schema()
+
+    def changeable_columns(self) -> list[str]:
+        """Columns that no partition depends on, those inside of structs too."""
+        used = {f.source_id for spec in self.table.specs().values() for f in spec.fields}
+        return sorted(n for n, (key, _) in askable_columns(self.schema).items() if n != "id" and key not in used)
+
+    def choose(self, seed: int) -> random.Random:
+        """The choices of the next change."""
+        self.rng = self.history.rng = random.Random(seed)
+        return self.rng
+
+    def head(self, branch: str = "main") -> Contents:
+        """What a branch holds."""
+        snapshot = self.table.metadata.snapshot_by_name(branch)
+        return Contents() if snapshot is None else self.contents[snapshot.snapshot_id]
+
+    def branches(self) -> list[str]:
+        """The branches, ``main`` first."""
+        refs = self.table.metadata.refs.items()
+        return ["main", *sorted(n for n, r in refs if r.snapshot_ref_type == SnapshotRefType.BRANCH and n != "main")]
+
+    def note(self, contents: Contents, branch: str = "main") -> None:
+        """Record what a branch holds after a change."""
+        self.table.refresh()
+        snapshot = self.table.metadata.snapshot_by_name(branch)
+        if snapshot is not None:
+            self.contents[snapshot.snapshot_id] = contents
+
+    def note_rows(self, rows: Mapping[int, Row], branch: str = "main") -> None:
+        """Record the rows of a branch; what deletes there were are there still."""
+        before = self.head_before
+        self.note(replace(before, rows=rows), branch)
+
+    head_before: Contents = field(default_factory=Contents)
+    """What the branch that changes held before the change."""
+
+    def begin(self, branch: str = "main") -> Mapping[int, Row]:
+        """Start a change of a branch; its rows."""
+        self.head_before = self.head(branch)
+        return self.head_before.rows
+
+    def known_snapshots(self) -> list[int]:
+        """Snapshots of the table whose rows are known, oldest first."""
+        return [s.snapshot_id for s in self.table.metadata.snapshots if s.snapshot_id in self.contents]
+
+    def new_rows(self, count: int) -> tuple[pa.Table, dict[int, Row]]:
+        """Rows that the table does not have, for pyarrow and for the model."""
+        keys = range(self.next_id, self.next_id + count)
+        self.next_id += count
+        records = [make_record(self.schema, key, self.rng, self.mixed) for key in keys]
+        made = pa.Table.from_pylist(records, schema=self.schema.as_arrow())
+        written = made.to_pylist(maps_as_pydicts="strict")  # as the columns' types hold them
+        return made, {key: by_field_id(self.schema, record) for key, record in zip(keys, written, strict=True)}
+
+    def data_files(self, snapshot: Snapshot) -> list[DataFile]:
+        """The live data files of a snapshot, as pyiceberg reads the manifests."""
+        known = self.files_of_snapshots.get(snapshot.snapshot_id)
+        if known is None:
+            lines = [m for m in snapshot.manifests(self.table.io) if m.content == ManifestContent.DATA]
+            known = [entry.data_file for line in lines for entry in line.fetch_manifest_entry(self.table.io)]
+            self.files_of_snapshots[snapshot.snapshot_id] = known
+        return known
+
+    def ids_in(self, file: DataFile) -> frozenset[int]:
+        """The ids that a data file has, deleted ones too."""
+        return frozenset(self.ids_in_order(file))
+
+    def ids_in_order(self, file: DataFile) -> list[int]:
+        """The same in the order of its rows."""
+        path = local(file.file_path)
+        key = str(path), path.stat().st_mtime_ns
+        if key not in self.ids_of_files:
+            read = orc.read_table if file.file_format == FileFormat.ORC else pq.read_table
+            with path.open("rb") as stream:
+                self.ids_of_files[key] = read(stream, columns=["id"])["id"].to_pylist()
+        return self.ids_of_files[key]
+
+    def file_of_id(self, snapshot: Snapshot) -> dict[int, str]:
+        """The file that each live row of a snapshot is in."""
+        live = self.contents[snapshot.snapshot_id].rows
+        return {key: f.file_path for f in self.data_files(snapshot) for key in self.ids_in(f) if key in live}
+
+    def files_of_id_ranges(self) -> list[tuple[int, DataFile]]:
+        """The live files of ``main`` in an order that does not depend on their names."""
+        snapshot = self.table.current_snapshot()
+        files = [] if snapshot is None else self.data_files(snapshot)
+        return sorted(((min(self.ids_in(f)), f) for f in files), key=lambda pair: (pair[0], pair[1].record_count))
+
+    def forget_file(self, path: str) -> None:
+        """A file is written anew: what old snapshots hold is not known any more."""
+        for snapshot in self.table.metadata.snapshots:
+            if snapshot.snapshot_id in self.contents and any(f.file_path == path for f in self.data_files(snapshot)):
+                del self.contents[snapshot.snapshot_id]
+
+    def warn(self, texts: Iterable[str]) -> None:
+        self.warnings.update(texts)
+
+
+def leaf_paths(schema: Schema) -> list[str]:
+    """The paths of all columns that can be indexed, those in lists and maps too."""
+    return sorted(name for name in schema.column_names if schema.find_field(name).field_type.is_primitive)
+
+
+Change = Callable[[Life], str | None]
+"""Something that happens to a table. It returns what it did; ``None`` if it does not apply now."""

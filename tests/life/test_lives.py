@@ -1,0 +1,78 @@
+"""Random lives of tables: after each change, plans, rows, searches and counts agree with a list of the rows.
+
+``scripts/torture life`` runs more of them, for as long as it is told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from sidecar.iceberg import entry_commits
+from tests.life import changes, sidecar_changes
+from tests.life.machine import Lives, local_lives
+from tests.life.planted import planted
+from tests.life.table_life import Change
+
+LIVES, STEPS = 8, 14
+
+
+def live(machine: type[Lives], lives: int, steps: int) -> None:
+    """The same lives each time."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=lives,
+            stateful_step_count=steps,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
+
+
+def test_lives_of_tables_that_pyiceberg_writes() -> None:
+    machine = local_lives()
+    live(machine, LIVES, STEPS)
+    grid = machine.grid
+    assert grid.checks["plans"] > 2 * sum(grid.done.values()) > 60
+    assert grid.checks["files dropped by indexes"] > 10
+    assert len(grid.done) > 15
+
+
+@pytest.mark.parametrize(
+    ("bug", "doing"),
+    [
+        ("position_deletes", [changes.delete_by_positions]),
+        ("counts_without_marks", [sidecar_changes.build, changes.delete_by_positions, sidecar_changes.refresh]),
+    ],
+)
+def test_bugs_are_found(bug: str, doing: list[Change]) -> None:
+    """Each of these bugs is found in a life that has what it takes, and nothing is wrong in these lives without it."""
+    assert not _is_found(doing, 2)
+    with planted(bug):
+        assert _is_found(doing, 20)
+
+
+def _is_found(doing: list[Change], most: int) -> bool:
+    for seed in range(most):
+        machine: Any = local_lives()()
+        try:
+            machine.begin(seed)
+            for change in doing:
+                machine.step(change, seed)
+        except AssertionError:
+            return True
+        finally:
+            machine.teardown()
+    return False
