@@ -13,6 +13,17 @@ from scripts.fuzzing.parquet_files import (
     ParquetPages,
 )
 from scripts.fuzzing.puffin_files import PuffinFooters
+from scripts.fuzzing.sidecar_files import (
+    EncryptedSidecars,
+    SidecarContents,
+    SidecarFilters,
+    SidecarFooters,
+    SidecarIndexes,
+    SidecarProperties,
+    SidecarSketches,
+    SidecarUnits,
+)
+from scripts.fuzzing.theta_sketches import ThetaSketches
 
 FUZZERS: dict[str, type[Fuzzer]] = {
     one.name: one
@@ -27,6 +38,15 @@ FUZZERS: dict[str, type[Fuzzer]] = {
         OrcStreams,
         PuffinFooters,
         KeyMaterial,
+        ThetaSketches,
+        SidecarUnits,
+        SidecarFilters,
+        SidecarIndexes,
+        SidecarSketches,
+        SidecarContents,
+        EncryptedSidecars,
+        SidecarProperties,
+        SidecarFooters,
     )
 }
-"""A new decoder, such as that of a server's plan requests, is a module with a fuzzer and a line here."""
+"""A new decoder is a module with a fuzzer and a line here."""
