@@ -261,7 +261,13 @@ class SidecarContents(SidecarFuzzer):
             blob.magic = rng.choice([other.magic for other in forged.blobs])
         if rng.random() < 0.5:
             _link(forged)
-        return forged.stored(rng.choice((None, lambda toc: toc.update(json_changed(rng, toc)))))
+        change_copies = rng.random() < 0.3
+        return forged.stored(lambda toc: change_copies and toc.update(self._changed_copy(rng, toc)))
+
+    @staticmethod
+    def _changed_copy(rng: random.Random, toc: dict[str, Any]) -> dict[str, Any]:
+        changed = json_changed(rng, toc)
+        return changed if isinstance(changed, dict) else {}
 
     @staticmethod
     def _changed_toc(rng: random.Random, blob: StoredBlob) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def read_everything(data: bytes, truth: Truth) -> None:
         value_of(lambda segment=segment: _merged(sidecar, segment))  # type: ignore[misc]
     verify_sidecar(source, encryption_keys=truth.keys)
     json.dumps(inspect_sidecar(source, fill=True, encryption_keys=truth.keys).to_dict())
-    fields = sorted({one.field_id for one in truth.lookups})
+    fields = sorted({one.field_id for one in truth.lookups}) or [1]
     field_id = str(fields[len(data) % len(fields)])
     value_of(lambda: probe_sidecar(source, field_id, (20, "20")[len(data) % 2], encryption_keys=truth.keys))
     properties = sidecar.puffin.metadata.properties
