@@ -12,6 +12,7 @@ from scripts.fuzzing.parquet_files import (
     ParquetPageIndexes,
     ParquetPages,
 )
+from scripts.fuzzing.plan_requests import PlanRequests
 from scripts.fuzzing.puffin_files import PuffinFooters
 from scripts.fuzzing.sidecar_files import (
     EncryptedSidecars,
@@ -47,6 +48,7 @@ FUZZERS: dict[str, type[Fuzzer]] = {
         EncryptedSidecars,
         SidecarProperties,
         SidecarFooters,
+        PlanRequests,
     )
 }
 """A new decoder is a module with a fuzzer and a line here."""

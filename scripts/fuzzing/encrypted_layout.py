@@ -11,6 +11,7 @@ import json
 import random
 import struct
 import uuid
+from collections.abc import Iterator
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -47,8 +48,14 @@ def encrypted_pieces_of(data: bytes, keys: EncryptionKeys) -> list[list[Encrypte
 
     with patch.object(Cipher, "decrypt", note):
         assert verify_sidecar(BytesSource(data), encryption_keys=keys) == []
-    places = ((blob, [(blob.body.find(piece), len(piece), *rest) for piece, rest in found.items()]) for blob in Forgery.of(data).blobs)
-    return [[EncryptedPiece(*place) for place in some if place[0] >= 0] for _, some in places]
+    return [list(_within(blob, found)) for blob in Forgery.of(data).blobs]
+
+
+def _within(blob: StoredBlob, found: dict[bytes, tuple[bytes, bytes, Cipher]]) -> Iterator[EncryptedPiece]:
+    for piece, described in found.items():
+        at = blob.body.find(piece)
+        if at >= 0:
+            yield EncryptedPiece(at, len(piece), *described)
 
 
 def put_encrypted(rng: random.Random, blob: StoredBlob, piece: EncryptedPiece, content: bytes) -> None:
