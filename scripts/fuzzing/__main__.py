@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-
 from scripts.fuzzing.decoders import FUZZERS
-from scripts.fuzzing.harness import Find, Run, repeat, run_cases
+from scripts.fuzzing.detection import print_table
+from scripts.fuzzing.harness import Find, Run, one_thread, repeat, run_cases
+from scripts.fuzzing.planted_bugs import BUGS
 
-COLUMNS = f"{'decoder':<22}{'cases':>9}{'a second':>10}{'values':>9}{'errors':>9}{'finds':>7}"
+COLUMNS = f"{'decoder':<22}{'cases':>9}{'a second':>10}{'values':>9}{'errors':>9}{'finds':>7}{'MiB':>6}"
 
 
 def arguments() -> argparse.Namespace:
@@ -22,15 +22,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", type=int, help="read this case alone, with the traceback of what it raises")
     parser.add_argument("--keep", type=Path, help="folder for the bytes of the first find of each cause")
     parser.add_argument("--list", action="store_true", help="name the decoders")
+    parser.add_argument(
+        "--detect",
+        action="store_true",
+        help="plant bugs that are known (all, or the one named in place of a decoder), and print which are found",
+    )
     parser.add_argument("--cases", type=int, default=1 << 60, help="how many cases each decoder reads at most")
     return parser.parse_args()
 
 
 def main() -> int:
     given = arguments()
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    pa.set_memory_pool(pa.system_memory_pool())
+    if given.detect:
+        return detect(given)
+    one_thread()
     if given.list:
         print("\n".join(f"{name:<22}{fuzzer.what}" for name, fuzzer in FUZZERS.items()))
         return 0
@@ -41,6 +46,14 @@ def main() -> int:
     if given.case is not None:
         return one_case(names[0], given.seed, given.case, given.keep)
     return fuzz(names, given)
+
+
+def detect(given: argparse.Namespace) -> int:
+    names = [given.decoder] if given.decoder else list(BUGS)
+    if not set(names) <= set(BUGS):
+        print(f"the bug is one of: {', '.join(BUGS)}", file=sys.stderr)
+        return 2
+    return 1 if print_table(given.seed, given.minutes * 60, names) else 0
 
 
 def one_case(name: str, seed: int, number: int, keep: Path | None) -> int:
@@ -74,7 +87,8 @@ def fuzz(names: list[str], given: argparse.Namespace) -> int:
 
 def line_of(name: str, run: Run) -> str:
     rate = run.cases / run.seconds if run.seconds else 0
-    return f"{name:<22}{run.cases:>9,}{rate:>10.1f}{run.values:>9,}{run.errors:>9,}{len(run.finds):>7,}"
+    numbers = f"{run.cases:>9,}{rate:>10.1f}{run.values:>9,}{run.errors:>9,}{len(run.finds):>7,}"
+    return f"{name:<22}{numbers}{run.memory >> 20:>6}"
 
 
 def describe(find: Find, name: str, seed: int) -> str:

@@ -172,7 +172,7 @@ class PlanRequests(Fuzzer):
         if is_page and self._paths(answer) != self._paths(self._answer(json.loads(self.seeds[case.seed]))):
             raise WrongAnswerError("a changed page token is another page")
         if answer.status == 200 and request["method"] == "POST" and request["target"] == PLAN:
-            self._check_negation(request, answer)
+            self._check_other_filters(request, answer)
         if answer.status >= 400:
             raise UsageError("the request is refused")
 
@@ -206,14 +206,35 @@ class PlanRequests(Fuzzer):
             found |= further
         return found
 
-    def _check_negation(self, request: dict[str, Any], answer: Answer) -> None:
-        """Each row meets the filter or its negation, so that the two plans have all files."""
+    def _check_other_filters(self, request: dict[str, Any], answer: Answer) -> None:
+        """Compare the plan with those of two other filters.
+
+        Each row meets the filter or its negation, so that the two plans have all files. A predicate that nobody knows
+        may mean anything, so whatever the filter keeps is kept if one takes the place of a predicate.
+        """
         try:
             document = json.loads(request["body"])
         except RecursionError:  # the server leaves out filters that are nested too deeply
             return
-        negated = document | {"filter": {"type": "not", "child": document.get("filter", True)}}
-        other = self._answer(request | {"body": json.dumps(negated)})
-        files, others = self._paths(answer), self._paths(other)
+        given = document.get("filter", True)
+        files = self._paths(answer)
+        others = self._plan_of(request, document | {"filter": {"type": "not", "child": given}})
         if isinstance(files, set) and isinstance(others, set) and len(files | others) < FILES:
             raise WrongAnswerError("files are neither in the plan of a filter nor in that of its negation")
+        others = self._plan_of(request, document | {"filter": _with_unknown(given)})
+        # The server adds a file to plans that have none, or only files that match wholly.
+        if isinstance(files, set) and isinstance(others, set) and len(files - others) > 1:
+            raise WrongAnswerError("a predicate that nobody knows drops files")
+
+    def _plan_of(self, request: dict[str, Any], document: Any) -> set[str] | int:
+        return self._paths(self._answer(request | {"body": json.dumps(document)}))
+
+
+def _with_unknown(node: Any) -> Any:
+    """The filter with a predicate that nobody knows in the place of its first one."""
+    if not isinstance(node, dict):
+        return node
+    for name in ("child", "left"):
+        if name in node:
+            return node | {name: _with_unknown(node[name])}
+    return {"type": "later", "term": "n"}
