@@ -11,7 +11,7 @@ from scripts.fuzzing.detection import print_table
 from scripts.fuzzing.harness import Find, Run, one_thread, repeat, run_cases
 from scripts.fuzzing.planted_bugs import BUGS
 
-COLUMNS = f"{'decoder':<22}{'cases':>9}{'a second':>10}{'values':>9}{'errors':>9}{'finds':>7}{'MiB':>6}"
+COLUMNS = f"{'decoder':<22}{'cases':>9}{'a CPU s':>10}{'values':>9}{'errors':>9}{'finds':>7}{'MiB':>6}"
 
 
 def arguments() -> argparse.Namespace:
@@ -86,7 +86,7 @@ def fuzz(names: list[str], given: argparse.Namespace) -> int:
 
 
 def line_of(name: str, run: Run) -> str:
-    rate = run.cases / run.seconds if run.seconds else 0
+    rate = run.cases / run.cpu if run.cpu else 0
     numbers = f"{run.cases:>9,}{rate:>10.1f}{run.values:>9,}{run.errors:>9,}{len(run.finds):>7,}"
     return f"{name:<22}{numbers}{run.memory >> 20:>6}"
 

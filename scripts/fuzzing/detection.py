@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from scripts.fuzzing.planted_bugs import BUGS, ROOT, PlantedBug, plant
 
-WIDTHS = f"{'bug':<21}{'decoder':<20}{'found as':<16}{'cases':>8}{'seconds':>9}"
+WIDTHS = f"{'bug':<21}{'decoder':<20}{'found as':<16}{'cases':>8}{'CPU s':>9}"
 
 
 class Detection(NamedTuple):
-    """What came of one bug: the class of the first find, empty if there was none; cases and seconds until then."""
+    """What came of one bug: the class of the first find, empty if there was none; cases and CPU seconds until then."""
 
     found: str
     cases: int
-    seconds: float
+    cpu: float
 
 
 def detect(name: str, seed: int, seconds: float) -> Detection:
@@ -32,7 +32,7 @@ def detect(name: str, seed: int, seconds: float) -> Detection:
 
 def line_of(bug: PlantedBug, detection: Detection) -> str:
     found = detection.found or "not found"
-    return f"{bug.name:<21}{bug.decoder:<20}{found:<16}{detection.cases:>8,}{detection.seconds:>9.1f}"
+    return f"{bug.name:<21}{bug.decoder:<20}{found:<16}{detection.cases:>8,}{detection.cpu:>9.1f}"
 
 
 def print_table(seed: int, seconds: float, names: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def in_child(name: str, seed: int, seconds: float) -> Detection:
     one_thread()
     run = run_cases(FUZZERS[bug.decoder](), seed, seconds=seconds, stop_at_find=True)
     first = run.finds[0] if run.finds else None
-    return Detection(first.what if first else "", first.number + 1 if first else run.cases, round(run.seconds, 1))
+    return Detection(first.what if first else "", first.number + 1 if first else run.cases, round(run.cpu, 1))
 
 
 if __name__ == "__main__":

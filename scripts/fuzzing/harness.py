@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from scripts.fuzzing.cases import Change, Fuzzer, WrongAnswerError
+from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError
 from sidecar.errors import SidecarError
 
 ADDRESSES = 512 << 20
@@ -68,6 +68,8 @@ class Run:
     values: int = 0
     errors: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
+    """CPU seconds of the children, which do not depend on what else the machine does."""
     memory: int = 0
     """The most bytes of resident memory that a case took."""
     finds: list[Find] = field(default_factory=list)
@@ -120,7 +122,8 @@ def _one_child(fuzzer: Fuzzer, seed: int, limits: _Limits, run: Run) -> None:
         _in_child(fuzzer, seed, run.cases, limits, shared, into)
     os.close(into)
     finds = _listen(out, child, shared)
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    run.cpu += used.ru_utime + used.ru_stime
     done, values, errors, memory = _STATE.unpack(shared)
     run.finds += finds
     run.values += values
@@ -146,7 +149,7 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
         taken = _peak() - before
         memory = max(memory, taken)
         if find is None and taken > fuzzer.memory:
-            find = _too_much(fuzzer, seed, first + done, taken)
+            find = _too_much(fuzzer, fuzzer.case_number(seed, first + done), first + done, taken)
         if find is None:
             values, errors = values + is_value, errors + (not is_value)
         else:
@@ -184,9 +187,11 @@ def _find(number: int, change: Change, what: str, error: BaseException) -> Find:
     return Find(number, change.value, what, where, f"{type(error).__name__}: {error}"[:500])
 
 
-def _too_much(fuzzer: Fuzzer, seed: int, number: int, taken: int) -> Find:
-    change = fuzzer.case_number(seed, number).change.value
-    return Find(number, change, "memory", "", f"{taken >> 20} MiB, at most {fuzzer.memory >> 20}")
+def _too_much(fuzzer: Fuzzer, case: Case, number: int, taken: int) -> Find | None:
+    most = fuzzer.memory_of(case)
+    if taken <= most:
+        return None
+    return Find(number, case.change.value, "memory", "", f"{taken >> 20} MiB, at most {most >> 20}")
 
 
 def _peak() -> int:
