@@ -8,10 +8,9 @@ from pathlib import Path
 
 from scripts.fuzzing.decoders import FUZZERS
 from scripts.fuzzing.detection import print_table
-from scripts.fuzzing.harness import Find, Run, one_thread, repeat, run_cases
+from scripts.fuzzing.grid import keep_bytes, print_grid
+from scripts.fuzzing.harness import one_thread, repeat
 from scripts.fuzzing.planted_bugs import BUGS
-
-COLUMNS = f"{'decoder':<22}{'cases':>9}{'a CPU s':>10}{'values':>9}{'errors':>9}{'finds':>7}{'MiB':>6}"
 
 
 def arguments() -> argparse.Namespace:
@@ -45,7 +44,7 @@ def main() -> int:
         return 2
     if given.case is not None:
         return one_case(names[0], given.seed, given.case, given.keep)
-    return fuzz(names, given)
+    return 1 if print_grid(names, given.seed, given.minutes * 60, given.cases, given.keep) else 0
 
 
 def detect(given: argparse.Namespace) -> int:
@@ -66,39 +65,6 @@ def one_case(name: str, seed: int, number: int, keep: Path | None) -> int:
         return 0
     print(f"{find.what} at {find.where}: {find.detail}")
     return 1
-
-
-def fuzz(names: list[str], given: argparse.Namespace) -> int:
-    seed, keep = given.seed, given.keep
-    print(COLUMNS)
-    total = 0
-    for name in names:
-        fuzzer = FUZZERS[name]()
-        run = run_cases(fuzzer, seed, cases=given.cases, seconds=given.minutes * 60)
-        print(line_of(name, run), flush=True)
-        for find in run.distinct.values():
-            print(f"  {describe(find, name, seed)}", flush=True)
-            if keep is not None:
-                keep_bytes(keep, name, find.number, fuzzer.case_number(seed, find.number).data)
-        total += len(run.distinct)
-    print(f"causes found: {total}")
-    return 1 if total else 0
-
-
-def line_of(name: str, run: Run) -> str:
-    rate = run.cases / run.cpu if run.cpu else 0
-    numbers = f"{run.cases:>9,}{rate:>10.1f}{run.values:>9,}{run.errors:>9,}{len(run.finds):>7,}"
-    return f"{name:<22}{numbers}{run.memory >> 20:>6}"
-
-
-def describe(find: Find, name: str, seed: int) -> str:
-    again = f"scripts/fuzz {name} --seed {seed} --case {find.number}"
-    return f"{find.what} ({find.change}) at {find.where}: {find.detail[:160]}\n    {again}"
-
-
-def keep_bytes(folder: Path, name: str, number: int, data: bytes) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}-{number}.bin").write_bytes(data)
 
 
 if __name__ == "__main__":
