@@ -15,7 +15,7 @@ from scripts.fuzzing.planted_bugs import BUGS
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
-    parser.add_argument("decoder", nargs="?", help=f"all, or one of: {', '.join(FUZZERS)}")
+    parser.add_argument("decoders", nargs="*", help=f"all, or some of: {', '.join(FUZZERS)}")
     parser.add_argument("--minutes", type=float, default=1.0, help="how long each decoder is fuzzed")
     parser.add_argument("--seed", type=int, default=0, help="cases are the same for the same seed")
     parser.add_argument("--case", type=int, help="read this case alone, with the traceback of what it raises")
@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--detect",
         action="store_true",
-        help="plant bugs that are known (all, or the one named in place of a decoder), and print which are found",
+        help="plant bugs that are known (all, or those named in place of decoders), and print which are found",
     )
     parser.add_argument("--cases", type=int, default=1 << 60, help="how many cases each decoder reads at most")
     return parser.parse_args()
@@ -38,9 +38,9 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{name:<22}{fuzzer.what}" for name, fuzzer in FUZZERS.items()))
         return 0
-    names = list(FUZZERS) if given.decoder == "all" else [given.decoder]
-    if not set(names) <= set(FUZZERS):
-        print(f"the decoder is one of: all, {', '.join(FUZZERS)}", file=sys.stderr)
+    names = list(FUZZERS) if given.decoders == ["all"] else given.decoders
+    if not names or not set(names) <= set(FUZZERS):
+        print(f"a decoder is one of: all, {', '.join(FUZZERS)}", file=sys.stderr)
         return 2
     if given.case is not None:
         return one_case(names[0], given.seed, given.case, given.keep)
@@ -48,9 +48,9 @@ def main() -> int:
 
 
 def detect(given: argparse.Namespace) -> int:
-    names = [given.decoder] if given.decoder else list(BUGS)
+    names = given.decoders or list(BUGS)
     if not set(names) <= set(BUGS):
-        print(f"the bug is one of: {', '.join(BUGS)}", file=sys.stderr)
+        print(f"a bug is one of: {', '.join(BUGS)}", file=sys.stderr)
         return 2
     return 1 if print_table(given.seed, given.minutes * 60, names) else 0
 

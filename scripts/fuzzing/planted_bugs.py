@@ -89,7 +89,8 @@ BUGS = {
         ),
         _bug(
             "page-checksum", "checksums of pages are not compared", "parquet-page",
-            ("parquet.pages", "    if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:", "    if False:"),
+            ("parquet.pages", "    if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:",
+             "    if False:"),
         ),
         _bug(
             "decimal-scale", "ORC bounds of decimals are compared at any scale", "orc-tail",
