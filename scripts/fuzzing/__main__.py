@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts.fuzzing.decoders import FUZZERS
 from scripts.fuzzing.detection import print_table
 from scripts.fuzzing.grid import keep_bytes, print_grid
-from scripts.fuzzing.harness import one_thread, repeat
+from scripts.fuzzing.harness import prepare_process, repeat
 from scripts.fuzzing.planted_bugs import BUGS
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     given = arguments()
     if given.detect:
         return detect(given)
-    one_thread()
+    prepare_process()
     if given.list:
         print("\n".join(f"{name:<22}{fuzzer.what}" for name, fuzzer in FUZZERS.items()))
         return 0

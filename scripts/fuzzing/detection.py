@@ -51,9 +51,9 @@ def in_child(name: str, seed: int, seconds: float) -> Detection:
     """Plant a bug in this process, and run its fuzzer. Raises if a sound seed shows the bug: that would be no find."""
     bug = plant(name)
     from scripts.fuzzing.decoders import FUZZERS
-    from scripts.fuzzing.harness import one_thread, run_cases
+    from scripts.fuzzing.harness import prepare_process, run_cases
 
-    one_thread()
+    prepare_process()
     run = run_cases(FUZZERS[bug.decoder](), seed, seconds=seconds, stop_at_find=True)
     first = run.finds[0] if run.finds else None
     return Detection(first.what if first else "", first.number + 1 if first else run.cases, round(run.cpu, 1))

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError
 from sidecar.errors import SidecarError
+from sidecar.kernels.warming import warm_up
 
 ADDRESSES = 512 << 20
 """Bytes of address space that a child may take more than at its start, touched or not."""
@@ -83,8 +84,12 @@ class Run:
         return found
 
 
-def one_thread() -> None:
-    """Have Arrow use no threads, which a forked child would not have, and memory that the limits see."""
+def prepare_process() -> None:
+    """Have Arrow use no threads, which a forked child would not have, and memory that the limits see.
+
+    Kernels are loaded now: a child that compiles one would take memory and time that are not its case's.
+    """
+    warm_up()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
@@ -175,7 +180,9 @@ def _one_case(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Find | None, bool
     except MemoryError as error:
         return _find(number, case.change, "memory", error), False
     except BaseException as error:
-        return _find(number, case.change, type(error).__name__, error), False
+        kind = type(error)
+        what = f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
+        return _find(number, case.change, what, error), False
     return None, True
 
 

@@ -169,8 +169,9 @@ def _questions(segment: Segment) -> Iterator[Callable[[], object]]:
 def _merged(sidecar: SidecarFile, segment: Segment) -> None:
     """Merge the segment with itself, as compaction does with two."""
     checked = check_segment(SourceSegment(sidecar, segment))
-    files = segment.files(range(min(segment.num_files, UNITS)))
-    merged = [MergedFile(file, {0: number}) for number, file in enumerate(files) if file is not None]
+    files = enumerate(segment.files(range(min(segment.num_files, UNITS))))
+    live = [(number, file) for number, file in files if file and segment.file_ordinal(file.identity) == number]
+    merged = [MergedFile(file, {0: number}) for number, file in live]
     with suppress(SidecarError):
         merge_segments(PuffinWriter(_Nowhere()), [checked], merged, [], [], snapshot_id=1, sequence_number=1, keys=None)
 
