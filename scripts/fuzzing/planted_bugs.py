@@ -163,7 +163,7 @@ BUGS = {
              "        identity = (self.blob_type, blob.fields, self.offset, self.length)"),
             ("bundle.sidecar_file", "    if blob.fields != (toc.field_id,) or toc", "    if toc"),
             ("bundle.sidecar_file", "        _put(place(segment), toc.field_id, opened, blob)",
-             "        _put(place(segment), blob.fields[0], opened, blob)"),
+             "        _put(place(segment), blob.fields[0] if blob.fields else toc.field_id, opened, blob)"),
         ),
         _bug(
             "state-types", "members of the state are used as what they should be", "sidecar-state",
