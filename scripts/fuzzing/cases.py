@@ -13,6 +13,9 @@ from typing import Any, ClassVar
 from scripts.fuzzing.mutation import damaged
 from sidecar.errors import SidecarError
 
+MOST_MEMORY = 256 << 20
+"""Bytes of resident memory that no case may exceed."""
+
 
 class Change(str, Enum):
     """How a case was made."""
@@ -45,7 +48,7 @@ class Fuzzer(ABC):
     what: ClassVar[str]
     """What is decoded, in a few words."""
     memory: ClassVar[int] = 64 << 20
-    """Bytes of resident memory that one case may take."""
+    """Bytes of resident memory that a small case may take; see :meth:`memory_of`."""
     seconds: ClassVar[float] = 10
     """CPU seconds that one case may take."""
 
@@ -85,6 +88,10 @@ class Fuzzer(ABC):
     def case_number(self, run: int, number: int) -> Case:
         """Make the case ``number`` of the run with seed ``run``: always the same one."""
         return self.case(random.Random(f"{run} {self.name} {number}"))
+
+    def memory_of(self, case: Case) -> int:
+        """Return the bytes of resident memory that a case may take: 64 for each of its bytes more, up to 256 MiB."""
+        return min(self.memory + 64 * len(case.data), max(self.memory, MOST_MEMORY))
 
     def warm_up(self) -> None:
         """Read every seed, so that modules and kernels are loaded. Raises if a seed is not sound."""

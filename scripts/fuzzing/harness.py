@@ -23,8 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scripts.fuzzing.cases import Change, Fuzzer, WrongAnswerError
+import pyarrow as pa
+
+from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError
 from sidecar.errors import SidecarError
+from sidecar.kernels.warming import warm_up
 
 ADDRESSES = 512 << 20
 """Bytes of address space that a child may take more than at its start, touched or not."""
@@ -35,8 +38,9 @@ BATCH = 1500
 SILENCE = 120
 """Seconds after which a child that does not finish a case is killed, even if it uses no CPU: it waits for ever."""
 
-_STATE = struct.Struct("<QQQ")
-"""What a child shares with its parent: the number of its case, how many gave a value, and how many our error."""
+_STATE = struct.Struct("<QQQQ")
+"""What a child shares with its parent: the number of its case, how many gave a value, how many our error, and the
+most bytes of resident memory that a case took."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,10 @@ class Run:
     values: int = 0
     errors: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
+    """CPU seconds of the children, which do not depend on what else the machine does."""
+    memory: int = 0
+    """The most bytes of resident memory that a case took."""
     finds: list[Find] = field(default_factory=list)
 
     @property
@@ -76,12 +84,25 @@ class Run:
         return found
 
 
-def run_cases(fuzzer: Fuzzer, seed: int, *, cases: int = 1 << 60, seconds: float = math.inf) -> Run:
-    """Read so many cases, or for so many seconds, whichever ends first."""
+def prepare_process() -> None:
+    """Have Arrow use no threads, which a forked child would not have, and memory that the limits see.
+
+    Kernels are loaded now: a child that compiles one would take memory and time that are not its case's.
+    """
+    warm_up()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
+def run_cases(
+    fuzzer: Fuzzer, seed: int, *, cases: int = 1 << 60, seconds: float = math.inf, stop_at_find: bool = False
+) -> Run:
+    """Read so many cases, or for so many seconds, whichever ends first; ``stop_at_find``: not beyond the first find."""
     fuzzer.warm_up()
     run, started = Run(), time.monotonic()
-    while run.cases < cases and run.seconds < seconds:
-        limits = _Limits(min(BATCH, cases - run.cases), started + seconds)
+    while run.cases < cases and run.seconds < seconds and not (stop_at_find and run.finds):
+        limits = _Limits(min(BATCH, cases - run.cases), started + seconds, stop_at_find)
         _one_child(fuzzer, seed, limits, run)
         run.seconds = time.monotonic() - started
     return run
@@ -92,6 +113,7 @@ class _Limits(NamedTuple):
 
     cases: int
     end: float
+    stop_at_find: bool = False
 
 
 def _one_child(fuzzer: Fuzzer, seed: int, limits: _Limits, run: Run) -> None:
@@ -105,11 +127,13 @@ def _one_child(fuzzer: Fuzzer, seed: int, limits: _Limits, run: Run) -> None:
         _in_child(fuzzer, seed, run.cases, limits, shared, into)
     os.close(into)
     finds = _listen(out, child, shared)
-    _, status = os.waitpid(child, 0)
-    done, values, errors = _STATE.unpack(shared)
+    _, status, used = os.wait4(child, 0)
+    run.cpu += used.ru_utime + used.ru_stime
+    done, values, errors, memory = _STATE.unpack(shared)
     run.finds += finds
     run.values += values
     run.errors += errors
+    run.memory = max(run.memory, memory)
     stopped = os.WIFSIGNALED(status) or os.WEXITSTATUS(status) != 0
     if stopped:
         run.finds.append(_end_of(fuzzer, seed, run.cases + done, status))
@@ -121,21 +145,24 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
     limit = pages * resource.getpagesize() + ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    values = errors = done = 0
+    values = errors = done = memory = 0
     while done < limits.cases and time.monotonic() < limits.end:
-        _STATE.pack_into(shared, 0, done, values, errors)
+        _STATE.pack_into(shared, 0, done, values, errors, memory)
         signal.setitimer(signal.ITIMER_PROF, fuzzer.seconds)
         before = _resident_pages()[1] * resource.getpagesize()
         find, is_value = _one_case(fuzzer, seed, first + done)
-        find = find or _too_much(fuzzer, seed, first + done, before)
+        taken = _peak() - before
+        memory = max(memory, taken)
+        if find is None and taken > fuzzer.memory:
+            find = _too_much(fuzzer, fuzzer.case_number(seed, first + done), first + done, taken)
         if find is None:
             values, errors = values + is_value, errors + (not is_value)
         else:
             os.write(into, json.dumps(vars(find)).encode() + b"\n")
         done += 1
-        if find is not None and find.what == "memory":
+        if find is not None and (find.what == "memory" or limits.stop_at_find):
             break  # the peak never falls, so nothing more would be seen of this child's memory
-    _STATE.pack_into(shared, 0, done, values, errors)
+    _STATE.pack_into(shared, 0, done, values, errors, memory)
     os._exit(0)
 
 
@@ -153,7 +180,9 @@ def _one_case(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Find | None, bool
     except MemoryError as error:
         return _find(number, case.change, "memory", error), False
     except BaseException as error:
-        return _find(number, case.change, type(error).__name__, error), False
+        kind = type(error)
+        what = f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
+        return _find(number, case.change, what, error), False
     return None, True
 
 
@@ -165,12 +194,16 @@ def _find(number: int, change: Change, what: str, error: BaseException) -> Find:
     return Find(number, change.value, what, where, f"{type(error).__name__}: {error}"[:500])
 
 
-def _too_much(fuzzer: Fuzzer, seed: int, number: int, before: int) -> Find | None:
-    taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
-    if taken <= fuzzer.memory:
+def _too_much(fuzzer: Fuzzer, case: Case, number: int, taken: int) -> Find | None:
+    most = fuzzer.memory_of(case)
+    if taken <= most:
         return None
-    change = fuzzer.case_number(seed, number).change.value
-    return Find(number, change, "memory", "", f"{taken >> 20} MiB, at most {fuzzer.memory >> 20}")
+    return Find(number, case.change.value, "memory", "", f"{taken >> 20} MiB, at most {most >> 20}")
+
+
+def _peak() -> int:
+    """The peak of resident memory of this process, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _listen(out: int, child: int, shared: mmap.mmap) -> list[Find]:

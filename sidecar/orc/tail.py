@@ -327,7 +327,7 @@ def _count(value: int) -> int:
 
 def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]:
     stripes: list[Stripe] = []
-    first_row = 0
+    first_row = stored = 0
     for ordinal, message in enumerate(messages):
         offset, index, data, footer, rows = (message.varint(field) for field in range(1, 6))
         if offset + index + data + footer > end or footer == 0:
@@ -336,6 +336,14 @@ def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]
                 offset=offset,
                 expected=f"an end at most at {end}",
                 found=f"{index} + {data} + {footer} bytes from {offset}",
+            )
+        stored += index + data + footer
+        if stored > end:  # stripes do not overlap: a small footer could name one of them any number of times
+            raise DamagedFileError(
+                "the stripes together are longer than the file",
+                offset=offset,
+                expected=f"at most {end} bytes",
+                found=f"{stored} bytes in {ordinal + 1} stripes",
             )
         stripes.append(Stripe(ordinal, offset, index, data, footer, rows, first_row, stride, message))
         first_row = _count(first_row + rows)

@@ -79,6 +79,8 @@ def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = Fal
             if len(groups) >= MAX_NESTING:
                 raise DamagedFileError("the schema is nested too deeply", expected=f"at most {MAX_NESTING}")
             groups.append((_children(element), path, max_def, max_rep))
+        elif element.integer(5):  # Arrow takes it for a group
+            raise DamagedFileError("a schema element has both a type and children", found=".".join(path)[:60])
         else:
             total += sum(map(len, path)) + len(path)
             if total > MAX_PATHS:

@@ -121,8 +121,11 @@ def residual_name(field_id: int) -> str:
 
 
 def file_columns(shape: FileShape, file: str) -> FileColumns:
-    """Return the columns of a file. Raises :class:`UnsupportedFeatureError` if two have the same dotted name."""
-    reader = _Columns()
+    """Return the columns of a file.
+
+    Raises :class:`UnsupportedFeatureError` if two have the same dotted name, and for a group without columns.
+    """
+    reader = _Columns(file)
     fields = [reader.node(node, ()) for node in shape.nodes]
     try:
         schema = Schema(*fields)
@@ -135,8 +138,9 @@ def file_columns(shape: FileShape, file: str) -> FileColumns:
 class _Columns:
     """Numbers the fields of a file and records the path of each column."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
         self.columns: dict[int, FileColumn] = {}
+        self._file = file
         self._ids = count(1)
 
     def node(self, node: Node, above: tuple[str, ...]) -> NestedField:
@@ -154,6 +158,8 @@ class _Columns:
     def _type(self, kind: Any, leaves: Iterator[Leaf]) -> IcebergType:
         """Return the Iceberg type of an Arrow type; take its leaves from the iterator."""
         if _t.is_struct(kind):
+            if not kind.num_fields:  # pyiceberg takes an empty type for a missing one
+                raise UnsupportedFeatureError("a group without columns cannot be read", file=self._file)
             fields = [(next(self._ids), f, self._type(f.type, leaves)) for f in kind]
             return StructType(*(NestedField(i, f.name, t, required=not f.nullable) for i, f, t in fields))
         if _t.is_map(kind):

@@ -24,7 +24,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
-from sidecar.bundle.units.arrow_tables import decode_file_table, encode_files
+from sidecar.bundle.units.arrow_tables import decode_file_table, encode_files, files_of
 from sidecar.bundle.units.coverage import decode_coverage, encode_coverage
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
@@ -124,6 +124,16 @@ def test_verify_holds_fingerprints_against_the_entries_of_files():
     wrong, _ = reader_of(replace(table, files=[*table.files[:70], other, *table.files[71:]]))
     reader.fingerprints = wrong.fingerprints
     with pytest.raises(DamagedFileError, match=r"fingerprint of .*part-00070"):
+        reader.verify()
+
+
+@pytest.mark.parametrize("wrong", [{"file_size": -1}, {"record_count": -5}])
+def test_numbers_that_no_fingerprint_holds_are_damage(wrong):
+    table = units_table(3)
+    batch = encode_files([replace(table.files[0], **wrong), *table.files[1:]])
+    reader, _ = reader_of(table)
+    reader.file_batches = lambda batches: {0: files_of(decode_file_table(batch))}
+    with pytest.raises(DamagedFileError, match="out of range"):
         reader.verify()
 
 

@@ -13,6 +13,16 @@ import pytest
 
 HERE = Path(__file__).parent
 LEFT_OUT = ("test_bounds.py", "test_jit.py")  # this file, and the one about the cache
+ELSEWHERE = (
+    "bundle/test_slicing.py::test_kernel_equals_its_slow_twin_and_inverts",
+    "filters/test_historical.py::test_the_apache_file_holds_what_it_was_given",
+    "filters/test_historical.py::test_the_kernel_and_python_choose_the_same_block_and_bits",
+    "parquet/test_dictionary_runs.py",
+)
+"""Tests of kernels that are beside the code around them."""
+DAMAGED = ("parquet-page", "orc-stream")
+"""Decoders whose kernels are given damaged bytes; ``CASES`` of each."""
+CASES = 12
 PLANTED = """
 import numpy as np
 from numba import types
@@ -62,9 +72,20 @@ def test_a_kernel_that_reads_too_far_is_caught(environment: dict[str, str], tmp_
 
 
 def test_no_kernel_leaves_its_arrays(environment: dict[str, str]) -> None:
+    """All kernels: a plugin fails the run if its tests do not call one of them."""
     tests = sorted(path for path in HERE.glob("test_*.py") if path.name not in LEFT_OUT)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    elsewhere = [HERE.parent / name for name in ELSEWHERE]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += ["-p", "tests.kernels.all_called", *map(str, [*tests, *elsewhere])]
     environment["NUMBA_CACHE_DIR"] = str(compiled_with_checks())
     done = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     assert "passed" in done.stdout
+
+
+def test_damaged_bytes_do_not_lead_a_kernel_out_of_its_arrays(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "scripts.fuzzing", *DAMAGED, "--cases", str(CASES), "--seed", "2"]
+    environment["NUMBA_CACHE_DIR"] = str(compiled_with_checks())
+    done = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:-1]] == [[name, str(CASES)] for name in DAMAGED]

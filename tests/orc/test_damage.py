@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.errors import SidecarError
+from scripts.fuzzing.orc_layout import OrcLayout
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.compression import CODECS, compress
 from sidecar.orc.inspect import inspect_file, probe_file
-from sidecar.orc.protobuf import BYTES, VARINT, Message, encode, pack
+from sidecar.orc.protobuf import BYTES, VARINT, Message, decode, encode, pack
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file
 from sidecar.source import BytesSource
@@ -265,3 +266,14 @@ def test_nothing_but_our_errors_for_noise() -> None:
         for _ in range(20):
             survives(noise.randbytes(length))
             survives(b"ORC" + noise.randbytes(length) + b"\x08\x05\x82\xf4\x03\x03ORC\x09")
+
+
+def test_stripes_that_overlap_are_refused_before_they_are_read() -> None:
+    """A footer of some kilobytes could have one stripe read any number of times."""
+    layout = OrcLayout(source(SMALL).read(0, source(SMALL).size))
+    sound = layout.file()
+    assert len(read_tail(BytesSource(sound)).stripes) == len(layout.stripes)
+    again = [field for field in decode(encode(layout.tail.footer)).fields if field[0] == 3]
+    layout.change_footer = lambda data: data + encode(Message(again * 200))
+    with pytest.raises(DamagedFileError, match="together are longer than the file"):
+        read_tail(BytesSource(layout.file()))

@@ -211,10 +211,11 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         numbers = np.frombuffer(data, "<u4", offset=PIECE_HEADER_BYTES)
         lengths = numbers.reshape(-1, self.form.parts).astype(np.int64)
         sizes, overhead = lengths.sum(axis=1), place.sealing.overhead
-        starts = start + np.cumsum(sizes + overhead) - sizes - overhead
         room = group.table_offset - group.offset
-        if lengths.max(initial=0) > MAX_PART_BYTES or starts[-1] + sizes[-1] + overhead > room:
+        # The start is an unsigned number of 64 bits, which sums of signed ones cannot hold.
+        if start > room or lengths.max(initial=0) > MAX_PART_BYTES or start + int((sizes + overhead).sum()) > room:
             raise DamagedFileError(f"{table} points outside its group", offset=offset)
+        starts = start + np.cumsum(sizes + overhead) - sizes - overhead
         for unit, position in wanted:
             at = position - piece * MEMBERS_PER_PIECE
             yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))

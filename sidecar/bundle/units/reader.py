@@ -253,5 +253,9 @@ class UnitsReader:
 
 def _check_fingerprints(files: Sequence[FileEntry], fingerprints: Fingerprints) -> None:
     for file, stored in zip(files, fingerprints[: len(files)], strict=True):
-        if stored.tobytes() != fingerprint(file.identity):
+        try:
+            expected = fingerprint(file.identity)
+        except ValueError as error:
+            raise DamagedFileError(f"the numbers of {file.path} are out of range", found=str(file.identity)) from error
+        if stored.tobytes() != expected:
             raise DamagedFileError(f"the fingerprint of {file.path} does not match its entry")

@@ -1,0 +1,41 @@
+"""What the guide to security says of plaintext sidecars: a forged one loses rows, and only the values show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import sidecar
+from scripts.fuzzing.puffin_files import payload_of
+from scripts.fuzzing.sidecar_layout import pieces_of, put_piece
+from tests.iceberg.forging import Forgery
+from tests.tables import create_with_rows
+
+
+def with_empty_filters(data: bytes) -> bytes:
+    """The sidecar with filters that deny every value, and good checksums."""
+    out, forged = bytearray(data), Forgery.of(data)
+    places = {(blob["type"], tuple(blob["fields"])): blob["offset"] for blob in payload_of(data)["blobs"]}
+    for blob, pieces in zip(forged.blobs, pieces_of(data), strict=True):
+        if blob.toc["kind"] == "sbbf":
+            for piece in pieces:
+                put_piece(blob, piece, bytes(piece.length))
+            stored, start = blob.stored(), places[blob.type, blob.fields]
+            out[start : start + len(stored)] = stored
+    return bytes(out)
+
+
+def test_a_forged_filter_loses_rows_until_values_are_compared(catalog: Any) -> None:
+    table = create_with_rows(catalog, "db.forged_plain", [pa.table({"n": [1, 2]}), pa.table({"n": [3]})], columns=["n"])
+    assert sidecar.plan(table, "n = 3").files_kept == 1
+    path = Path(table.metadata.statistics[0].statistics_path.removeprefix("file://").removeprefix("file:"))
+    path.write_bytes(with_empty_filters(path.read_bytes()))
+    plan = sidecar.plan(table, "n = 3")
+    assert plan.files_kept == 0
+    assert not plan.warnings
+    assert table.scan("n = 3").to_arrow().num_rows == 1  # pyiceberg does not ask the sidecar
+    assert sidecar.verify_table(table).problems == []
+    found = [problem.problem for problem in sidecar.verify_table(table, data=True).problems]
+    assert any("denies" in problem for problem in found), found
