@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -151,7 +150,7 @@ def check_writable(table: Table) -> None:
 
 def check_format_version(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if the client of this catalog cannot write the table's format version."""
-    if isinstance(table.catalog, RestCatalog):
+    if is_rest(table.catalog):
         return  # the server writes the metadata
     try:
         table.metadata.model_dump_json()
