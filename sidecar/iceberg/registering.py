@@ -27,7 +27,7 @@ from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import ATTEMPTS, REFUSED, Changes, change_entries, is_gone, pause, restorable
 from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
 from sidecar.iceberg.metadata_log import Commit, NoCommit, Statistics, find_commit, statistics_of
-from sidecar.iceberg.partial_loading import refuse_partly_loaded
+from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.write_statistics import (
     WriteOurs,
     delete_file,

@@ -23,7 +23,7 @@ evaluators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,7 +42,7 @@ from sidecar.iceberg.manifests import entry_decoder
 from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.filter_answers import FilterAnswers, Ordinals
-from sidecar.planning.task_planner import Evaluators
+from sidecar.planning.task_planner import Evaluators, count_files
 
 FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
@@ -119,11 +119,6 @@ def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, evaluat
         return False
     specs = {line.partition_spec_id for line in lines}
     return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
-
-
-def count_files(lines: Iterable[ManifestFile]) -> int:
-    """Return the number of live files of manifests, as far as the manifest list says it."""
-    return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
 
 
 class ListedFiles:
@@ -214,7 +209,7 @@ class ListedFiles:
         return AnsweredManifests(entries, int(dropped.sum()))
 
     def _decoded_entries(self, left: _Left, evaluators: Evaluators) -> dict[str, list[ManifestEntry]]:
-        """Decode the records of the files that are left, one by one, in manifests where that takes less than opening."""
+        """Decode the records of the files that are left one by one, of manifests that take longer to open."""
         members, owners, alive = left.members, left.owners, left.alive
         # Files of a manifest that is opened are not dropped here: pyiceberg shows them to the pruner one by one.
         opened = self._to_be_opened(members, np.bincount(owners[alive], minlength=len(members)))
@@ -271,9 +266,8 @@ class ListedFiles:
                 data = entry.data_file
                 # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
                 if data.record_count or evaluators.metrics(data):
-                    at = int(ordinals[row]) - member.entry.first_file
-                    places = {number: first + at for number, first in member.places.items()}
-                    self._answers.remember(identity_of(entry), places)
+                    position = int(ordinals[row]) - member.entry.first_file
+                    self._answers.remember(identity_of(entry), member.places, position)
                     into.append(entry)
         return True
 
@@ -395,15 +389,13 @@ class ListedFiles:
                 continue
             data = entry.data_file
             if evaluators.match(member.line, data):
-                at = ordinal - member.entry.first_file
-                places = {number: first + at for number, first in member.places.items()}
-                self._answers.remember(identity_of(entry), places)
+                self._answers.remember(identity_of(entry), member.places, ordinal - member.entry.first_file)
                 entries[path].append(entry)
 
 
 def _stored_records(table: pa.Table, rows: npt.NDArray[np.int64]) -> StoredRecords:
     """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
-    chosen = table.take(pa.array(rows))
+    chosen = table if len(rows) == table.num_rows else table.take(pa.array(rows))
     names = ("file_size_in_bytes", "record_count", "spec_id", "added_snapshot_id", "file_sequence_number")
     numbers = np.stack([chosen[name].to_numpy() for name in names], axis=1)
     return StoredRecords(chosen["entry"].to_pylist(), chosen["file_path"].to_pylist(), numbers)
