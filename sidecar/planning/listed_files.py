@@ -48,6 +48,8 @@ FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
 DECODING = 0.1
 """Milliseconds to decode one record of a units table."""
+MANY_MANIFESTS = 8
+"""With at least this many manifests, the sidecar answers for them even if the predicate asks nothing of filters."""
 OPENING, READING = 20.0, 0.045
 """Milliseconds to open a manifest, and to read one entry of it."""
 
@@ -114,8 +116,11 @@ class _Member:
 
 
 def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int) -> bool:
-    """Return whether the manifests have at least ``least`` files and bounds or partitions may rule some of them out."""
-    if count_files(lines) < least:
+    """Return whether bounds or partitions may rule out some of at least ``least`` files, or of as many manifests.
+
+    With :data:`MANY_MANIFESTS` manifests, opening them takes longer than opening the sidecar, however few their files.
+    """
+    if count_files(lines) < least and len(lines) < MANY_MANIFESTS:
         return False
     specs = {line.partition_spec_id for line in lines}
     return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
