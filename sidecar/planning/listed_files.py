@@ -9,7 +9,7 @@ them. So the entries that come out are those that pyiceberg would have found.
     files that are left.
 *   With more files, filters are asked first if the predicate asks them anything: a lookup reads about a byte for each
     file, bounds take many. Bounds are read if the records of the files that are left would be more bytes.
-*   If more than :data:`FEW` files are left and bounds have answered for all of the predicate, the records of all of
+*   If more than :data:`WALKED` files are left and bounds have answered for all of the predicate, the records of all of
     them are walked at once (:mod:`sidecar.iceberg.records`), and the rest of each is decoded when it is looked at.
 *   Otherwise a manifest is opened by pyiceberg after all if decoding its remaining records would take longer. Records
     are decoded in Python, because pyiceberg's compiled decoder is not safe with bytes from untrusted writers.
@@ -46,6 +46,8 @@ from sidecar.planning.task_planner import Evaluators, count_files
 
 FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
+WALKED = 64
+"""With more than this many files left, their records are walked at once; for fewer, decoding takes no longer."""
 DECODING = 0.1
 """Milliseconds to decode one record of a units table."""
 MANY_MANIFESTS = 8
@@ -205,7 +207,7 @@ class ListedFiles:
 
     def _entries(self, left: _Left, evaluators: Evaluators) -> AnsweredManifests:
         """Return the entries of the files that are left."""
-        entries = self._walked(left, evaluators) if left.bounded and left.alive.sum() > FEW else None
+        entries = self._walked(left, evaluators) if left.bounded and left.alive.sum() > WALKED else None
         if entries is None:
             entries = self._decoded_entries(left, evaluators)
         answered = np.array([member.line.manifest_path in entries for member in left.members])
