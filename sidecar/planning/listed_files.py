@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -402,7 +403,7 @@ class ListedFiles:
 
 def _stored_records(table: pa.Table, rows: npt.NDArray[np.int64]) -> StoredRecords:
     """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
-    chosen = table if len(rows) == table.num_rows else table.take(pa.array(rows))
+    chosen: Any = table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))
     names = ("file_size_in_bytes", "record_count", "spec_id", "added_snapshot_id", "file_sequence_number")
     numbers = np.stack([chosen[name].to_numpy() for name in names], axis=1)
     return StoredRecords(chosen["entry"].to_pylist(), chosen["file_path"].to_pylist(), numbers)

@@ -195,7 +195,8 @@ class _Walker:
             raise DamagedFileError("a manifest entry has an unknown branch of a union")
         if rows is None:
             return None if branches.all() else np.flatnonzero(branches)
-        return rows[branches == 1]
+        with_value: Rows = rows[branches == 1]
+        return with_value
 
     def _varint(self, rows: Rows) -> Numbers:
         chosen = slice(None) if rows is None else rows
@@ -214,7 +215,8 @@ class _Walker:
             more = more[(byte & 0x80) != 0]
             shift += 7
         self.at[chosen] = at
-        return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+        number: Numbers = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+        return number
 
     def _bytes(self, at: Numbers, ends: Numbers) -> npt.NDArray[np.uint8]:
         if (at >= ends).any():
