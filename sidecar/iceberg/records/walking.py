@@ -57,7 +57,7 @@ _LAST_SHIFT = 63
 
 
 @dataclass(frozen=True)
-class Spans:
+class RecordSpans:
     """Where a value is in each record: ``[starts, ends)``, in bytes from the start of the record; empty for null."""
 
     starts: Numbers
@@ -71,7 +71,7 @@ class RecordColumns:
     numbers: dict[int, Numbers] = field(default_factory=dict)
     is_set: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """bool[n], by the id of an optional number: whether a record has it."""
-    spans: dict[int, Spans] = field(default_factory=dict)
+    spans: dict[int, RecordSpans] = field(default_factory=dict)
     """Texts (without their lengths) and structs."""
 
 
@@ -137,7 +137,7 @@ class _Walker:
             has_value = np.zeros(len(starts), np.bool_)
             has_value[found] = True
             starts = np.where(has_value, starts, ends)
-        self.columns.spans[column.field_id] = Spans(starts, ends)
+        self.columns.spans[column.field_id] = RecordSpans(starts, ends)
 
     def _skip(self, kind: IcebergType, rows: Rows, collect: bool = False) -> None:
         """Walk over one value of a type."""
