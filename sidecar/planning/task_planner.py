@@ -111,12 +111,15 @@ def plan_tasks(
         return [task for task in wide.plan_files() if keep(task.file, partial(live.find, task.file))]
     planner = _Planner(scan._manifest_planner, known, manifest_use or ManifestUse())
 
+    has_deletes = any(line.content == ManifestContent.DELETES for line in manifests)
+
     def entry_filter(entry: ManifestEntry) -> bool:
         data = entry.data_file
         if data.content == DataFileContent.DATA:
             if not keep(data, partial(identity_of, entry)):
                 return False
-            planner.kept(entry)
+            if has_deletes:
+                planner.kept(entry)
         elif data.content != DataFileContent.EQUALITY_DELETES:
             return True
         if see is not None:
@@ -177,7 +180,7 @@ class _Planner(ManifestGroupPlanner):
         self._oldest: int | None = None
 
     def kept(self, entry: ManifestEntry) -> None:
-        """Note the sequence number of a kept data file. All kept files are noted before deletes are read."""
+        """Note the sequence number of a kept data file. If there are deletes, all are noted before these are read."""
         sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
         self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
 
