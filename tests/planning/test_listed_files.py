@@ -133,6 +133,9 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
         assert planned.funnel.kept_because == {KeptBecause.NOT_ASKED.text: 2}
         assert plan(table, "v != 'x'").index_reads == 0, "bounds say nothing of it"
         assert plan(table, "true").index_reads == 0
+    with way(MANY_MANIFESTS=4):
+        planned = plan(table, "k < 150")
+        assert (planned.files_kept, planned.manifests.listed, planned.manifests.opened) == (2, 4, 0)
     with way(BROAD=4, FEW=0, OPENING=0.0):
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.manifests.listed, planned.manifests.opened) == (2, 2, 2)
