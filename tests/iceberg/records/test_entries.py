@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import ListType, LongType, NestedField
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.iceberg.bytes_decoder import BytesDecoder
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import EntryDecoder, entry_decoder, read_manifest
 from sidecar.iceberg.records import entries as entries_module
@@ -124,6 +128,15 @@ def test_a_record_of_another_file_is_refused(manifests: list[Manifest], column: 
         EntryMaker(decoder, moved, lambda file: True).entries(slice(0, len(records)), line)
 
 
+@pytest.mark.parametrize("status", [2 * ManifestEntryStatus.DELETED.value, 6])
+def test_a_record_that_is_not_live_is_refused(manifests: list[Manifest], status: int) -> None:
+    line, decoder, records = manifests[0]
+    what = stored(manifests[0])
+    gone = StoredRecords([bytes([status]) + raw[1:] for raw in records], what.paths, what.numbers)
+    with pytest.raises(DamagedFileError, match="live"):
+        EntryMaker(decoder, gone, lambda file: True).entries(slice(0, len(records)), line)
+
+
 def test_bytes_that_pass_the_walk_decode_without_an_error(manifests: list[Manifest]) -> None:
     """Any byte changed, any truncation: an error now, or the entry that decoding gives, and never an error later."""
     rng, passed, refused = random.Random(7), 0, 0
@@ -167,3 +180,15 @@ def test_a_count_that_exceeds_the_record_is_refused_at_once(manifests: list[Mani
     for at in range(len(raw)):
         with pytest.raises(SidecarError):
             walk([raw[:at] + huge], decoder.schema)
+
+
+def test_blocks_with_a_length_are_walked_like_others() -> None:
+    numbers = NestedField(1, "numbers", ListType(2, LongType(), element_required=True), required=True)
+    schema = Schema(numbers, NestedField(3, "last", LongType(), required=True))
+    sized, plain = b"\x03\x04\x02\x04\x00\x0e", b"\x04\x02\x04\x00\x0e"  # two numbers, with and without their length
+    reader = construct_reader(schema)
+    assert reader.read(BytesDecoder(sized))._data == reader.read(BytesDecoder(plain))._data == [[1, 2], 7]
+    assert walk([sized, plain, b"\x00\x0e"], schema).numbers[3].tolist() == [7, 7, 7]
+    for broken in (sized[:-1], b"\x03\x04\x02\x00\x0e", b"\x80"):
+        with pytest.raises(DamagedFileError):
+            walk([plain, broken], schema)
