@@ -272,6 +272,10 @@ class Segment:
             self._files.update(read)
         return found
 
+    def file_columns(self, wanted: npt.NDArray[np.int64]) -> pa.Table | None:
+        """Return columns of many files, in this order, see :meth:`UnitsReader.file_columns`; ``None`` if in doubt."""
+        return self._certain(partial(self.units.file_columns, wanted))
+
     def forget_files(self) -> None:
         """Forget the files that were read."""
         self._files.clear()

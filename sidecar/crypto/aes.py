@@ -5,19 +5,20 @@
 
 Every encryption uses a fresh random nonce from the operating system (NIST SP 800-38D, 8.2.2). Specification:
 Encryption.md, 4.1 and 5.1.
+
+The package ``cryptography`` is imported by the first module that is encrypted or decrypted: most tables need none.
 """
 
 from __future__ import annotations
 
 import os
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import DamagedFileError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12
 TAG_BYTES = 16
@@ -35,10 +36,24 @@ def check_key(key: bytes) -> bytes:
     return key
 
 
+def _gcm(key: bytes) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
+
+
+def _ctr(key: bytes, nonce: bytes) -> Cipher[Any]:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+    return Cipher(AES(key), CTR(nonce + _COUNTER))
+
+
 def encrypt_gcm(key: bytes, data: bytes, aad: bytes) -> bytes:
     """Return nonce, ciphertext and tag: 28 bytes more than ``data``."""
     nonce = os.urandom(NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, data, aad)
+    return nonce + _gcm(key).encrypt(nonce, data, aad)
 
 
 def decrypt_gcm(key: bytes, sealed: bytes | memoryview, aad: bytes) -> bytes:
@@ -49,9 +64,11 @@ def decrypt_gcm(key: bytes, sealed: bytes | memoryview, aad: bytes) -> bytes:
             expected=f"at least {GCM_OVERHEAD} bytes",
             found=len(sealed),
         )
+    from cryptography.exceptions import InvalidTag
+
     view = memoryview(sealed)
     try:
-        return AESGCM(key).decrypt(view[:NONCE_BYTES], view[NONCE_BYTES:], aad)
+        return _gcm(key).decrypt(view[:NONCE_BYTES], view[NONCE_BYTES:], aad)
     except InvalidTag as error:
         raise DamagedFileError(
             "authentication failed: the bytes were changed or moved, or the key or the AAD prefix is wrong"
@@ -60,13 +77,13 @@ def decrypt_gcm(key: bytes, sealed: bytes | memoryview, aad: bytes) -> bytes:
 
 def gcm_tag(key: bytes, nonce: bytes, data: bytes, aad: bytes) -> bytes:
     """Return only the 16-byte tag, which is the signature of a plaintext footer."""
-    return AESGCM(key).encrypt(nonce, data, aad)[-TAG_BYTES:]
+    return _gcm(key).encrypt(nonce, data, aad)[-TAG_BYTES:]
 
 
 def encrypt_ctr(key: bytes, data: bytes) -> bytes:
     """Return nonce and ciphertext: 12 bytes more than ``data``."""
     nonce = os.urandom(NONCE_BYTES)
-    encryptor = Cipher(AES(key), CTR(nonce + _COUNTER)).encryptor()
+    encryptor = _ctr(key, nonce).encryptor()
     return nonce + encryptor.update(data) + encryptor.finalize()
 
 
@@ -79,5 +96,5 @@ def decrypt_ctr(key: bytes, sealed: bytes | memoryview) -> bytes:
             found=len(sealed),
         )
     view = memoryview(sealed)
-    decryptor = Cipher(AES(key), CTR(bytes(view[:NONCE_BYTES]) + _COUNTER)).decryptor()
+    decryptor = _ctr(key, bytes(view[:NONCE_BYTES])).decryptor()
     return decryptor.update(view[NONCE_BYTES:]) + decryptor.finalize()

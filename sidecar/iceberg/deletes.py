@@ -89,11 +89,12 @@ class EqualityDeletes:
         else:
             path, sequence = entry.data_file.file_path, entry.sequence_number or 0
             # Two live entries can have the same path. The smaller number lets more deletes apply.
-            self.sequence_numbers[path] = min(sequence, self.sequence_numbers.get(path, sequence))
+            if self.sequence_numbers.setdefault(path, sequence) > sequence:
+                self.sequence_numbers[path] = sequence
 
     def apply_to(self, file: DataFile) -> bool:
         """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""
-        return next(self.applying_to(file), None) is not None
+        return bool(self.deletes) and next(self.applying_to(file), None) is not None
 
     def applying_to(self, file: DataFile) -> Iterator[DataFile]:
         """Yield the equality delete files that can delete rows of a data file that was added with :meth:`see`."""

@@ -21,8 +21,10 @@ from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, snapshot_id_of
 from sidecar.iceberg.resolve import fields_of_keys
-from sidecar.iceberg.write_statistics import PAGES
 from sidecar.source import open_source
+
+PAGES = "-pages.stats"
+"""End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
 Opener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
 """Opens the file of a statistics entry, see :func:`open_registered`."""

@@ -15,11 +15,10 @@ import copy
 import json
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
@@ -29,6 +28,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from sidecar.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
@@ -115,14 +115,24 @@ def load_partly(catalog: Catalog, name: str | Identifier) -> PartlyLoaded | None
 
     Raises the errors of pyiceberg.
     """
-    from pyiceberg.catalog.sql import SqlCatalog
-
     identifier = Catalog.identifier_to_tuple(name)
-    if isinstance(catalog, RestCatalog):
+    if is_rest(catalog):
         return _from_rest(catalog, identifier)
-    if isinstance(catalog, SqlCatalog):
+    if is_sql(catalog):
         return _from_sql(catalog, identifier)
     return None
+
+
+def is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
+    """Return whether this is a REST catalog. Its module takes long to import, and is imported if there is one."""
+    rest = sys.modules.get("pyiceberg.catalog.rest")
+    return rest is not None and isinstance(catalog, rest.RestCatalog)
+
+
+def is_sql(catalog: Catalog) -> TypeGuard[SqlCatalog]:
+    """Return whether this is an SQL catalog. Its module needs a package that other catalogs do not need."""
+    sql = sys.modules.get("pyiceberg.catalog.sql")
+    return sql is not None and isinstance(catalog, sql.SqlCatalog)
 
 
 def load_file_partly(path: str, properties: Mapping[str, str]) -> PartlyLoaded:
@@ -167,8 +177,7 @@ def _read_json(io: FileIO, location: str) -> dict[str, Any]:
 
 def location_in_sql(catalog: Catalog, identifier: Identifier) -> str | None:
     """Return where the metadata of a table is, if an SQL catalog says that without loading it, else ``None``."""
-    sql = sys.modules.get("pyiceberg.catalog.sql")
-    return _location_of(catalog, identifier) if sql is not None and isinstance(catalog, sql.SqlCatalog) else None
+    return _location_of(catalog, identifier) if is_sql(catalog) else None
 
 
 def _location_of(catalog: SqlCatalog, identifier: Identifier) -> str | None:
@@ -222,10 +231,8 @@ def commit(table: Table, requirements: tuple[TableRequirement, ...], updates: tu
     An SQL catalog builds on exactly the version in ``table``: blobs that were left out are gone afterwards, and the
     commit fails if the table has a newer version.
     """
-    from pyiceberg.catalog.sql import SqlCatalog
-
     catalog = table.catalog
-    if isinstance(catalog, SqlCatalog):
+    if is_sql(catalog):
         catalog = copy.copy(catalog)
         vars(catalog)["load_table"] = lambda _: table
     catalog.commit_table(table, requirements, updates)

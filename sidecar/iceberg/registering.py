@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -28,7 +27,7 @@ from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import ATTEMPTS, REFUSED, Changes, change_entries, is_gone, pause, restorable
 from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
 from sidecar.iceberg.metadata_log import Commit, NoCommit, Statistics, find_commit, statistics_of
-from sidecar.iceberg.partial_loading import refuse_partly_loaded
+from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.write_statistics import (
     WriteOurs,
     delete_file,
@@ -151,7 +150,7 @@ def check_writable(table: Table) -> None:
 
 def check_format_version(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if the client of this catalog cannot write the table's format version."""
-    if isinstance(table.catalog, RestCatalog):
+    if is_rest(table.catalog):
         return  # the server writes the metadata
     try:
         table.metadata.model_dump_json()

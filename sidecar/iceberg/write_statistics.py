@@ -12,6 +12,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import DamagedFileError, StorageError, foreign_reason
 from sidecar.iceberg.catalog import redact
+from sidecar.iceberg.find_sidecar import PAGES
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
@@ -22,9 +23,6 @@ from sidecar.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
 """A function that writes sidecar's own blobs; it gets the statistics files that the new file replaces, newest first."""
-
-PAGES = "-pages.stats"
-"""End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
 
 def statistics_folder(table: Table) -> str:

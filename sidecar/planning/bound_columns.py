@@ -73,6 +73,11 @@ def helpful_fields(bound: BooleanExpression) -> set[int]:
     return {leaf.term.ref().field.field_id for leaf in predicates(for_bounds(bound)) if _is_helpful(leaf)}
 
 
+def asks_bounds_alone(bound: BooleanExpression) -> bool:
+    """Return whether :func:`may_match` looks at the bounds of every leaf of a bound expression."""
+    return all(map(_is_helpful, predicates(for_bounds(bound))))
+
+
 def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:
     """Return bool[count]: False for files whose bounds prove that no row meets a bound expression."""
     return _evaluate(for_bounds(bound), columns, count)

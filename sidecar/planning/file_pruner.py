@@ -32,13 +32,12 @@ from sidecar.planning.listed_files import (
     Flags,
     ListedFiles,
     ManifestsInMemory,
-    count_files,
     is_worth_it,
 )
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.task_planner import Evaluators, Identify
+from sidecar.planning.task_planner import Evaluators, Identify, count_files
 
 BROAD = 2000
 """With at least this many files, the sidecar's bounds are used even if the predicate asks nothing of filters."""
@@ -252,11 +251,18 @@ class FilePruner:
             dropped_by_filter=self._dropped,
             dropped_by_page_index=self._dropped_by_pages,
             kept=len(self._kept),
-            kept_because=dict(Counter(reason.text for reason in self._kept.values()).most_common()),
+            kept_because=self._kept_because(),
             row_groups=self._groups["total"] + by_filter,
             row_groups_dropped_by_filter=self._groups["filter"] + by_filter,
             row_groups_dropped_by_page_index=self._groups["page_index"],
         )
+
+    def _kept_because(self) -> dict[str, int]:
+        """Count the kept files by reason, the most frequent first."""
+        texts = Counter[str]()
+        for reason, count in Counter(self._kept.values()).items():
+            texts[reason.text] += count
+        return dict(texts.most_common())
 
     def indexed(self, manifests: list[ManifestFile]) -> int:
         """Count the live files of ``manifests``, the data manifests of the snapshot, about which filters were asked."""

@@ -91,6 +91,7 @@ class FilterAnswers:
         self._answers: dict[int, SegmentAnswer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
         self._places_by_file: dict[DataFileIdentity, list[tuple[int, int]]] = {}
+        self._remembered: dict[DataFileIdentity, tuple[Mapping[int, int], int]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
         self._whole = [False] * len(self._segments)
         self.units_dropped = 0
@@ -162,18 +163,13 @@ class FilterAnswers:
             places.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
         return places
 
-    def remember(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
-        """Remember where segments, by number, list a file: its ordinals, -1 where a segment does not list it.
+    def remember(self, file: DataFileIdentity, first_ordinals: Mapping[int, int], position: int) -> None:
+        """Remember where segments list a file: at ``position`` among the live files of a manifest.
 
-        Segments that are not in ``places`` are searched for it now.
+        ``first_ordinals`` has the ordinal of the manifest's first file in each segment that lists it, by number. Other
+        segments are searched when the file is asked about.
         """
-        known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
-        others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])
-        for number in others:
-            ordinal = self._segments[number].file_ordinal(file)
-            if ordinal is not None:
-                known[number] = ordinal
-        self._places_by_file[file] = sorted(known.items())
+        self._remembered[file] = first_ordinals, position
 
     def judge(self, files: Mapping[int, Ordinals]) -> Files:
         """Return bool[n]: which of n files are kept. ``files`` has their ordinals in segments, by segment number."""
@@ -251,9 +247,13 @@ class FilterAnswers:
             return []
         if file not in self._places_by_file:
             places = []
+            first_ordinals, position = self._remembered.get(file, ({}, 0))
             for number, segment in enumerate(self._segments):
-                # A whole segment lists no file of an opened manifest, so its fingerprints need not be read.
-                ordinal = None if self._whole[number] else segment.file_ordinal(file)
+                if number in first_ordinals:
+                    ordinal: int | None = first_ordinals[number] + position
+                else:
+                    # A whole segment lists no file of an opened manifest, so its fingerprints need not be read.
+                    ordinal = None if self._whole[number] else segment.file_ordinal(file)
                 if ordinal is not None:
                     places.append((number, ordinal))
             if not places and self._moved is not None:

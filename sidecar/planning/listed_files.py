@@ -9,8 +9,10 @@ them. So the entries that come out are those that pyiceberg would have found.
     files that are left.
 *   With more files, filters are asked first if the predicate asks them anything: a lookup reads about a byte for each
     file, bounds take many. Bounds are read if the records of the files that are left would be more bytes.
-*   A manifest is opened by pyiceberg after all if decoding its remaining records would take longer. Records are
-    decoded in Python, because pyiceberg's compiled decoder is not safe with bytes from untrusted writers.
+*   If more than :data:`WALKED` files are left and bounds have answered for all of the predicate, the records of all of
+    them are walked at once (:mod:`sidecar.iceberg.records`), and the rest of each is decoded when it is looked at.
+*   Otherwise a manifest is opened by pyiceberg after all if decoding its remaining records would take longer. Records
+    are decoded in Python, because pyiceberg's compiled decoder is not safe with bytes from untrusted writers.
 
 A caller that keeps manifests in memory makes tasks from these much faster. If more files are left than such a caller
 wants to get as entries (:class:`ManifestsInMemory`), it gets a flag for each file, and no record is decoded.
@@ -21,8 +23,9 @@ evaluators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +40,19 @@ from sidecar.bundle.units.fingerprints import Fingerprints
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import entry_decoder
+from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.filter_answers import FilterAnswers, Ordinals
-from sidecar.planning.task_planner import Evaluators
+from sidecar.planning.task_planner import Evaluators, count_files
 
 FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
+WALKED = 64
+"""With more than this many files left, their records are walked at once; for fewer, decoding takes no longer."""
 DECODING = 0.1
 """Milliseconds to decode one record of a units table."""
+MANY_MANIFESTS = 8
+"""With at least this many manifests, the sidecar answers for them even if the predicate asks nothing of filters."""
 OPENING, READING = 20.0, 0.045
 """Milliseconds to open a manifest, and to read one entry of it."""
 
@@ -88,6 +96,8 @@ class _Left:
     ordinals: Ordinals
     alive: Flags
     by_filter: Flags
+    bounded: bool
+    """Whether bounds and partitions were asked all that the predicate asks."""
 
     def flags(self) -> dict[str, Flags]:
         """Return which files are left, by manifest path."""
@@ -109,16 +119,14 @@ class _Member:
 
 
 def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int) -> bool:
-    """Return whether the manifests have at least ``least`` files and bounds or partitions may rule some of them out."""
-    if count_files(lines) < least:
+    """Return whether bounds or partitions may rule out some of at least ``least`` files, or of as many manifests.
+
+    With :data:`MANY_MANIFESTS` manifests, opening them takes longer than opening the sidecar, however few their files.
+    """
+    if count_files(lines) < least and len(lines) < MANY_MANIFESTS:
         return False
     specs = {line.partition_spec_id for line in lines}
     return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
-
-
-def count_files(lines: Iterable[ManifestFile]) -> int:
-    """Return the number of live files of manifests, as far as the manifest list says it."""
-    return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
 
 
 class ListedFiles:
@@ -188,31 +196,88 @@ class ListedFiles:
         alive = np.ones(len(ordinals), np.bool_)
         if len(ordinals) > FEW:
             alive = self._judged(number, members, ordinals)
-        by_filter = ~alive
+        by_filter, bounded = ~alive, False
         if alive.sum() > FEW:
             known = [self._in_memory.may_match(member.line) for member in members] if self._in_memory else [None]
             flags = [one for one in known if one is not None]
             if len(flags) == len(known) and sum(map(len, flags)) == len(alive):
                 alive &= np.concatenate(flags)
             else:
-                self._rule_out(segment, members, owners, ordinals, alive, evaluators)
-        return _Left(number, members, owners, ordinals, alive, by_filter)
+                bounded = self._rule_out(segment, members, owners, ordinals, alive, evaluators)
+        return _Left(number, members, owners, ordinals, alive, by_filter, bounded)
 
     def _entries(self, left: _Left, evaluators: Evaluators) -> AnsweredManifests:
         """Return the entries of the files that are left."""
-        number, members, owners, ordinals = left.number, left.members, left.owners, left.ordinals
-        segment, alive, by_filter = self._answers.segments[number], left.alive, left.by_filter
+        entries = self._walked(left, evaluators) if left.bounded and left.alive.sum() > WALKED else None
+        if entries is None:
+            entries = self._decoded_entries(left, evaluators)
+        answered = np.array([member.line.manifest_path in entries for member in left.members])
+        dropped = left.by_filter & answered[left.owners]
+        self._answers.count_dropped(left.number, left.ordinals[dropped])
+        return AnsweredManifests(entries, int(dropped.sum()))
+
+    def _decoded_entries(self, left: _Left, evaluators: Evaluators) -> dict[str, list[ManifestEntry]]:
+        """Decode the records of the files that are left one by one, of manifests that take longer to open."""
+        members, owners, alive = left.members, left.owners, left.alive
         # Files of a manifest that is opened are not dropped here: pyiceberg shows them to the pruner one by one.
         opened = self._to_be_opened(members, np.bincount(owners[alive], minlength=len(members)))
         alive &= ~opened[owners]
         kept = [member for member, is_opened in zip(members, opened.tolist(), strict=True) if not is_opened]
         entries: dict[str, list[ManifestEntry]] = {member.line.manifest_path: [] for member in kept}
         owned_by = [members[owner] for owner in owners[alive].tolist()]
-        self._decode(segment, owned_by, ordinals[alive], evaluators, entries)
-        answered = np.array([member.line.manifest_path in entries for member in members])
-        dropped = by_filter & answered[owners]
-        self._answers.count_dropped(number, ordinals[dropped])
-        return AnsweredManifests(entries, int(dropped.sum()))
+        self._decode(self._answers.segments[left.number], owned_by, left.ordinals[alive], evaluators, entries)
+        return entries
+
+    def _walked(self, left: _Left, evaluators: Evaluators) -> dict[str, list[ManifestEntry]] | None:
+        """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
+        segment = self._answers.segments[left.number]
+        members, owners, ordinals = left.members, left.owners[left.alive], left.ordinals[left.alive]
+        table = segment.file_columns(ordinals)
+        if table is None:
+            return None
+        kinds = [(member.line.partition_spec_id, member.entry.schema) for member in members]
+        of_kind = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+        kind_of = np.array([of_kind[kind] for kind in kinds])[owners]
+        entries: dict[str, list[ManifestEntry]] = {member.line.manifest_path: [] for member in members}
+        for (spec_id, schema), at in of_kind.items():
+            chosen = np.flatnonzero(kind_of == at)
+            if not len(chosen):
+                continue
+            try:
+                decoder = entry_decoder(segment.schemas[schema] if 0 <= schema < len(segment.schemas) else "")
+                maker = EntryMaker(decoder, _stored_records(table, chosen), evaluators.partition(spec_id))
+            except SidecarError:
+                return None  # decoding finds out which record is wrong
+            if not self._make(maker, members, owners[chosen], ordinals[chosen], evaluators, entries):
+                return None
+        return entries
+
+    def _make(
+        self,
+        maker: EntryMaker,
+        members: Sequence[_Member],
+        owners: npt.NDArray[np.int64],
+        ordinals: Ordinals,
+        evaluators: Evaluators,
+        entries: dict[str, list[ManifestEntry]],
+    ) -> bool:
+        """Add the entries of walked records to ``entries``; return whether all records are those of their files."""
+        starts = np.flatnonzero(np.diff(owners, prepend=-1)).tolist()
+        for start, end in zip(starts, [*starts[1:], len(owners)], strict=True):
+            member = members[owners[start]]
+            try:
+                made = maker.entries(slice(start, end), member.line)
+            except SidecarError:
+                return False  # decoding finds out which record is wrong
+            into = entries[member.line.manifest_path]
+            for row, entry in made:
+                data = entry.data_file
+                # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
+                if data.record_count or evaluators.metrics(data):
+                    position = int(ordinals[row]) - member.entry.first_file
+                    self._answers.remember(identity_of(entry), member.places, position)
+                    into.append(entry)
+        return True
 
     def _places(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> dict[int, Ordinals]:
         """Return the ordinals of files in each segment that may answer for them, by segment number."""
@@ -235,20 +300,24 @@ class ListedFiles:
         ordinals: Ordinals,
         alive: npt.NDArray[np.bool_],
         evaluators: Evaluators,
-    ) -> None:
-        """Take files out of ``alive`` by bounds and partitions, if these are fewer bytes than the files' records."""
+    ) -> bool:
+        """Take files out of ``alive`` by bounds and partitions, if these are fewer bytes than the files' records.
+
+        Return whether bounds were asked all that the predicate asks.
+        """
         # Partition tuples compare only within one spec and one order of its fields, which the records' schema gives.
         kinds = [(member.line.partition_spec_id, member.entry.schema) for member in members]
         left = {kinds[owner] for owner in np.unique(owners[alive]).tolist()}
         fields = {kind: self._partition_fields(segment, kind, evaluators) for kind in left}
         if not self._columns_are_cheaper(segment, ordinals[alive], any(fields.values())):
-            return
+            return False
         alive[alive] = self._within_bounds(segment, ordinals[alive])
         for kind, parts in fields.items():
             if parts:
                 chosen = alive & np.array([member_kind == kind for member_kind in kinds])[owners]
                 evaluate = evaluators.partition(kind[0])
                 alive[chosen] = self._within_partitions(segment, ordinals[chosen], parts, evaluate)
+        return bound_columns.asks_bounds_alone(self._bound)
 
     def _columns_are_cheaper(self, segment: Segment, ordinals: Ordinals, partitions: bool) -> bool:
         """Return whether bounds (and partitions) of all files are fewer bytes than the records of ``ordinals``."""
@@ -328,10 +397,16 @@ class ListedFiles:
                 continue
             data = entry.data_file
             if evaluators.match(member.line, data):
-                at = ordinal - member.entry.first_file
-                places = {number: first + at for number, first in member.places.items()}
-                self._answers.remember(identity_of(entry), places)
+                self._answers.remember(identity_of(entry), member.places, ordinal - member.entry.first_file)
                 entries[path].append(entry)
+
+
+def _stored_records(table: pa.Table, rows: npt.NDArray[np.int64]) -> StoredRecords:
+    """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
+    chosen: Any = table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))
+    names = ("file_size_in_bytes", "record_count", "spec_id", "added_snapshot_id", "file_sequence_number")
+    numbers = np.stack([chosen[name].to_numpy() for name in names], axis=1)
+    return StoredRecords(chosen["entry"].to_pylist(), chosen["file_path"].to_pylist(), numbers)
 
 
 def _decoded(segment: Segment, member: _Member, file: FileEntry | None) -> ManifestEntry:

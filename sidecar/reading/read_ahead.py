@@ -24,8 +24,15 @@ def read_ahead(
     """Yield ``read(item)`` of each item, in order. At most ``at_once`` results are being read, waiting or in use.
 
     An error of ``read`` is raised in its turn. After an error, or when the iterator is closed, ``stopped`` is set, so
-    that ``read`` can end early, and the threads are joined.
+    that ``read`` can end early, and the threads are joined. With ``at_once`` 1 there are no threads.
     """
+    if at_once == 1:  # a thread costs as much as planning a point lookup, and has nothing to read ahead
+        try:
+            for item in items:
+                yield read(item)
+        finally:
+            stopped.set()
+        return
     waiting, running = iter(items), deque[tuple[Future[Result], Thread]]()
 
     def start(most: int) -> None:

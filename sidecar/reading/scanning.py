@@ -175,6 +175,14 @@ def threads_of(threads: int | None, remote: bool = False) -> int:
     return threads
 
 
+def _files_at_once(tasks: Sequence[FileScanTask], threads: int | None) -> int:
+    """Return the number of files of ``tasks`` to read at once. Raises :class:`UsageError` as :func:`threads_of`."""
+    if threads is None and len(tasks) < 2:
+        return 1  # pyiceberg reads its configuration each time that it is asked for its number
+    remote = any(local_path(task.file.file_path) is None for task in tasks)
+    return min(threads_of(threads, remote), max(1, len(tasks)))
+
+
 def _rows(
     planned: Plan,
     columns: Sequence[str] | None,
@@ -188,8 +196,7 @@ def _rows(
         raise UsageError("a limit cannot be negative", found=limit)
     if planned.equality_deletes:
         raise equality_deletes_error(min(planned.equality_deletes))
-    remote = any(local_path(task.file.file_path) is None for task in planned.tasks)
-    at_once = threads_of(threads, remote)
+    at_once = _files_at_once(planned.tasks, threads)
     schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
     refuse_text(columns=columns)
     if columns is not None:

@@ -44,8 +44,13 @@ def way(**settings: Any) -> Iterator[None]:
         yield
 
 
-WAYS: list[dict[str, Any]] = [{}, {"FEW": 0, "BROAD": 0}, {"FEW": 0, "BROAD": 0, "OPENING": 0.0}]
-"""Records first; filters, then bounds; the same, and manifests of which much is left are opened."""
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"FEW": 0, "BROAD": 0},
+    {"FEW": 0, "BROAD": 0, "OPENING": 0.0},
+    {"FEW": 0, "BROAD": 0, "WALKED": 0},
+]
+"""Records first; filters, then bounds; then manifests of which much is left are opened, or all records are walked."""
 
 
 def assert_same_tasks(table: Table, text: str, snapshot_id: int | None = None) -> list[Plan]:

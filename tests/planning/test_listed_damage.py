@@ -16,7 +16,6 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.segment import Segment
-from sidecar.planning import listed_files
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
@@ -71,6 +70,9 @@ def one_off(entry: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize(
+    ("settings", "asked"), [(WAYS[0], f"k = {key(0)}"), (WAYS[3], "k > -99")], ids=["decoded", "walked"]
+)
+@pytest.mark.parametrize(
     "what",
     [
         "another file", "other rows", "another size", "another snapshot", "empty", "cut", "deleted", "unreadable",
@@ -78,45 +80,44 @@ def one_off(entry: bytes, at: int) -> bytes:
     ],
 )  # fmt: skip
 def test_records_that_cannot_be_right_open_the_manifest(
-    pair: Table, monkeypatch: pytest.MonkeyPatch, what: str
+    pair: Table, monkeypatch: pytest.MonkeyPatch, what: str, settings: dict[str, Any], asked: str
 ) -> None:
-    normal = plan(pair, f"k = {key(0)}")
-    files, decoder = Segment.files, listed_files.entry_decoder
-    records: dict[str, Callable[[list[FileEntry]], list[bytes]]] = {
-        "another file": lambda found: [file.entry for file in reversed(found)],
-        "other rows": lambda found: [one_off(f.entry, f.entry.index(FORMAT) + 8) for f in found],
-        "another size": lambda found: [one_off(f.entry, f.entry.index(FORMAT) + 9) for f in found],
-        "another snapshot": lambda found: [one_off(file.entry, 2) for file in found],
+    normal = plan(pair, asked)
+    files, columns = Segment.files, Segment.file_columns
+    records: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+        "another file": lambda found: found[::-1],
+        "other rows": lambda found: [one_off(raw, raw.index(FORMAT) + 8) for raw in found],
+        "another size": lambda found: [one_off(raw, raw.index(FORMAT) + 9) for raw in found],
+        "another snapshot": lambda found: [one_off(raw, 2) for raw in found],
         "empty": lambda found: [b""] * len(found),
-        "cut": lambda found: [file.entry[:-1] for file in found],
+        "cut": lambda found: [raw[:-1] for raw in found],
+        "deleted": lambda found: [bytes([2 * ManifestEntryStatus.DELETED.value]) + raw[1:] for raw in found],
     }
-
-    class Deleted:
-        def __init__(self, schema: str) -> None:
-            self._decoder = decoder(schema)
-
-        def decode(self, *args: Any) -> Any:
-            entry = self._decoder.decode(*args)
-            entry.status = ManifestEntryStatus.DELETED
-            return entry
 
     def wrong(segment: Segment, wanted: Any) -> list[FileEntry]:
         found = files(segment, wanted)
-        return [replace(file, entry=raw) for file, raw in zip(found, records[what](found), strict=True)]
+        wrongs = records[what]([file.entry for file in found])
+        return [replace(file, entry=raw) for file, raw in zip(found, wrongs, strict=True)]
+
+    def wrong_columns(segment: Segment, wanted: Any) -> pa.Table:
+        found = columns(segment, wanted)
+        at = found.column_names.index("entry")
+        return found.set_column(at, "entry", pa.array(records[what](found["entry"].to_pylist()), pa.binary()))
 
     if what in records:
         monkeypatch.setattr(Segment, "files", wrong)
+        monkeypatch.setattr(Segment, "file_columns", wrong_columns)
     elif what == "unreadable":
         monkeypatch.setattr(Segment, "files", lambda _, wanted: [None] * len(wanted))
-    elif what == "deleted":
-        monkeypatch.setattr(listed_files, "entry_decoder", Deleted)
+        monkeypatch.setattr(Segment, "file_columns", lambda *_: None)
     else:
         monkeypatch.setattr(Segment, "schemas", [])
-    planned = plan(pair, f"k = {key(0)}")
+    with way(**settings):
+        planned = plan(pair, asked)
     assert (planned.manifests.listed, planned.manifests.opened) == (0, 2)
     assert any("in doubt" in warning for warning in planned.warnings)
     assert list(map(task_values, planned.tasks)) == list(map(task_values, normal.tasks))
-    assert planned.funnel.dropped_by_filter == 1
+    assert planned.funnel.dropped_by_filter == normal.funnel.dropped_by_filter
 
 
 def with_first_file(data: bytes, live_files: int, first_file: int) -> bytes:

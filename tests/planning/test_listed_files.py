@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.reader import UnitsReader
+from sidecar.iceberg.records.entries import ListedDataFile
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
@@ -49,7 +50,7 @@ def remove(table: Table, seed: int) -> None:
 
 def test_tasks_are_pyicebergs_for_tables_with_a_past(history: Table) -> None:
     rng = random.Random(51)
-    listed = opened = dropped = with_deletes = 0
+    listed = opened = dropped = with_deletes = walked = 0
     snapshots = [snapshot.snapshot_id for snapshot in history.snapshots()]
     for number in range(24):
         text = predicate(rng, COLUMNS, 240)
@@ -62,12 +63,14 @@ def test_tasks_are_pyicebergs_for_tables_with_a_past(history: Table) -> None:
         opened += plans[1].manifests.opened
         dropped += plans[1].funnel.dropped_by_filter
         with_deletes += sum(bool(task.delete_files) for task in plans[1].tasks)
+        walked += sum(isinstance(task.file, ListedDataFile) for task in plans[3].tasks)
         if snapshot_id is None and number < 8:
             assert comparable(read(plans[1])) == comparable(oracle(history, plans[1].row_filter))
     assert listed > 60
     assert opened
     assert dropped > 30
     assert with_deletes > 10
+    assert walked > 10
 
 
 def test_deletes_that_are_younger_than_listed_and_older_than_unknown_data(catalog: Any) -> None:
@@ -130,6 +133,9 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
         assert planned.funnel.kept_because == {KeptBecause.NOT_ASKED.text: 2}
         assert plan(table, "v != 'x'").index_reads == 0, "bounds say nothing of it"
         assert plan(table, "true").index_reads == 0
+    with way(MANY_MANIFESTS=4):
+        planned = plan(table, "k < 150")
+        assert (planned.files_kept, planned.manifests.listed, planned.manifests.opened) == (2, 4, 0)
     with way(BROAD=4, FEW=0, OPENING=0.0):
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.manifests.listed, planned.manifests.opened) == (2, 2, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from typing import Any
 from uuid import UUID
@@ -76,6 +77,21 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
     assert plan_tasks(scan, [], lambda *_: True) == tasks
     assert plan_tasks(scan, [], lambda file, _: file is tasks[1].file) == [tasks[1]]
+
+
+def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = table.scan()
+    lines, seen = read_manifests(table.io, scan.snapshot().manifest_list), []
+    for many, expected in ((0, False), (10**6, True)):
+        monkeypatch.setattr(task_planner, "MANY", many)
+        seen.clear()
+        plan_tasks(scan, lines, lambda *_: seen.append(gc.isenabled()) or True)
+        assert set(seen) == {expected}
+        assert gc.isenabled()
+    monkeypatch.setattr(task_planner, "MANY", 0)
+    with pytest.raises(ZeroDivisionError):
+        plan_tasks(scan, lines, lambda *_: bool(1 / 0))
+    assert gc.isenabled(), "after an error, too"
 
 
 def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:

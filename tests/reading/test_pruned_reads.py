@@ -21,6 +21,7 @@ from sidecar.reading.scanning import read
 from sidecar.source import local_path
 from tests.iceberg.cases import comparable, oracle
 from tests.reading.test_file_scan_reads import Recorded
+from tests.tables import create_with_rows
 
 ROWS = 100_000
 COLUMNS = ["k", "noise", "text", "pair.a", "pair.b"]
@@ -214,6 +215,22 @@ def test_of_a_file_of_which_much_is_left_hardly_a_page_is_read_twice(
     group = sum(footer.row_group(0).column(i).total_compressed_size for i in range(footer.num_columns))
     read_bytes = sum(end - start for start, end in source.ranges)
     assert read_bytes < group + 64 * 1024
+
+
+def test_files_after_one_in_which_many_rows_met_an_equality_are_not_tried(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(6)
+    parts = [pa.table({"few": rng.integers(0, 9, 9_000), "noise": rng.random(9_000)}) for _ in range(3)]
+    small = {"write.parquet.row-group-limit": "3000", "write.parquet.page-row-limit": "500"}
+    table = create_with_rows(catalog, "db.met_often", parts, columns=["few"], kinds=["page-index"], **small)
+    tried, scan_pages = [], table_files.scan_pages
+    monkeypatch.setattr(table_files, "scan_pages", lambda *args: tried.append(1) or scan_pages(*args))
+    planned, report = plan(table, "few = 7"), TableScanReport()
+    rows = read(planned, threads=1, report=report)
+    assert comparable(rows) == comparable(oracle(table, planned.row_filter))
+    assert report.whole_files == {"much of it is left": 3}
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("text", ["k > 99000", "k < 5000 and few > 0", f"noise = {2**61}", "k = 70000 and few > 0"])

@@ -65,6 +65,14 @@ def test_results_come_in_order_and_no_more_than_agreed_are_held(at_once: int) ->
     assert scanners() == []
 
 
+def test_one_at_a_time_needs_no_thread() -> None:
+    stopped = threading.Event()
+    with closing(read_ahead(lambda _: threading.current_thread(), range(3), 1, stopped)) as results:
+        assert next(results) is threading.current_thread()
+        assert not stopped.is_set()
+    assert stopped.is_set()
+
+
 def test_a_slow_caller_is_not_run_away_from() -> None:
     read = Reader(lambda _: 0)
     with closing(read_ahead(read, range(100), 3, threading.Event())) as results:

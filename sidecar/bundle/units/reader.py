@@ -133,6 +133,15 @@ class UnitsReader:
             files.update(zip(members, arrow_tables.files_of(batch, rows), strict=True))
         return [files[ordinal] for ordinal in ordinals]
 
+    def file_columns(self, ordinals: npt.NDArray[np.int64]) -> pa.Table:
+        """Return one row for each of many files, in this order: all columns of their batches except row groups."""
+        batches = np.unique(ordinals // FILES_PER_BATCH)
+        tables = [table.drop_columns(["units"]) for table in self._file_tables(batches.tolist())]
+        # All batches but the last one of the blob are full.
+        rows = np.searchsorted(batches, ordinals // FILES_PER_BATCH) * FILES_PER_BATCH + ordinals % FILES_PER_BATCH
+        files = pa.concat_tables(tables).combine_chunks()
+        return files if np.array_equal(rows, np.arange(files.num_rows)) else files.take(pa.array(rows))
+
     def file_batches(self, batches: Sequence[int]) -> dict[int, list[FileEntry]]:
         """Return batches of at most 64 files, by the batches' ordinals."""
         return dict(zip(batches, map(arrow_tables.files_of, self._file_tables(batches)), strict=True))

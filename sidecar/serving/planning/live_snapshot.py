@@ -17,9 +17,9 @@ from pyiceberg.types import IcebergType
 
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
-from sidecar.planning.listed_files import Flags, count_files
+from sidecar.planning.listed_files import Flags
 from sidecar.planning.struct_nulls import keeping_struct_nulls
-from sidecar.planning.task_planner import Evaluators, evaluators_of
+from sidecar.planning.task_planner import Evaluators, count_files, evaluators_of
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
 from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
