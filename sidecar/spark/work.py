@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from sidecar.engines.work import EngineKind, Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
-from sidecar.spark.frames import ArrowMap, Names, in_order, kept, partitions_for, size_of, spark_errors
+from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, size_of, spark_errors
+from sidecar.spark.workers import sparing_workers
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_TASKS = 2_000
-"""More items than this share tasks."""
-
+ITEMS = pa.schema(Names(number=pa.int32(), item=pa.binary()))
 ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 """Schema of the results. Bytes are ``binary``, at most 2 GiB an item."""
 
@@ -52,13 +51,10 @@ class SparkWork:
         if progress is not None:
             progress("files on Spark (starting workers takes a few seconds)", 0, len(items))
         shipped = _shipped(work)
-        rows = [(number, pickle.dumps(item)) for number, item in enumerate(items)]
+        rows = pa.table([range(len(items)), [pickle.dumps(item) for item in items]], schema=ITEMS)
         done = 0
         with spark_errors():
-            frame = self._session.createDataFrame(rows, "number int, item binary")
-            stage = frame.repartition(min(len(rows), MOST_TASKS)).mapInArrow(
-                _each(shipped), "number int, answer binary"
-            )
+            stage = one_each(self._session, rows).mapInArrow(_each(shipped), "number int, answer binary")
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
                 for row in in_order(stage, partitions_for(size_of(stage, "answer")), "number"):
@@ -84,6 +80,7 @@ def _shipped(work: Callable[[T], R]) -> bytes:
 
 
 def _each(shipped: bytes) -> ArrowMap:
+    @sparing_workers
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = pickle.loads(shipped)
         for batch in batches:
