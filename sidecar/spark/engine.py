@@ -2,8 +2,8 @@
 
     tasks -> mapInArrow(stage 1) -> cached -> the driver, in as few partitions as their size allows
 
-A task gives its records and, beside them, its filters and page indexes. These travel once: from the worker to the
-driver, which slices them while it writes the sidecar (:mod:`sidecar.indexing.slices`). Only tasks are shuffled.
+A task gives its records and, beside them, its filters and page indexes. These travel once, from the worker to the
+driver, which slices them while it writes the sidecar (:mod:`sidecar.indexing.slices`). Nothing is shuffled.
 
 Only the DataFrame API is used, so the same code runs in a classic session and on Spark Connect. Workers run the same
 functions as the in-process engine. Properties of a FileIO may hold secrets: they are sent inside the functions that
@@ -26,7 +26,6 @@ from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_u
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, partitions_for, rows_of, size_of, spark_errors
 from sidecar.spark.workers import sparing_workers
 
-TASKS = pa.schema(Names(task=pa.int32(), payload=pa.binary()))
 RESULTS = pa.schema(Names(task=pa.int32(), part=pa.int32(), last=pa.bool_(), records=pa.binary(), indexes=pa.binary()))
 RESULTS_DDL = "task int, part int, last boolean, records binary, indexes binary"
 """Schema of the results. The records of a task are divided into parts, of which the last one is marked. Each part has
@@ -56,12 +55,11 @@ class SparkEngine:
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
-        payloads = [pickle.dumps(task) for task in tasks]
-        numbered = pa.table([range(len(tasks)), payloads], schema=TASKS)
+        items = [pickle.dumps(task) for task in tasks]
         done: set[int] = set()
         parts: dict[tuple[int, int], list[Record]] = {}
         with spark_errors():
-            stage = one_each(self._session, numbered).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
+            stage = one_each(self._session, items).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
             with kept(stage):
                 # The size is known when all tasks are done, so this does the work, on all executors at once.
                 partitions = partitions_for(size_of(stage, "records", "indexes"))
@@ -85,7 +83,7 @@ def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _parts(row["task"], index_units(pickle.loads(row["payload"]), plan, opener))
+                yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))
 
     return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,12 +27,15 @@ def partitions_for(size: int) -> int:
     return min(-(-size // PARTITION_BYTES) or 1, MOST_PARTITIONS)
 
 
-def one_each(session: Any, rows: pa.Table) -> Any:
-    """Return a frame of ``rows`` with one row a partition, or evenly divided if they are more than most partitions.
+def one_each(session: Any, items: Sequence[bytes]) -> Any:
+    """Return a frame of ``id`` and ``item`` with one item a partition, or evenly divided if there are too many.
 
-    Only from a single partition are rows dealt evenly: each partition deals its own, and begins anywhere.
+    Nothing is shuffled: a range has as many partitions as it is told, and gets its items by a broadcast. Spark's
+    ``repartition`` deals rows unevenly, so that some tasks would have two items and others none.
     """
-    return session.createDataFrame(rows).coalesce(1).repartition(min(rows.num_rows, MOST_PARTITIONS))
+    numbered = pa.table({"id": pa.array(range(len(items)), pa.int64()), "item": pa.array(items, pa.binary())})
+    numbers = session.range(0, len(items), 1, min(len(items), MOST_PARTITIONS))
+    return numbers.join(session.createDataFrame(numbered).hint("broadcast"), "id")
 
 
 def size_of(frame: Any, *columns: str) -> int:

@@ -25,7 +25,6 @@ from sidecar.spark.workers import sparing_workers
 T = TypeVar("T")
 R = TypeVar("R")
 
-ITEMS = pa.schema(Names(number=pa.int32(), item=pa.binary()))
 ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 """Schema of the results. Bytes are ``binary``, at most 2 GiB an item."""
 
@@ -51,10 +50,10 @@ class SparkWork:
         if progress is not None:
             progress("files on Spark (starting workers takes a few seconds)", 0, len(items))
         shipped = _shipped(work)
-        rows = pa.table([range(len(items)), [pickle.dumps(item) for item in items]], schema=ITEMS)
+        pickled = [pickle.dumps(item) for item in items]
         done = 0
         with spark_errors():
-            stage = one_each(self._session, rows).mapInArrow(_each(shipped), "number int, answer binary")
+            stage = one_each(self._session, pickled).mapInArrow(_each(shipped), "number int, answer binary")
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
                 for row in in_order(stage, partitions_for(size_of(stage, "answer")), "number"):
@@ -86,7 +85,7 @@ def _each(shipped: bytes) -> ArrowMap:
         for batch in batches:
             for row in batch.to_pylist():
                 answer = answer_of(work, pickle.loads(row["item"]))
-                yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": answer}], schema=ANSWERS)
+                yield pa.RecordBatch.from_pylist([{"number": row["id"], "answer": answer}], schema=ANSWERS)
 
     return run
 
