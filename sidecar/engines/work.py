@@ -68,22 +68,28 @@ class LocalWork:
             except SidecarError as error:
                 return error
 
-        for done, result in enumerate(_in_turn(answer, items, self._threads), 1):
+        for done, result in enumerate(in_turn(answer, items, self._threads), 1):
             if progress is not None:
                 progress("files", done, len(items))
             yield result
 
 
-def _in_turn(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+def in_turn(work: Callable[[T], R], items: Sequence[T], threads: int, ahead: int | None = None) -> Iterator[R]:
+    """Yield ``work(item)`` in the order of ``items``, from ``threads`` threads.
+
+    At most ``ahead`` items, by default twice as many as threads, are worked on before their results are taken. The
+    first error ends it: items that no thread has begun are left out.
+    """
     if min(threads, len(items)) < 2:
         yield from map(work, items)
         return
-    pool = ThreadPoolExecutor(threads, "sidecar-file")
+    most = 2 * threads if ahead is None else ahead
+    pool = ThreadPoolExecutor(threads, "sidecar-work")
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:
             waiting.append(pool.submit(work, item))
-            if len(waiting) > 2 * threads:
+            if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -135,4 +141,4 @@ def estimated_size(files: Sequence[str], ios: FileIOs) -> int:
         finally:
             source.close()
 
-    return sum(_in_turn(size, first, 8)) * len(files) // max(len(first), 1)
+    return sum(in_turn(size, first, 8)) * len(files) // max(len(first), 1)

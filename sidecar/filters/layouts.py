@@ -162,7 +162,7 @@ def decimal_rows(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
 
     Values are sign-extended to ``width`` bytes.
     """
-    rows = _big_endian(chunk, scale)
+    rows = _big_endian(unscaled_words(chunk, scale))
     given = rows.shape[1]
     if width >= given:
         padding = np.where(rows[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8).repeat(width - given, axis=1)
@@ -174,7 +174,11 @@ def decimal_rows(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
 
 def minimal_decimals(chunk: Any, scale: int) -> Spans:
     """Return the unscaled values of a decimal array of ``scale``, big-endian, in the fewest bytes with a sign bit."""
-    rows = _big_endian(chunk, scale)
+    words = unscaled_words(chunk, scale)
+    low = words[:, :1]
+    if (words[:, 1:].view(np.int64) == (low.view(np.int64) >> np.int64(63))).all():
+        words = low  # most decimals fit in 64 bits, and their rows are quick to go through
+    rows = _big_endian(words)
     width = rows.shape[1]
     leading = _sign_bytes(rows)
     starts = np.arange(len(rows), dtype=np.int64) * width + leading
@@ -193,9 +197,9 @@ def unscaled_words(chunk: Any, scale: int) -> NDArray[np.uint64]:
     return flat.reshape(len(chunk), words)
 
 
-def _big_endian(chunk: Any, scale: int) -> NDArray[np.uint8]:
-    words = np.ascontiguousarray(unscaled_words(chunk, scale)[:, ::-1])
-    rows: NDArray[np.uint8] = words.byteswap().view(np.uint8)
+def _big_endian(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return numbers of several words, lowest word first, as big-endian rows: uint8 [n, 8 for each word]."""
+    rows: NDArray[np.uint8] = np.ascontiguousarray(words[:, ::-1]).byteswap().view(np.uint8)
     return rows
 
 

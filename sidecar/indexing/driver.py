@@ -263,7 +263,7 @@ class _Build:
             reached("build: register")
             registrar = Registrar(
                 prepared,
-                self.engine,
+                self.engine.kept,
                 outcome.state.lacking(counts.uncounted),
             )
             self._add_registration(report, registrar.register(selection, indexed, groups))

@@ -20,8 +20,7 @@ from sidecar.convert.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import Indexed, SegmentUnit
 from sidecar.indexing.data_file import described
-from sidecar.indexing.engine import Engine
-from sidecar.indexing.slices import GroupTask, part_step
+from sidecar.indexing.slices import GroupTask, KeptIndexes, part_step
 
 PlannedIndexes = tuple[int, list[PageIndexGroup], list[RowIndexGroup]]
 """A field id, and the groups of its page indexes and row indexes."""
@@ -73,38 +72,38 @@ def index_groups(indexed: Indexed, columns: Sequence[TableColumn]) -> list[Plann
 def field_indexes(
     groups: Sequence[PlannedIndexes],
     indexed: Indexed,
-    engine: Engine,
+    kept: KeptIndexes,
     keys: Mapping[int, FieldKey],
     in_clear: Collection[int],
 ) -> Iterator[FieldIndexes]:
-    """Yield the blobs of page indexes and row indexes of each field; the engine has their entries.
+    """Yield the blobs of page indexes and row indexes of each field; ``kept`` has their entries.
 
     ``keys`` has the keys of fields with encrypted bundles. ``in_clear`` are the fields whose blobs are marked as
     plaintext of encrypted columns.
     """
     for field_id, pages, rows in groups:
-        kept = keys.get(field_id), properties_of(field_id in in_clear)
+        marks = keys.get(field_id), properties_of(field_id in in_clear)
         if pages:
-            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, engine), *kept)
+            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, kept), *marks)
         if rows:
-            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, engine), *kept)
+            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, kept), *marks)
 
 
 def _page_entries(
-    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, kept: KeptIndexes
 ) -> Iterator[tuple[bytes, bytes]]:
     units = [unit for group in groups for unit in group.units.tolist()]
     keys = [_key(indexed.units[unit], field_id) for unit in units]
-    for unit, data in zip(units, engine.page_indexes(keys), strict=True):
+    for unit, data in zip(units, kept.page_indexes(keys), strict=True):
         length = indexed.units[unit].pages[field_id].column_length
         yield data[:length], data[length:]
 
 
 def _row_entries(
-    groups: Sequence[RowIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+    groups: Sequence[RowIndexGroup], field_id: int, indexed: Indexed, kept: KeptIndexes
 ) -> Iterator[tuple[bytes]]:
     keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
-    return ((data,) for data in engine.page_indexes(keys))
+    return ((data,) for data in kept.page_indexes(keys))
 
 
 def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:

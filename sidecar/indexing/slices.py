@@ -1,16 +1,18 @@
-"""Runs stage 2 of a build: slices the filters of one group, in parts of its blocks. Both engines run it.
+"""Keeps the filters and page indexes of stage 1 in this process, and runs stage 2: slices the filters of each group.
+
+The filters of both engines come here, each once, into an unnamed temporary file. A build writes the sliced filters
+into one file, so they pass through this process in any case, and slicing them is faster than moving them.
 
 A group of N positions and z blocks is worked on in parts: ranges of whole regions (whole pages if the group is
 block-transposed), whose blocks over all N positions take a few megabytes. Widening a filter by an integer factor k
 repeats each of its blocks k times. So the blocks ``[a, b)`` of the widened filter are the blocks
-``[a // k, ceil(b / k))`` of the filter itself, and only those are sent to the worker.
+``[a // k, ceil(b / k))`` of the filter itself, and only those are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,11 @@ import numpy.typing as npt
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
-from sidecar.bundle.filters.slicing import ALL_ONES, slice_blocks
+from sidecar.bundle.filters.slicing import slice_blocks
+from sidecar.convert.outcome import Progress
+from sidecar.convert.spool import Spool
+from sidecar.engines.work import in_turn
+from sidecar.indexing.tasks import Record
 
 PART_BYTES = 8 << 20
 """Bytes of one part, over the blocks of all positions; more only if a single page is larger."""
@@ -35,7 +41,7 @@ class GroupTask:
     group: BundleGroup
     place: BlobContext
     step: int
-    """Blocks in a part. The driver fixes it, so that all workers cut alike."""
+    """Blocks in a part."""
     keys: Sequence[Key] = field(repr=False)
     """The key of the filter at each position."""
 
@@ -70,36 +76,74 @@ def part_step(group: BundleGroup) -> int:
     return max(PART_BYTES // (len(group.units) * BLOCK_BYTES * page), 1) * page
 
 
-class FilterSlice(NamedTuple):
-    """The blocks of one filter for one part: block ``b`` of the group is block ``b // factor`` of the filter."""
+class KeptIndexes:
+    """The filters and page indexes of stage 1, kept until they are in the sidecar. Any thread may add some.
 
-    part: int
-    factor: int
-    data: bytes
-
-
-def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[FilterSlice]:
-    """Yield the blocks that each part needs of the filter at a position, not yet widened.
-
-    Yields nothing if the filter's size differs from the planned one: stage 1 ran twice and the file changed between.
-    The position then gets all ones, which keeps the unit.
+    They need disk. Slicing needs memory for a few parts a thread.
     """
-    if len(bitset) != int(task.group.own_blocks[position]) * BLOCK_BYTES:
-        return
-    for part in range(task.parts):
-        start, stop, factor = task.own_blocks(part, position)
-        yield FilterSlice(part, factor, bitset[start * BLOCK_BYTES : stop * BLOCK_BYTES])
 
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._spool = Spool()
+        self._filters: dict[Key, int] = {}
+        self._pages: dict[Key, tuple[int, int]] = {}
 
-def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]]) -> npt.NDArray[np.uint32]:
-    """Return the blocks of a part, uint32[N, r, 8], from ``(position, factor, data)`` of :func:`cut`.
+    def keep(self, record: Record) -> Record:
+        """Keep the filter or page index of a record. Returns the record without it."""
+        if not record.kept_bytes or record.data is None:
+            return record
+        return self.keep_all([record], record.data)[0]
 
-    A position without data gets all ones, so its unit is always kept.
-    """
-    start, stop = task.blocks(part)
-    out = np.full((task.members, stop - start, 8), ALL_ONES, dtype=np.uint32)
-    wanted = np.arange(start, stop)
-    for position, factor, data in pieces:
-        own = np.frombuffer(data, dtype="<u4").reshape(-1, 8)
-        out[position] = own if factor == 1 else own[wanted // factor - start // factor]
-    return out
+    def keep_all(self, records: Sequence[Record], data: bytes) -> list[Record]:
+        """Keep the filters and page indexes of ``records``. Returns the records without them.
+
+        They follow each other in ``data``, :attr:`sidecar.indexing.tasks.Record.kept_bytes` of each record.
+        """
+        at = self._spool.append(data)
+        kept = []
+        for record in records:
+            length = record.kept_bytes
+            if length:
+                key = record.file, record.row_group, record.field_id
+                if record.kind == "pages":
+                    self._pages[key] = at, length
+                else:
+                    self._filters[key] = at
+                at += length
+                record = record._replace(data=None)
+            kept.append(record)
+        return kept
+
+    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
+        """Run stage 2 and yield ``(group number, finished regions)``: groups in order, regions in order in each."""
+        ranges = [
+            (group, first, part)
+            for group, first in ((group, [self._filters[key] for key in group.keys]) for group in groups)
+            for part in range(group.parts)
+        ]
+        progress("slicing", 0, len(ranges))
+        finished = in_turn(lambda work: self._slice(*work), ranges, self._threads, self._threads + 1)
+        for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
+            yield group.number, data
+            progress("slicing", done, len(ranges))
+
+    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+        """Yield the page indexes, or row indexes, in the order of ``keys``."""
+        return (self._spool.read(*self._pages[key]) for key in keys)
+
+    def close(self) -> None:
+        """Free the temporary file."""
+        self._spool.close()
+
+    def _slice(self, group: GroupTask, first: Sequence[int], part: int) -> bytes:
+        """Return the finished regions of a part; ``first`` has the offset of each position's filter in the spool."""
+        start, stop = group.blocks(part)
+        blocks = np.empty((group.members, stop - start, 8), dtype=np.uint32)
+        wanted = np.arange(start, stop)
+        for position, at in enumerate(first):
+            own_start, own_stop, factor = group.own_blocks(part, position)
+            # Read, not mapped: pages of a mapped file count as memory of this process as long as it is mapped.
+            data = self._spool.read(at + own_start * BLOCK_BYTES, (own_stop - own_start) * BLOCK_BYTES)
+            own = np.frombuffer(data, dtype="<u4").reshape(own_stop - own_start, 8)
+            blocks[position] = own if factor == 1 else own[wanted // factor - own_start]
+        return group.slice(part, blocks)

@@ -132,6 +132,11 @@ class Record(NamedTuple):
         return OrcRule(self.hashes, self.bits) if self.bits else SPLIT_BLOCK
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes of ``data`` if it is a filter's blocks, a page index or a row index; else 0."""
+        return self.length if self.kind == "pages" else self.blocks * BLOCK_BYTES
+
+    @property
     def filter_bytes(self) -> int:
         """Bytes of the filter in a data file; 0 without a filter."""
         return self.bits // 8 or self.blocks * BLOCK_BYTES + len(self.tail)

@@ -34,7 +34,6 @@ from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
-from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import (
     PlannedIndexes,
     expected_false_units,
@@ -49,7 +48,7 @@ from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Regis
 from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
-from sidecar.indexing.slices import GroupTask
+from sidecar.indexing.slices import GroupTask, KeptIndexes
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA_GROUPS
@@ -62,7 +61,7 @@ class Registrar:
     """Writes and registers the result of one build."""
 
     prepared: PreparedBuild
-    engine: Engine
+    kept: KeptIndexes
     state: SidecarState
 
     @property
@@ -128,7 +127,7 @@ class Registrar:
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
                 reached("build: write new segment")
-                slices = self.engine.slices([t for tasks in tasks_of.values() for t in tasks], progress)
+                slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks], progress)
                 fields = (
                     FieldBundle(
                         field_id,
@@ -141,7 +140,7 @@ class Registrar:
                     )
                     for field_id, tasks in tasks_of.items()
                 )
-                own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
+                own = field_indexes(indexes, indexed, self.kept, keys, in_clear)
                 return write_segment(to, header, units, fields, own, sketches, **place)
 
             carried = self._carried(carrier, replaced)

@@ -82,12 +82,17 @@ class DictionaryPage:
         precision = leaf.annotation.precision or {"INT32": 9, "INT64": 18}.get(leaf.physical, 0)
         if self.width is None or self.width > 16 or not 1 <= precision <= 38:
             raise UnsupportedFeatureError("decimals of this width are not read from dictionaries", column=leaf.path)
-        values = self.data.reshape(self.num_values, self.width)
+        wide: npt.NDArray[Any]
         if leaf.physical == "FIXED_LEN_BYTE_ARRAY":
-            values = values[:, ::-1]
-        wide = np.empty((self.num_values, 16), np.uint8)
-        wide[:, : self.width] = values
-        wide[:, self.width :] = (values[:, -1:] >> 7) * np.uint8(255)
+            values = self.data.reshape(self.num_values, self.width)[:, ::-1]
+            wide = np.empty((self.num_values, 16), np.uint8)
+            wide[:, : self.width] = values
+            wide[:, self.width :] = (values[:, -1:] >> 7) * np.uint8(255)
+        else:
+            integers = self.data.view("<i4" if self.width == 4 else "<i8")
+            wide = np.empty((self.num_values, 2), np.int64)
+            wide[:, 0] = integers
+            wide[:, 1] = wide[:, 0] >> np.int64(63)
         kind = pa.decimal128(precision, leaf.annotation.scale)
         return pa.Array.from_buffers(kind, self.num_values, [None, pa.py_buffer(wide.data)])
 

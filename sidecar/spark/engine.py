@@ -1,7 +1,9 @@
-"""The Spark engine: both stages of a build as two short DataFrame pipelines.
+"""Stage 1 of a build on Spark, as one short DataFrame pipeline.
 
-    tasks -> mapInArrow(stage 1) -> cached -> the driver reads everything but filters and assigns positions
-    cached x positions -> cut into (group, block range) -> groupBy + applyInArrow(stage 2) -> cached -> in order
+    tasks -> mapInArrow(stage 1) -> cached -> the driver, in as few partitions as their size allows
+
+A task gives its records and, beside them, its filters and page indexes. These travel once, from the worker to the
+driver, which slices them while it writes the sidecar (:mod:`sidecar.indexing.slices`). Nothing is shuffled.
 
 Only the DataFrame API is used, so the same code runs in a classic session and on Spark Connect. Workers run the same
 functions as the in-process engine. Properties of a FileIO may hold secrets: they are sent inside the functions that
@@ -10,223 +12,99 @@ Spark ships, never in a column, a log line or an error.
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from sidecar.convert.outcome import Progress
 from sidecar.errors import StorageError
-from sidecar.indexing.slices import PART_BYTES, GroupTask, Key, cut, gather
+from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
-from sidecar.spark.frames import ArrowMap, Names, in_order, partitions_for, size_of, spark_errors
+from sidecar.spark.frames import ArrowMap, Names, kept, one_each, partitions_for, rows_of, size_of, spark_errors
+from sidecar.spark.workers import sparing_workers
 
-RESULTS = pa.schema(
-    Names(
-        task=pa.int32(),
-        ordinal=pa.int32(),
-        kind=pa.string(),
-        file=pa.int32(),
-        row_group=pa.int32(),
-        field_id=pa.int32(),
-        first_row=pa.int64(),
-        rows=pa.int64(),
-        encoding=pa.string(),
-        resolution=pa.string(),
-        how=pa.string(),
-        data=pa.binary(),
-        blocks=pa.int32(),
-        tail=pa.binary(),
-        reason=pa.string(),
-        theta_reason=pa.string(),
-        fault=pa.string(),
-        rate=pa.float64(),
-        bytes_read=pa.int64(),
-        bits=pa.int64(),
-        hashes=pa.int32(),
-        length=pa.int32(),
-        column_length=pa.int32(),
-        described=pa.string(),
-        sketch_group=pa.int32(),
-    )
-)
-"""Schema of stage 1: one row for each :class:`sidecar.indexing.tasks.Record`. Bytes are ``binary``, the only type for
-bytes that applyInArrow accepts."""
-
-POSITIONS = pa.schema(
-    Names(file=pa.int32(), row_group=pa.int32(), field_id=pa.int32(), group=pa.int32(), position=pa.int32())
-)
-PIECES = pa.schema(Names(group=pa.int32(), part=pa.int32(), position=pa.int32(), factor=pa.int32(), data=pa.binary()))
-SLICES = pa.schema(Names(group=pa.int32(), part=pa.int32(), data=pa.binary()))
+RESULTS = pa.schema(Names(task=pa.int32(), part=pa.int32(), last=pa.bool_(), records=pa.binary(), indexes=pa.binary()))
+RESULTS_DDL = "task int, part int, last boolean, records binary, indexes binary"
+"""Schema of the results. The records of a task are divided into parts, of which the last one is marked. Each part has
+the filters and page indexes of its own records, one after the other. Bytes are at most 2 GiB a row."""
 
 FLUSH_BYTES = 16 << 20
-"""Size in bytes of the batches that go back to Spark, about."""
+"""Bytes of the indexes of a part, about."""
+FLUSH_RECORDS = 20_000
+"""Records of a part, at most."""
 
 
 class SparkEngine:
-    """Runs both stages on a Spark session, classic or Connect. The caller owns the session; it is not stopped here."""
+    """Runs stage 1 on a Spark session, classic or Connect, see :class:`sidecar.indexing.engine.Engine`.
+
+    The caller owns the session; it is not stopped here.
+    """
 
     name = "spark"
 
     def __init__(self, session: Any, opener: Opener) -> None:
+        self.kept = KeptIndexes(os.cpu_count() or 1)
         self._session = session
         self._opener = opener
-        self._kept: list[Any] = []
-        self._indexed: Any = None
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
-        """Run stage 1, see :meth:`sidecar.indexing.engine.Engine.index`."""
+        """See :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
+        items = [pickle.dumps(task) for task in tasks]
+        done: set[int] = set()
+        parts: dict[tuple[int, int], list[Record]] = {}
         with spark_errors():
-            return self._index(tasks, plan)
-
-    def _index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
-        rows = [(task.number, pickle.dumps(task)) for task in tasks]
-        frame = self._session.createDataFrame(rows, "task int, payload binary").repartition(len(rows))
-        stage = frame.mapInArrow(_stage_one(plan, self._opener), _ddl(RESULTS))
-        self._indexed = self._keep(stage)
-        others = [name for name in RESULTS.names if name != "data"]
-        sketches = "case when kind = 'sketch' then data end as data"
-        return _records(self._indexed.selectExpr(*others, sketches).toArrow())
-
-    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
-        """Run stage 2, see :meth:`sidecar.indexing.engine.Engine.slices`."""
-        ranges = [(group.number, part) for group in groups for part in range(group.parts)]
-        if not ranges:
-            return
-        progress("slicing on Spark", 0, len(ranges))
-        done = 0
-        with spark_errors():
-            # A missing row ends the loop early; the count below reports it.
-            for (number, part), row in zip(ranges, self._slice(groups), strict=False):
-                if (row["group"], row["part"]) != (number, part):
-                    break
-                yield number, bytes(row["data"])
-                done += 1
-                progress("slicing on Spark", done, len(ranges))
-        if done != len(ranges):
-            raise StorageError("Spark returned too few slices of the index", expected=len(ranges), found=done)
-
-    def _slice(self, groups: Sequence[GroupTask]) -> Iterator[Any]:
-        frame = self._indexed.where("kind = 'column' and data is not null")
-        # Without the hint, Spark takes the small side for huge, and shuffles and sorts all filters to join them.
-        positions = self._session.createDataFrame(_positions(groups)).hint("broadcast")
-        placed = frame.join(positions, ["file", "row_group", "field_id"])
-        by_number = {group.number: replace(group, keys=()) for group in groups}
-        pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
-        partitions = partitions_for(sum(group.parts for group in groups) * PART_BYTES)
-        grouped = pieces.repartition(partitions, "group", "part").groupBy("group", "part")
-        # Cached, because sorting samples its input first and would otherwise run stage 2 twice.
-        sliced = self._keep(grouped.applyInArrow(_stage_two(by_number), _ddl(SLICES)))
-        return in_order(sliced, partitions, "group", "part")
-
-    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
-        """Read page indexes back, see :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
-        if not keys:
-            return
-        table = pa.table(
-            {
-                name: pa.array([key[i] for key in keys], pa.int32())
-                for i, name in enumerate(("file", "row_group", "field_id"))
-            }
-        ).append_column("place", pa.array(range(len(keys)), pa.int32()))
-        done = 0
-        with spark_errors():
-            frame = self._indexed.where("kind = 'pages' and data is not null")
-            places = self._session.createDataFrame(table).hint("broadcast")
-            placed = frame.join(places, ["file", "row_group", "field_id"]).select("place", "data")
-            for row in in_order(placed, partitions_for(size_of(placed, "data")), "place"):
-                if row["place"] != done:
-                    break
-                yield bytes(row["data"])
-                done += 1
-        if done != len(keys):
-            raise StorageError("Spark returned too few page indexes", expected=len(keys), found=done)
+            stage = one_each(self._session, items).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
+            with kept(stage):
+                # The size is known when all tasks are done, so this does the work, on all executors at once.
+                partitions = partitions_for(size_of(stage, "records", "indexes"))
+                for row in rows_of(stage.coalesce(partitions)):
+                    records = pickle.loads(row["records"])
+                    parts[row["task"], row["part"]] = self.kept.keep_all(records, row["indexes"])
+                    if row["last"]:
+                        done.add(row["task"])
+                        progress("fetching indexes from Spark", len(done), len(tasks))
+        if len(done) != len(tasks):
+            raise StorageError("Spark returned the results of too few tasks", expected=len(tasks), found=len(done))
+        return [record for _, records in sorted(parts.items()) for record in records]
 
     def close(self) -> None:
-        """Drop the cached frames."""
-        for frame in self._kept:
-            frame.unpersist()
-        self._kept.clear()
-
-    def _keep(self, frame: Any) -> Any:
-        frame = frame.persist()
-        self._kept.append(frame)
-        return frame
+        """Free the temporary file."""
+        self.kept.close()
 
 
 def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        held = 0
-        for batch in batches:
-            for row in batch.to_pylist():
-                for ordinal, record in enumerate(index_units(pickle.loads(row["payload"]), plan, opener)):
-                    rows.append({"task": row["task"], "ordinal": ordinal, **record._asdict()})
-                    held += len(record.data or b"")
-                    if held > FLUSH_BYTES:
-                        yield pa.RecordBatch.from_pylist(rows, schema=RESULTS)
-                        rows, held = [], 0
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=RESULTS)
-
-    return run
-
-
-def _records(table: pa.Table) -> list[Record]:
-    """Return the records in the order of their tasks; Spark returns rows in any order."""
-    rows = table.sort_by([("task", "ascending"), ("ordinal", "ascending")]).to_pylist()
-    return [Record(**{name: row[name] for name in Record._fields}) for row in rows]
-
-
-def _positions(groups: Sequence[GroupTask]) -> pa.Table:
-    rows = [(*key, group.number, position) for group in groups for position, key in enumerate(group.keys)]
-    columns = np.array(rows, dtype=np.int32).reshape(-1, len(POSITIONS)).T
-    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=POSITIONS)
-
-
-def _cut(groups: Mapping[int, GroupTask]) -> ArrowMap:
-    """Return a function that cuts each filter into the block ranges of its group; pieces are not yet widened."""
-
+    @sparing_workers
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows: list[dict[str, Any]] = []
-            held = 0
             for row in batch.to_pylist():
-                group = groups[row["group"]]
-                for piece in cut(row["data"], group, row["position"]):
-                    rows.append({"group": group.number, "position": row["position"], **piece._asdict()})
-                    held += len(piece.data)
-                    if held > FLUSH_BYTES:
-                        yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
-                        rows, held = [], 0
-            yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
+                yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))
 
     return run
 
 
-def _stage_two(groups: Mapping[int, GroupTask]) -> Callable[[pa.Table], pa.Table]:
-    def run(table: pa.Table) -> pa.Table:
-        group, part = groups[table["group"][0].as_py()], table["part"][0].as_py()
-        columns = (table[name].to_pylist() for name in ("position", "factor", "data"))
-        data = group.slice(part, gather(group, part, zip(*columns, strict=True)))
-        return pa.Table.from_pylist([{"group": group.number, "part": part, "data": data}], schema=SLICES)
+def _parts(task: int, found: Iterator[Record]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, each as a batch."""
+    part = held = 0
+    records: list[Record] = []
+    indexes: list[bytes] = []
 
-    return run
+    def batch(last: bool) -> pa.RecordBatch:
+        row = {"task": task, "part": part, "last": last, "records": pickle.dumps(records), "indexes": b"".join(indexes)}
+        return pa.RecordBatch.from_pylist([row], RESULTS)
 
-
-def _ddl(schema: pa.Schema) -> str:
-    """Return a schema as Spark's DDL text."""
-    names = {
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.string(): "string",
-        pa.binary(): "binary",
-        pa.float64(): "double",
-    }
-    return ", ".join(f"{field.name} {names[field.type]}" for field in schema)
+    for record in found:
+        if record.kept_bytes:
+            indexes.append(record.data or b"")
+            held += record.kept_bytes
+            record = record._replace(data=None)
+        records.append(record)
+        if held > FLUSH_BYTES or len(records) >= FLUSH_RECORDS:
+            yield batch(last=False)
+            part, held, records, indexes = part + 1, 0, [], []
+    yield batch(last=True)

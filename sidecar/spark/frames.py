@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sidecar.errors import SidecarError, StorageError, foreign_reason
 
@@ -17,25 +18,41 @@ ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for ``mapInArrow``."""
 
 PARTITION_BYTES = 64 << 20
-"""Bytes of a partition that is shuffled, about."""
+"""Bytes of a partition that goes to the driver, about."""
 MOST_PARTITIONS = 2_000
 
 
 def partitions_for(size: int) -> int:
-    """Return how many partitions ``size`` bytes are shuffled into: Spark's own 200 cost more than small data does."""
+    """Return how many partitions ``size`` bytes go to the driver in: Spark's own 200 cost more than small data does."""
     return min(-(-size // PARTITION_BYTES) or 1, MOST_PARTITIONS)
 
 
-def size_of(frame: Any, column: str) -> int:
-    """Return the bytes that a column of bytes has in all rows. This computes a cached frame, all parts at once."""
-    (size,) = frame.selectExpr(f"sum(length({column}))").first()
-    return size or 0
+def one_each(session: Any, items: Sequence[bytes]) -> Any:
+    """Return a frame of ``id`` and ``item`` with one item a partition, or evenly divided if there are too many.
+
+    Nothing is shuffled: a range has as many partitions as it is told, and gets its items by a broadcast. Spark's
+    ``repartition`` deals rows unevenly, so that some tasks would have two items and others none.
+    """
+    numbered = pa.table({"id": pa.array(range(len(items)), pa.int64()), "item": pa.array(items, pa.binary())})
+    numbers = session.range(0, len(items), 1, min(len(items), MOST_PARTITIONS))
+    return numbers.join(session.createDataFrame(numbered).hint("broadcast"), "id")
 
 
-def in_order(frame: Any, partitions: int, *columns: str) -> Iterator[Any]:
-    """Yield the rows in the order of ``columns``. The driver holds two of the ``partitions`` at a time."""
-    ordered = frame.repartitionByRange(partitions, *columns).sortWithinPartitions(*columns)
-    rows: Iterator[Any] = ordered.toLocalIterator(prefetchPartitions=True)
+def size_of(frame: Any, *columns: str) -> int:
+    """Return the bytes that columns of bytes have in all rows. This computes a cached frame, all parts at once."""
+    lengths = frame.selectExpr(" + ".join(f"length({column})" for column in columns)).toArrow()
+    return int(pc.sum(lengths.column(0)).as_py() or 0)
+
+
+def in_order(frame: Any, partitions: int, column: str) -> Iterator[Any]:
+    """Yield the rows in the order of a column. The driver holds two of the ``partitions`` at a time."""
+    divided = frame.coalesce(1) if partitions == 1 else frame.repartitionByRange(partitions, column)
+    return rows_of(divided.sortWithinPartitions(column))
+
+
+def rows_of(frame: Any) -> Iterator[Any]:
+    """Yield the rows of a frame. The driver holds two of its partitions at a time."""
+    rows: Iterator[Any] = frame.toLocalIterator(prefetchPartitions=True)
     return rows
 
 

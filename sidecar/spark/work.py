@@ -19,13 +19,11 @@ import pyarrow as pa
 
 from sidecar.engines.work import EngineKind, Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
-from sidecar.spark.frames import ArrowMap, Names, in_order, kept, partitions_for, size_of, spark_errors
+from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, size_of, spark_errors
+from sidecar.spark.workers import sparing_workers
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-MOST_TASKS = 2_000
-"""More items than this share tasks."""
 
 ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 """Schema of the results. Bytes are ``binary``, at most 2 GiB an item."""
@@ -52,13 +50,10 @@ class SparkWork:
         if progress is not None:
             progress("files on Spark (starting workers takes a few seconds)", 0, len(items))
         shipped = _shipped(work)
-        rows = [(number, pickle.dumps(item)) for number, item in enumerate(items)]
+        pickled = [pickle.dumps(item) for item in items]
         done = 0
         with spark_errors():
-            frame = self._session.createDataFrame(rows, "number int, item binary")
-            stage = frame.repartition(min(len(rows), MOST_TASKS)).mapInArrow(
-                _each(shipped), "number int, answer binary"
-            )
+            stage = one_each(self._session, pickled).mapInArrow(_each(shipped), "number int, answer binary")
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
                 for row in in_order(stage, partitions_for(size_of(stage, "answer")), "number"):
@@ -84,12 +79,13 @@ def _shipped(work: Callable[[T], R]) -> bytes:
 
 
 def _each(shipped: bytes) -> ArrowMap:
+    @sparing_workers
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
                 answer = answer_of(work, pickle.loads(row["item"]))
-                yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": answer}], schema=ANSWERS)
+                yield pa.RecordBatch.from_pylist([{"number": row["id"], "answer": answer}], schema=ANSWERS)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Stage 2: both engines gather the blocks that whole filters would give, and so the same pages."""
+"""Stage 2: parts of a group have the blocks that whole filters would give, and so the same pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.convert.outcome import no_progress
 from sidecar.convert.spool import Spool
 from sidecar.indexing import slices
-from sidecar.indexing.local import LocalEngine
-from sidecar.indexing.slices import GroupTask, cut, gather, part_step
+from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
 from sidecar.indexing.tasks import Record
-from sidecar.source import BytesSource
 from tests.indexing.cases import rng
 
 PLACE = BlobContext(bytes(range(16)), 7)
@@ -32,6 +30,10 @@ def _task(sizes: list[int]) -> GroupTask:
     return GroupTask(0, group, PLACE, part_step(group), [(i, 0, 7) for i in range(len(sizes))])
 
 
+def _record(key: Key, blocks: np.ndarray) -> Record:
+    return Record("column", *key, data=blocks.tobytes(), blocks=len(blocks))
+
+
 CASES = {
     "one": [16],
     "transposed": [64] * 5,
@@ -45,45 +47,40 @@ CASES = {
 @pytest.mark.parametrize("part_bytes", [1, 40_000, 8 << 20])
 @pytest.mark.parametrize("sizes", CASES.values(), ids=CASES.keys())
 def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters that came in any order, from any thread or worker."""
     monkeypatch.setattr(slices, "PART_BYTES", part_bytes)
     task, filters = _task(sizes), _filters(sizes)
     whole = b"".join(group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n)))
-    shuffled: dict[int, list[tuple[int, int, bytes]]] = {part: [] for part in range(task.parts)}
-    for position in rng().permutation(len(filters)).tolist():
-        for piece in cut(filters[position].tobytes(), task, position):
-            shuffled[piece.part].append((position, piece.factor, piece.data))
-    assert b"".join(task.slice(p, gather(task, p, shuffled[p])) for p in range(task.parts)) == whole
-
-
-@pytest.mark.parametrize("sizes", CASES.values(), ids=CASES.keys())
-def test_the_local_engine_gives_the_groups_pages_in_order(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "PART_BYTES", 1 << 14)
-    task, filters = _task(sizes), _filters(sizes)
-    whole = b"".join(group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n)))
-    with closing(LocalEngine(lambda path, size: BytesSource(b""))) as engine:
+    with closing(KeptIndexes(2)) as kept:
         for position in rng().permutation(len(filters)).tolist():
-            engine._keep(Record("column", *task.keys[position], data=filters[position].tobytes()))
-        found = list(engine.slices([task], no_progress))
+            kept.keep(_record(task.keys[position], filters[position]))
+        found = list(kept.slices([task], no_progress))
     assert [number for number, _ in found] == [0] * task.parts
     assert b"".join(data for _, data in found) == whole
 
 
-def test_a_position_without_its_filter_is_all_ones() -> None:
-    task, filters = _task([16, 16, 8]), _filters([16, 16, 8])
-    pieces = [(p, piece.factor, piece.data) for p in (0, 2) for piece in cut(filters[p].tobytes(), task, p)]
-    whole = gather_blocks(task.group, [filters[0], None, filters[2]], 0, 16)
-    assert (gather(task, 0, pieces) == whole).all()
+def test_indexes_that_came_together_are_told_apart() -> None:
+    """As Spark's workers send them: filters and page indexes of many records in one piece."""
+    task, filters = _task([16, 8]), _filters([16, 8])
+    pages = Record("pages", 0, 0, 7, length=11, data=b"page index.")
+    sketch = Record("sketch", 1, field_id=7, data=b"sketch")
+    records = [_record(task.keys[0], filters[0]), pages, sketch, _record(task.keys[1], filters[1])]
+    with closing(KeptIndexes(1)) as kept:
+        kept.keep(_record((5, 0, 7), filters[1]))
+        found = kept.keep_all(records, b"".join([filters[0].tobytes(), b"page index.", filters[1].tobytes()]))
+        assert [record.data for record in found] == [None, None, b"sketch", None]
+        assert list(kept.page_indexes([(0, 0, 7)])) == [b"page index."]
+        ((_, data),) = kept.slices([task], no_progress)
+    assert data == task.slice(0, gather_blocks(task.group, filters, 0, 16))
 
 
-def test_a_filter_of_another_size_than_was_placed_is_left_out() -> None:
-    task = _task([16, 16])
-    assert list(cut(bytes(32 * 8), task, 0)) == []
-
-
-def test_what_travels_is_not_widened() -> None:
-    task, (small, _) = _task([4, 32]), _filters([4, 32])
-    assert task.group.blocks == 32
-    assert sum(len(piece.data) for piece in cut(small.tobytes(), task, 0)) == small.nbytes
+def test_of_a_unit_that_is_indexed_twice_the_last_filter_counts() -> None:
+    task, filters = _task([16]), _filters([16, 16])
+    with closing(KeptIndexes(1)) as kept:
+        for found in filters:
+            kept.keep(_record(task.keys[0], found))
+        ((_, data),) = kept.slices([task], no_progress)
+    assert data == task.slice(0, gather_blocks(task.group, filters[1:], 0, 16))
 
 
 def test_the_spool_gives_back_what_threads_appended() -> None:
