@@ -58,22 +58,30 @@ class Bench:
         self,
         what: str,
         times: Times,
-        over: str | Sequence[str],
-        under: str | Sequence[str],
+        ours: str,
+        peers: str | Sequence[str],
         target: Target | None = None,
         *,
-        against: str = "",
         clock: ClockName = "wall",
     ) -> None:
-        """Keep how many times as long ``over`` takes as ``under``; several names are added up.
+        """Keep how many times as long ``ours`` takes as ``peers``, whose times are added up."""
+        names = [peers] if isinstance(peers, str) else list(peers)
+        found = times.ratio([ours], names, clock)
+        self.row(_of_clock(what, clock), found.median, "x", target, against=" + ".join(names), spread=found.spread)
 
-        ``against`` is the peer's name in the row, ``under`` by default.
-        """
-        names = [[one] if isinstance(one, str) else list(one) for one in (over, under)]
-        found = times.ratio(*names, clock)
-        peer = against or " + ".join(names[1])
-        suffix = " (CPU)" if clock == "cpu" else ""
-        self.row(what + suffix, found.median, "x", target, against=peer, spread=found.spread)
+    def faster(
+        self,
+        what: str,
+        times: Times,
+        ours: str,
+        peer: str,
+        target: Target | None = None,
+        *,
+        clock: ClockName = "wall",
+    ) -> None:
+        """Keep how many times as long ``peer`` takes as ``ours``."""
+        found = times.ratio([peer], [ours], clock)
+        self.row(_of_clock(what, clock), found.median, "x faster", target, against=peer, spread=found.spread)
 
     def values(
         self, what: str, values: Sequence[float], unit: str, target: Target | None = None, *, against: str = ""
@@ -111,3 +119,7 @@ class Bench:
         span = f"{shown(first[1])} to {shown(most[1])} {y} for {first[0]:,.0f} to {most[0]:,.0f} {x}"
         self.row(f"{what}: exponent", law.exponent, "", note=f"{span}; R² {law.fit:.3f}")
         self.row(f"{what}: exponent of the last decade", last.exponent, "")
+
+
+def _of_clock(what: str, clock: ClockName) -> str:
+    return f"{what} (CPU)" if clock == "cpu" else what

@@ -23,13 +23,17 @@ CATALOG, CATALOG_AS_MADE = "cat.db", "cat.db.made"
 
 
 def made(name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder ``name``, which ``make`` fills the first time. The name says all that ``make`` depends on."""
+    """Return the folder ``name``, which ``make`` fills the first time. The name says all that ``make`` depends on.
+
+    A folder that was moved is made again: metadata of tables has absolute paths.
+    """
     folder = WORK / "data" / name
-    if not (folder / DONE).exists():
+    done = folder / DONE
+    if not done.exists() or done.read_text("utf-8") != str(folder):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         make(folder)
-        (folder / DONE).touch()
+        done.write_text(str(folder), "utf-8")
     return folder
 
 

@@ -94,7 +94,7 @@ def run_one(name: str, scale: str, file: Path) -> int:
     """Run one benchmark in this process, and write its result; what it found before a failure too."""
     module = import_module(f"scripts.benchmarks.{name}")
     title = (module.__doc__ or name).strip().splitlines()[0]
-    result = BenchmarkResult(name, title, machine_facts())
+    result = BenchmarkResult(name, title, machine_facts() | {"scale": scale})
     os.environ.pop("AWS_PROFILE", None)
     started = time.perf_counter()
     try:

@@ -46,27 +46,38 @@ class Figure:
     spread: float
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What the clocks show."""
+
+    wall: float
+    cpu: float
+
+    def since(self, start: Moment) -> Taken:
+        """Return what passed since another moment."""
+        return Taken(self.wall - start.wall, self.cpu - start.cpu)
+
+
 class Clock:
     """Reads the wall clock and the CPU time of this process, its ended children, and other process trees."""
 
     def __init__(self, pids: Sequence[int] = ()) -> None:
         self._pids = pids
 
+    def now(self) -> Moment:
+        """Return this moment, by the wall clock and the CPU time of this process and its ended children."""
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Moment(time.perf_counter(), time.process_time() + children.ru_utime + children.ru_stime)
+
     def time(self, run: Callable[[], Any]) -> tuple[Taken, Any]:
-        """Run a function; return its times, and what it returned."""
-        others, cpu, start = self._others(), self._own(), time.perf_counter()
+        """Run a function; return its times, with those of the other processes, and what it returned."""
+        before, start = self._others(), self.now()
         result = run()
-        wall = time.perf_counter() - start
-        own = self._own() - cpu
-        return Taken(wall, own + self._others() - others), result
+        own = self.now().since(start)
+        return Taken(own.wall, own.cpu + self._others() - before), result
 
     def _others(self) -> float:
         return sum(map(cpu_of_tree, self._pids))
-
-    @staticmethod
-    def _own() -> float:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return time.process_time() + children.ru_utime + children.ru_stime
 
 
 class Times:

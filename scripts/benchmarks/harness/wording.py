@@ -34,7 +34,7 @@ def row_line(row: Row) -> str:
 def markdown(results: list[BenchmarkResult]) -> str:
     """Return the page of all results: the machine, one table, and the pictures."""
     lines = ["# What `scripts/bench` measured", "", *_machine(results), ""]
-    lines += ["A ratio above 1 says that the first takes longer, or has more; *faster* in a row says the opposite.", ""]
+    lines += ["`x` is how many times as much sidecar takes as who is named under *against*; `x faster` is the reverse.", ""]
     lines += ["| benchmark | what | against | figure | spread | target | verdict |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for result in results:
         lines += [_row(result.name, row) for row in result.rows]
