@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import datafusion
@@ -55,7 +56,7 @@ def needle(bench: Bench, files: int, rows: int) -> None:
     context.sql("SET datafusion.execution.parquet.bloom_filter_on_read = true").collect()
 
     def by_datafusion() -> Any:
-        frame = context.read_parquet(paths).filter(datafusion.col("k") == datafusion.lit(key))
+        frame = context.read_parquet(str(Path(paths[0]).parent)).filter(datafusion.col("k") == datafusion.lit(key))
         return frame.to_arrow_table()
 
     sides: dict[str, Callable[[], Any]] = {

@@ -162,12 +162,14 @@ def regions(group: BundleGroup, segment: bytes, rules_out: bool) -> Iterator[byt
     """27 % of the bits set, and those of the key in one filter in the middle; or all bits."""
     random, members = np.random.default_rng(1), len(group.units)
     (key_hash,) = probe_for(KEY, "long", Encoding.parse("int64")).hashes
-    for region in range(group.blocks):
-        drawn = [random.integers(0, 2**32, (members, 1, 8), dtype=np.uint32) for _ in range(7)]
+    key_bits = list(SPLIT_BLOCK.rows(key_hash, group.blocks))
+    for first in range(0, group.blocks, group.block_step):
+        count = min(group.block_step, group.blocks - first)
+        drawn = [random.integers(0, 2**32, (members, count, 8), dtype=np.uint32) for _ in range(7)]
         blocks = np.bitwise_and.reduce(drawn[:2]) | np.bitwise_and.reduce(drawn[2:])
         if not rules_out:
             blocks = np.full_like(blocks, 0xFFFFFFFF)
-        for own, row in SPLIT_BLOCK.rows(key_hash, group.blocks):
-            if own == region:
-                blocks[members // 2, 0, row // 32] |= np.uint32(1 << row % 32)
-        yield slice_blocks(group, region, blocks, BlobContext(segment, 1))
+        for region, row in key_bits:
+            if first <= region < first + count:
+                blocks[members // 2, region - first, row // 32] |= np.uint32(1 << row % 32)
+        yield slice_blocks(group, first, blocks, BlobContext(segment, 1))
