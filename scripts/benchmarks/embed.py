@@ -201,4 +201,6 @@ def memory(bench: Bench, scale: float, copies_of_rows: int) -> None:
     found = re.search(r"VmHWM (\d+)", said)
     assert found is not None
     size = path.stat().st_size / 1e6
-    bench.row(f"memory of embedding into {copies_of_rows} times the rows", int(found[1]) / 1e6, "MB", note=f"{size:,.0f} MB")
+    bench.row(
+        f"memory of embedding into {copies_of_rows} times the rows", int(found[1]) / 1e6, "MB", note=f"{size:,.0f} MB"
+    )

@@ -137,9 +137,7 @@ def compare_slicing(bench: Bench, members: int, total: int) -> None:
         "sidecar, pages with checksums": lambda: [
             slice_blocks(group, at * step, one, PLACE) for at, one in enumerate(parts)
         ],
-        "sidecar, the way back": lambda: [
-            unslice_pages(group, at * step, step, page) for at, page in enumerate(pages)
-        ],
+        "sidecar, the way back": lambda: [unslice_pages(group, at * step, step, page) for at, page in enumerate(pages)],
         "copy of the bytes": lambda: np.copyto(np.empty_like(whole), whole),
     }
     times = bench.compare(what, sides)

@@ -111,5 +111,7 @@ def encrypted_bundle(bench: Bench, units: int, blocks: int = 32) -> None:
     what = f"a lookup in a bundle of {units:,} units"
     bench.values(f"{what} (CPU)", [cpu * 1000 for cpu in own[1:]], "ms", at_most(5))
     found = figure(ratios[1:])
-    bench.row(f"{what}, encrypted (CPU)", found.median, "x", at_most(2), against="the plain bundle", spread=found.spread)
+    bench.row(
+        f"{what}, encrypted (CPU)", found.median, "x", at_most(2), against="the plain bundle", spread=found.spread
+    )
     bench.row(f"slicing {units:,} filters, encrypted (CPU)", seconds[1] / seconds[0], "x", against="plain")

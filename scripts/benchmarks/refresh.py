@@ -56,7 +56,9 @@ def one_more(bench: Bench, table: Any, files: int) -> None:
         "copy of the sidecar": Side(lambda: copy_of(last[0])),
     }
     times = bench.compare(what, sides)
-    spent = [a.cpu - b.cpu for a, b in zip(times.taken["sidecar refreshes"], times.taken["copy of the sidecar"], strict=True)]
+    spent = [
+        a.cpu - b.cpu for a, b in zip(times.taken["sidecar refreshes"], times.taken["copy of the sidecar"], strict=True)
+    ]
     bench.values(f"{what}: CPU beyond copying", spent, "s", at_most(2))
     bench.row(f"{what}: data files opened", max(opened), "files", at_most(1), note=requests[-1])
 
@@ -77,14 +79,13 @@ def nothing_to_do(bench: Bench, table: Any) -> None:
 
     with counted() as found:
         refresh()
-    uri = table.catalog.properties["uri"]
-    environment = {**os.environ, "PYICEBERG_CATALOG__BENCH__URI": uri, "SIDECAR_CATALOG": "bench"}
+    environment = {**os.environ, **data.catalog_environment(data.folder_of(table.catalog))}
 
     def python(*arguments: str) -> None:
         command = [sys.executable, *arguments]
         subprocess.run(command, env=environment, cwd=data.ROOT, check=True, capture_output=True)
 
-    load = f"from pyiceberg.catalog import load_catalog; load_catalog('bench', uri={uri!r}).load_table('db.t')"
+    load = "from pyiceberg.catalog import load_catalog; load_catalog('bench').load_table('db.t')"
     times = bench.compare(
         "refresh with nothing to do",
         {

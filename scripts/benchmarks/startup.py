@@ -27,14 +27,7 @@ def measure(bench: Bench) -> None:
     """Measure commands, an import, and pyiceberg."""
     catalog = catalog_with_table(bench.size(1.0, quick=0.05), FILES, SCANNED)
     build(catalog.load_table("db.lineitem"), SCANNED)
-    prefix = "PYICEBERG_CATALOG__BENCH__"
-    environment = {
-        **os.environ,
-        f"{prefix}TYPE": "sql",
-        f"{prefix}URI": catalog.properties["uri"],
-        f"{prefix}WAREHOUSE": catalog.properties["warehouse"],
-        "SIDECAR_CATALOG": "bench",
-    }
+    environment = {**os.environ, **data.catalog_environment(data.folder_of(catalog))}
 
     def python(*arguments: str) -> None:
         command = [sys.executable, *arguments]

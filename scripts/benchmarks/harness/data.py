@@ -75,3 +75,14 @@ def scratch() -> Iterator[Path]:
     WORK.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="scratch-", dir=WORK) as name:
         yield Path(name)
+
+
+def catalog_environment(folder: Path) -> dict[str, str]:
+    """Return the variables that tell a process of the catalog ``bench`` of a folder."""
+    prefix = "PYICEBERG_CATALOG__BENCH__"
+    return {
+        f"{prefix}TYPE": "sql",
+        f"{prefix}URI": f"sqlite:///{folder}/{CATALOG}",
+        f"{prefix}WAREHOUSE": f"file:{folder}/wh",
+        "SIDECAR_CATALOG": "bench",
+    }

@@ -13,7 +13,18 @@ from typing import Any
 
 from scripts.benchmarks.harness.data import ROOT
 
-PACKAGES = ("pyarrow", "numpy", "numba", "pyiceberg", "pyspark", "duckdb", "polars", "datafusion", "datasketches", "moto")
+PACKAGES = (
+    "pyarrow",
+    "numpy",
+    "numba",
+    "pyiceberg",
+    "pyspark",
+    "duckdb",
+    "polars",
+    "datafusion",
+    "datasketches",
+    "moto",
+)
 
 
 def machine_facts() -> dict[str, Any]:

@@ -52,7 +52,9 @@ def curve(shape: Curve) -> str:
     law = shape.law
     xs = _Axis([x for x, _ in shape.points], left, right)
     ys = _Axis([value for x, y in shape.points for value in (y, law.at(x))], bottom, top)
-    parts = [_text(0, 18, f"{shape.what}: exponent {law.exponent:.2f}, last decade {shape.last_law.exponent:.2f}", "title")]
+    parts = [
+        _text(0, 18, f"{shape.what}: exponent {law.exponent:.2f}, last decade {shape.last_law.exponent:.2f}", "title")
+    ]
     for power in xs.powers:
         x = xs.at(10.0**power)
         parts += [_line([(x, top), (x, bottom)], "grid"), _text(x - 10, bottom + 18, _power(power), "dim")]

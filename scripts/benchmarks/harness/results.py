@@ -145,10 +145,7 @@ def _result(plain: Mapping[str, Any]) -> BenchmarkResult:
         plain["seconds"],
         [_row(row) for row in plain["rows"]],
         [Comparison(one["what"], tuple(SideTimes(**side) for side in one["sides"])) for one in plain["comparisons"]],
-        [
-            Curve(one["what"], one["x"], one["y"], tuple((x, y) for x, y in one["points"]))
-            for one in plain["curves"]
-        ],
+        [Curve(one["what"], one["x"], one["y"], tuple((x, y) for x, y in one["points"])) for one in plain["curves"]],
         plain["failure"],
     )
 

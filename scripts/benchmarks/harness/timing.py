@@ -94,7 +94,10 @@ class Times:
     def ratio(self, over: Sequence[str], under: Sequence[str], clock: ClockName = "wall") -> Figure:
         """Return how many times as long the sides ``over`` take together as the sides ``under``, turn by turn."""
         sums = [
-            [sum(getattr(taken, clock) for taken in turn) for turn in zip(*map(self.taken.__getitem__, names), strict=True)]
+            [
+                sum(getattr(taken, clock) for taken in turn)
+                for turn in zip(*map(self.taken.__getitem__, names), strict=True)
+            ]
             for names in (over, under)
         ]
         return figure([a / b for a, b in zip(*sums, strict=True)])

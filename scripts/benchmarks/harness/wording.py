@@ -8,9 +8,9 @@ from scripts.benchmarks.harness.results import BenchmarkResult, Row
 
 
 def shown(value: float) -> str:
-    """Return a figure with three significant digits, and all digits of the integers above."""
-    if value == 0:
-        return "0"
+    """Return a count as it is, and any other figure with three significant digits."""
+    if isinstance(value, int):
+        return f"{value:,}"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     digits = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
@@ -34,8 +34,14 @@ def row_line(row: Row) -> str:
 def markdown(results: list[BenchmarkResult]) -> str:
     """Return the page of all results: the machine, one table, and the pictures."""
     lines = ["# What `scripts/bench` measured", "", *_machine(results), ""]
-    lines += ["`x` is how many times as much sidecar takes as who is named under *against*; `x faster` is the reverse.", ""]
-    lines += ["| benchmark | what | against | figure | spread | target | verdict |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    lines += [
+        "`x` is how many times as much sidecar takes as who is named under *against*; `x faster` is the reverse.",
+        "",
+    ]
+    lines += [
+        "| benchmark | what | against | figure | spread | target | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for result in results:
         lines += [_row(result.name, row) for row in result.rows]
         if result.failure:
@@ -44,7 +50,14 @@ def markdown(results: list[BenchmarkResult]) -> str:
     for result in results:
         pictures = [name for name, _ in picture_names(result)]
         if pictures:
-            lines += [f"## {result.name}", "", result.title, "", *(f"![{result.name}]({name})" for name in pictures), ""]
+            lines += [
+                f"## {result.name}",
+                "",
+                result.title,
+                "",
+                *(f"![{result.name}]({name})" for name in pictures),
+                "",
+            ]
     return "\n".join(lines)
 
 

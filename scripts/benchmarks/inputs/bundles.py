@@ -27,7 +27,9 @@ PLACE = {"snapshot_id": 1, "sequence_number": 1}
 SEGMENT, TABLE = bytes(16), "5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b"
 
 
-def write_bundle(path: Path, units: int, blocks: int, rule: IndexRule = SPLIT_BLOCK, key: FieldKey | None = None) -> float:
+def write_bundle(
+    path: Path, units: int, blocks: int, rule: IndexRule = SPLIT_BLOCK, key: FieldKey | None = None
+) -> float:
     """Write a sidecar with filters of ``blocks`` blocks of 32 bytes; return the seconds of slicing and sealing."""
     encoding = "int64" if rule is SPLIT_BLOCK else "orc/long"
     place = BlobContext(SEGMENT, 1) if key is None else key.place
