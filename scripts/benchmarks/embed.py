@@ -2,8 +2,8 @@
 
 The file is lineitem of TPC-H. The copy is flushed to the disk, as an embedded file is; decoding is pyarrow's, row group
 by row group in as many threads as embedding has. Then all files of a sidecar get their indexes back in one pass, beside
-plain copies: a digest proves that a file is the one that was indexed, and witnesses decode values on top. Memory is that
-of a process of its own.
+plain copies: a digest proves that a file is the one that was indexed, and witnesses decode values on top. Memory is
+that of a process of its own.
 """
 
 from __future__ import annotations

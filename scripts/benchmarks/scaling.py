@@ -1,4 +1,4 @@
-"""How cost grows, over three decades each, with the exponent of the power law that fits (an hour; --quick: two decades).
+"""How cost grows, over three decades each, with the exponent of the power law that fits (--quick: two decades).
 
 Build time in rows and in files, on Spark in rows; lookup in units; plan and refresh in files; memory of a build in
 columns and in units, by the kernel's own count. CPU times, each the median of a few turns. Files and row groups

@@ -37,6 +37,7 @@ def _rows(results: Mapping[str, BenchmarkResult]) -> list[tuple[Key, Row]]:
 def _change(old: float | None, new: float | None, tolerance: float) -> str:
     if old is None or new is None:
         return "" if old is new else "measured by one side alone"
-    if old == new or max(abs(old), abs(new)) <= (1 + tolerance) * min(abs(old), abs(new)) and (old > 0) == (new > 0):
+    near = max(abs(old), abs(new)) <= (1 + tolerance) * min(abs(old), abs(new))
+    if near and (old > 0) == (new > 0):
         return ""
     return "it was 0" if old == 0 else f"{(new - old) / abs(old):+.0%}"

@@ -1,4 +1,4 @@
-"""Counts what is read of a table: openings and reads of files, through sidecar's local sources and pyiceberg's files."""
+"""Counts what is read of a table: openings and reads of files, by sidecar's local sources and pyiceberg's files."""
 
 from __future__ import annotations
 

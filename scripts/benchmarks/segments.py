@@ -45,7 +45,7 @@ def measure(bench: Bench) -> None:
     many_builds(bench, bench.size(60, quick=6))
     megabytes = bench.size(256, quick=16, large=2048)
     with data.scratch() as folder:
-        command = [sys.executable, "-m", "scripts.benchmarks.merging", str(folder), str(megabytes)]
+        command = [sys.executable, "-m", "scripts.benchmarks.segments", str(folder), str(megabytes)]
         done = subprocess.run(command, cwd=data.ROOT, check=True, stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
     what = f"merge of {found['bytes'] / 1e6:,.0f} MB"
