@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from scripts.benchmarks.harness import data, pictures, running
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.comparing import differences
 from scripts.benchmarks.harness.fits import power_law
-from scripts.benchmarks.harness.processes import cpu_of_tree, own_memory, peaks_of
+from scripts.benchmarks.harness.processes import Peak, cpu_of_tree, look, own_memory, peaks_of
 from scripts.benchmarks.harness.report import write_report
 from scripts.benchmarks.harness.results import (
     BenchmarkResult,
@@ -65,15 +66,25 @@ def test_sides_take_turns_after_warm_ups() -> None:
     assert [len(times.taken[name]) for name in "ab"] == [3, 3]
 
 
-def test_a_quick_side_counts_with_the_median_of_its_repeats_and_what_comes_before_is_not_timed() -> None:
-    told = iter([Taken(9, 9), Taken(1, 2), Taken(5, 3), Taken(2, 4), Taken(0, 0)])
-    prepared: list[None] = []
-    sides = {"a": Side(lambda: next(told), before=lambda: prepared.append(None), repeat=3)}
-    times = take_turns(sides, 1)
+def test_a_quick_side_counts_with_the_median_of_its_repeats() -> None:
+    told = iter([Taken(9, 9), Taken(1, 2), Taken(5, 3), Taken(2, 4)])
+    times = take_turns({"a": Side(lambda: next(told), repeat=3)}, 1)
     assert times.taken["a"] == [Taken(2, 3)]
-    assert len(prepared) == 4
-    slow = take_turns({"a": Side(lambda: None, before=lambda: time.sleep(0.05))}, 1, warm_ups=0)
-    assert slow.taken["a"][0].wall < 0.05
+
+
+def test_what_comes_before_a_run_is_not_timed() -> None:
+    events: list[str] = []
+
+    class Recording(Clock):
+        def time(self, run: Callable[[], Any]) -> tuple[Taken, Any]:
+            events.append("start")
+            run()
+            events.append("stop")
+            return Taken(1, 1), None
+
+    side = Side(lambda: events.append("run"), before=lambda: events.append("before"), repeat=2)
+    take_turns({"a": side}, 1, warm_ups=0, clock=Recording())
+    assert events == ["before", "start", "run", "stop"] * 2
 
 
 def test_ratios_are_taken_within_turns() -> None:
@@ -112,12 +123,21 @@ def test_cpu_time_of_ended_children_and_of_other_trees_counts() -> None:
 
 
 def test_memory_is_that_of_the_process_and_its_descendants() -> None:
-    hold = "x = bytearray(80_000_000); x[::4096] = b'1' * len(x[::4096]); import time; time.sleep(0.5)"
+    hold = "x = bytearray(80_000_000); x[::4096] = b'1' * len(x[::4096]); print(1, flush=True); input()"
     nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
-    driver, worker = sorted(peaks_of([sys.executable, "-c", nested]), key=lambda peak: peak.role)
+    with subprocess.Popen([sys.executable, "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        peaks: dict[int, Peak] = {}
+        look(process.pid, peaks)
+        process.communicate(b"\n")
+    driver, worker = sorted(peaks.values(), key=lambda peak: peak.role)
     assert (driver.role, worker.role) == ("driver", "worker")
     assert worker.num_bytes > 80_000_000 > driver.num_bytes
     assert own_memory()[0] <= own_memory()[1]
+
+
+def test_the_memory_of_a_command_that_fails_is_no_figure() -> None:
     with pytest.raises(subprocess.CalledProcessError):
         peaks_of([sys.executable, "-c", "raise SystemExit(3)"])
 

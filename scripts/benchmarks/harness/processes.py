@@ -59,14 +59,15 @@ def peaks_of(command: list[str]) -> list[Peak]:
     process = subprocess.Popen(command)
     peaks: dict[int, Peak] = {}
     while process.poll() is None:
-        _look(process.pid, peaks)
+        look(process.pid, peaks)
         time.sleep(0.1)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return sorted(peaks.values(), key=lambda peak: -peak.num_bytes)
 
 
-def _look(driver: int, peaks: dict[int, Peak]) -> None:
+def look(driver: int, peaks: dict[int, Peak]) -> None:
+    """Bring the peaks of a process and its descendants up to date, by their numbers."""
     parents, found = {}, {}
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
