@@ -30,7 +30,6 @@ from scripts.benchmarks.memory import run as memory_of
 from scripts.benchmarks.peers.spark import pid_of, spark_session
 
 FILES = 8
-TURNS = 3
 Points = Sequence[tuple[float, float]]
 
 
@@ -64,7 +63,7 @@ def build_in_rows(bench: Bench) -> None:
                 "on Spark": Side(partial(build, table, spark=session), before=partial(forget_all, table)),
             }
             bench.say(f"build of {number:,} rows")
-            times = take_turns(sides, TURNS, clock=Clock([pid_of(session)]))
+            times = take_turns(sides, turns_of(bench), clock=Clock([pid_of(session)]))
             here.append((number, times.of("here", "cpu").median))
             on_spark.append((number, times.of("on Spark", "cpu").median))
             bench.row(
@@ -104,7 +103,11 @@ def forget_all(table: Any) -> None:
 def seconds(bench: Bench, what: str, run: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
     """Return the median CPU time."""
     bench.say(what)
-    return take_turns({"sidecar": Side(run, before=before)}, TURNS).of("sidecar", "cpu").median
+    return take_turns({"sidecar": Side(run, before=before)}, turns_of(bench)).of("sidecar", "cpu").median
+
+
+def turns_of(bench: Bench) -> int:
+    return bench.size(3, quick=1)
 
 
 def build_of_files(bench: Bench, number: int) -> float:

@@ -81,7 +81,10 @@ def look(driver: int, peaks: dict[int, Peak]) -> None:
     for number, (name, num_bytes) in found.items():
         if _descends(number, driver, parents):
             role = "driver" if number == driver else "java" if name == "java" else "worker"
-            peaks[number] = Peak(role, max(num_bytes, peaks[number].num_bytes if number in peaks else 0))
+            before = peaks.get(number)
+            # A process that Java has just forked still has Java's name and memory.
+            known = before.num_bytes if before and before.role == role else 0
+            peaks[number] = Peak(role, max(num_bytes, known))
 
 
 def _status(path: Path) -> dict[str, str]:
