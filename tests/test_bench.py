@@ -292,6 +292,16 @@ def test_a_benchmark_keeps_rows_comparisons_and_curves(capsys: pytest.CaptureFix
     assert "3.00 x faster; target >= 2: met" in capsys.readouterr().out
 
 
+def test_small_data_has_no_targets() -> None:
+    bench = Bench(BenchmarkResult("plan", "", {"scale": "quick"}), "quick")
+    bench.row("a plan", 9, "ms", at_most(8))
+    assert [(row.target, row.verdict) for row in bench.result.rows] == [(None, "")]
+    assert "not the usual ones (quick)" in markdown([bench.result])
+    assert "not the usual" not in markdown([example()])
+    assert [bench.size(3, quick=2), Bench(bench.result, "large").size(3, quick=2, large=4)] == [2, 4]
+    assert Bench(bench.result, "large").size(3, quick=2) == 3
+
+
 def test_a_benchmark_that_fails_leaves_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(bench: Bench) -> None:
         bench.row("before", 1, "files")

@@ -101,7 +101,8 @@ class Bench:
         spread: float = 0.0,
         note: str = "",
     ) -> None:
-        """Keep one figure."""
+        """Keep one figure. Small data has no targets."""
+        target = None if self.scale == "quick" else target
         row = Row(what, against, value, unit, spread, target, note)
         self.result.rows.append(row)
         print(row_line(row), flush=True)

@@ -37,7 +37,7 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "java": _java(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "commit": _git("describe", "--always", "--dirty", "--abbrev=12"),
+        "commit": _commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "load": round(os.getloadavg()[0], 2),
     }
@@ -66,6 +66,12 @@ def _java() -> str:
         return ""
     found = re.search(r'version "([^"]+)"', said.stderr)
     return found[1] if found else ""
+
+
+def _commit() -> str:
+    """Return the commit, and whether anything but the report itself differs from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!scripts/bench-results")
+    return _git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
 
 
 def _git(*arguments: str) -> str:

@@ -93,6 +93,9 @@ def _machine(results: list[BenchmarkResult]) -> list[str]:
     took = ", ".join(f"{one.name} {one.seconds:.0f} s" for one in results)
     loads = ", ".join(f"{one.name} {one.machine.get('load')}" for one in results)
     commits = sorted({f"{one.machine.get('commit')} ({one.machine.get('date', '')[:10]})" for one in results})
+    scales = sorted({str(one.machine.get("scale")) for one in results} - {"normal", "None"})
+    if scales:
+        lines += [f"Some sizes are not the usual ones ({', '.join(scales)}), so figures say less.", ""]
     return [
         *lines,
         f"Commit {', '.join(commits)}. It took {sum(one.seconds for one in results) / 60:.1f} minutes: {took}.",
