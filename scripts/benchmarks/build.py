@@ -1,133 +1,161 @@
-"""How long an in-process build takes beside plain decoding of the same columns by pyarrow.
+"""In-process builds beside decoding of the same columns, and beside writing the data again with filters.
 
-Rows: columns of TPC-H lineitem in an Iceberg table of several files that pyiceberg wrote. Both sides use the same
-number of threads over row groups. *index* is the first stage (harvest, dictionary or scan), *build* all of it: listing,
-slicing, writing and registering too, some 30 ms whatever the table's size. Medians of interleaved runs, in CPU time,
-which other work on the machine disturbs less, and in wall time. Targets of the ratio to decoding: at most 2 for values
-that must be scanned, 0.3 for dictionary-encoded columns.
+Rows are columns of TPC-H's lineitem in an Iceberg table that pyiceberg wrote; all sides use the same number of threads.
+The time of a build has everything: listing, indexing, slicing, writing and registering. *Indexing alone* is its first
+stage. The size of an index is that of filters at the automatic rate, beside the fewest blocks that keep this rate.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
+import shutil
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import duckdb
+import numpy as np
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
+from scripts.benchmarks.harness import data
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.results import at_most
+from scripts.benchmarks.harness.timing import Clock, Side, Taken
+from scripts.benchmarks.inputs.lineitem import IN_DICTIONARIES, SCANNED, catalog_with_table
+from sidecar.filters.sizing import auto_fpp, blocks_for, false_positive_rate
 from sidecar.source import local_path
 
-CASES = {
-    "scanned": ["l_orderkey", "l_partkey", "l_comment"],
-    "dictionary": ["l_suppkey", "l_quantity", "l_shipmode"],
-}
-FILES = 8
-Times = tuple[float, float]
-"""CPU time and wall time."""
+THREADS = min(os.cpu_count() or 1, 4)
+FILES = 24
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="build", description=__doc__)
-    parser.add_argument("--sf", type=float, default=0.5, help="scale factor of lineitem")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--kinds", default="bloom,theta")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as folder:
-        table = _lineitem(Path(folder), options.sf)
-        print(f"{'columns':<12} {'clock':<5} {'decode s':>9} {'index s':>9} {'ratio':>6} {'build s':>9} {'ratio':>6}")
-        for name, columns in CASES.items():
-            _compare(name, table, columns, options)
-    return 0
+def measure(bench: Bench) -> None:
+    """Measure builds of 6 million rows, of one million rows in dictionaries, and sizes."""
+    table = catalog_with_table(bench.size(1.0, quick=0.05), FILES, SCANNED).load_table("db.lineitem")
+    rows = table.inspect.files()["record_count"].to_numpy().sum()
+    what = f"build of 3 scanned columns, {rows:,} rows"
+    with data.scratch() as folder:
+        times = bench.compare(what, {**build_sides(table, SCANNED), **rewriting_sides(table, SCANNED, folder)}, 5)
+    for clock, target in (("cpu", 1.4), ("wall", 1.1)):
+        bench.ratio(what, times, "sidecar builds", "pyarrow decodes", at_most(target), clock=clock)
+        bench.ratio(f"{what}, indexing alone", times, "sidecar, indexing alone", "pyarrow decodes", clock=clock)
+    for peer in ("DuckDB writes filters", "pyarrow writes filters"):
+        bench.faster(what, times, "sidecar builds", peer)
+    small = catalog_with_table(bench.size(1 / 6, quick=0.05), 8, IN_DICTIONARIES).load_table("db.lineitem")
+    rows = small.inspect.files()["record_count"].to_numpy().sum()
+    what = f"build of 3 columns with dictionaries, {rows:,} rows"
+    times = bench.compare(what, build_sides(small, IN_DICTIONARIES), 9, warm_ups=2)
+    for clock in ("cpu", "wall"):
+        bench.ratio(what, times, "sidecar builds", "pyarrow decodes", clock=clock)
+    bench.ratio(
+        f"{what}, indexing alone", times, "sidecar, indexing alone", "pyarrow decodes", at_most(0.3), clock="cpu"
+    )
+    sizes(bench)
 
 
-def _lineitem(folder: Path, scale: float) -> Any:
-    program = Path(sys.executable).parent / "tpchgen-cli"
-    command = [program, "parquet", "-s", str(scale), "--tables", "lineitem", "--output-dir", str(folder)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    names = [name for columns in CASES.values() for name in columns]
-    rows = pq.read_table(folder / "lineitem.parquet", columns=names)
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
-    plain = pa.schema([(f.name, pa.string() if pa.types.is_string_view(f.type) else f.type) for f in rows.schema])
-    table = catalog.create_table("db.lineitem", plain)
-    step = -(-rows.num_rows // FILES)
-    for first in range(0, rows.num_rows, step):
-        table.append(rows.slice(first, step).cast(plain))
-    return table
+def build_sides(table: Any, columns: Sequence[str]) -> dict[str, Side]:
+    """Return a build, its first stage, and decoding of the same columns."""
+    paths = paths_of(table)
+    return {
+        "sidecar builds": Side(lambda: build(table, columns), before=lambda: forget(table)),
+        "sidecar, indexing alone": Side(lambda: indexing_alone(table, columns), before=lambda: forget(table)),
+        "pyarrow decodes": Side(lambda: decode(paths, columns)),
+    }
 
 
-def _compare(name: str, table: Any, columns: list[str], options: argparse.Namespace) -> None:
-    paths = [local_path(task.file.file_path) or "" for task in table.scan().plan_files()]
-    decode: list[Times] = []
-    index: list[Times] = []
-    build: list[Times] = []
-    for run in range(options.runs + 1):
-        marks: list[Times] = []
-
-        def mark(what: str, done: int | None = None, total: int | None = None, at: list[Times] = marks) -> None:
-            if what == "indexing" and done in (0, total):
-                at.append(_now())
-
-        _forget(table)
-        start = _now()
-        _decode(paths, columns, options.threads)
-        decoded = _now()
-        sidecar.build(
-            table,
-            columns,
-            kinds=options.kinds.split(","),
-            engine="local",
-            threads=options.threads,
-            full=True,
-            progress=mark,
-        )
-        if run:  # the first run compiles kernels and fills the page cache
-            decode.append(_between(start, decoded))
-            index.append(_between(marks[0], marks[-1]))
-            build.append(_between(decoded, _now()))
-    for clock, kind in enumerate(("cpu", "wall")):
-        base, *parts = (statistics.median(t[clock] for t in times) for times in (decode, index, build))
-        ratios = " ".join(f"{part:>9.3f} {part / base:>6.2f}" for part in parts)
-        print(f"{name:<12} {kind:<5} {base:>9.3f} {ratios}")
+def paths_of(table: Any) -> list[str]:
+    return [local_path(task.file.file_path) or "" for task in table.scan().plan_files()]
 
 
-def _forget(table: Any) -> None:
+def build(table: Any, columns: Sequence[str], progress: Callable[..., None] | None = None) -> Any:
+    return sidecar.build(table, columns, engine="local", threads=THREADS, full=True, progress=progress)
+
+
+def indexing_alone(table: Any, columns: Sequence[str]) -> Taken:
+    """Build; return the times between the first and the last report of indexing."""
+    clock, marks = Clock(), []
+
+    def mark(what: str, done: int | None = None, total: int | None = None) -> None:
+        if what == "indexing" and done in (0, total):
+            marks.append(clock.now())
+
+    build(table, columns, mark)
+    return marks[-1].since(marks[0])
+
+
+def forget(table: Any) -> None:
     """Take away what the run before registered, which a build would carry over."""
     with table.update_statistics() as update:
         for entry in table.metadata.statistics:
             update.remove_statistics(entry.snapshot_id)
+            Path(local_path(entry.statistics_path) or "").unlink(missing_ok=True)
     table.refresh()
 
 
-def _now() -> Times:
-    return time.process_time(), time.perf_counter()
-
-
-def _between(start: Times, end: Times) -> Times:
-    return end[0] - start[0], end[1] - start[1]
-
-
-def _decode(paths: list[str], columns: list[str], threads: int) -> None:
+def decode(paths: Sequence[str], columns: Sequence[str]) -> None:
     def read(path: str) -> None:
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups):
-            file.read_row_group(group, columns=columns, use_threads=False)
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group, columns=list(columns), use_threads=False)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(read, paths))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def rewriting_sides(table: Any, columns: Sequence[str], folder: Path) -> dict[str, Side]:
+    """Return peers that write these columns into new files with Bloom filters."""
+    paths, target = paths_of(table), folder / "target"
+
+    def clear() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+
+    connection = duckdb.connect(config={"threads": THREADS})
+    names = ", ".join(columns)
+
+    def by_duckdb() -> None:
+        # DuckDB writes filters for columns with dictionaries alone, so every column gets one.
+        connection.execute(
+            f"COPY (SELECT {names} FROM read_parquet({list(paths)})) TO '{target}' (FORMAT parquet, COMPRESSION zstd, "
+            "PER_THREAD_OUTPUT true, DICTIONARY_SIZE_LIMIT 10000000, STRING_DICTIONARY_PAGE_SIZE_LIMIT 1000000000)"
+        )
+
+    def by_pyarrow() -> None:
+        def write(path: str) -> None:
+            rows = pq.read_table(path, columns=list(columns), use_threads=False)
+            filters = {name: {"ndv": rows.num_rows, "fpp": 0.01} for name in columns}
+            pq.write_table(
+                rows, target / Path(path).name, compression="zstd", use_dictionary=False, bloom_filter_options=filters
+            )
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(write, paths))
+
+    clear()
+    by_duckdb()
+    lengths = connection.execute(
+        f"SELECT min(coalesce(bloom_filter_length, 0)) FROM parquet_metadata('{target}/*.parquet')"
+    ).fetchone()
+    if not lengths or not lengths[0]:
+        raise RuntimeError("DuckDB wrote columns without filters")
+    return {
+        "DuckDB writes filters": Side(by_duckdb, before=clear),
+        "pyarrow writes filters": Side(by_pyarrow, before=clear),
+    }
+
+
+def sizes(bench: Bench) -> None:
+    """Compare filters with the fewest blocks that keep the rate, over numbers of values evenly spread in logarithms."""
+    for units in (24, 658, 100_000):
+        rate = auto_fpp(units)
+        counts = np.unique(np.geomspace(1_000, 4_000_000, 200).astype(int)).tolist()
+        ratios = [blocks_for(n, rate) / fewest_blocks(n, rate) for n in counts]
+        what = f"size of filters at the automatic rate for {units:,} units, mean"
+        bench.row(what, sum(ratios) / len(ratios), "x", at_most(1.2), against="theory of split-block filters")
+
+
+def fewest_blocks(distinct: int, rate: float) -> int:
+    return 1 + bisect_left(range(1, distinct * 8), True, key=lambda z: false_positive_rate(z, distinct) <= rate)

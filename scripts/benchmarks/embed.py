@@ -1,133 +1,121 @@
-"""Embedding into one file beside what it cannot avoid: a copy of the file, and decoding the indexed columns.
+"""Embedding into Parquet files beside what it cannot avoid: copies of the files, and decoding the indexed columns.
 
-The file is lineitem of TPC-H. Three cases: filters on two columns that must be decoded (no dictionary helps
-there), filters and page indexes in a file of those columns alone, and page indexes for all columns. The copy is
-flushed to the disk, as an embedded file is; decoding is pyarrow's, row group by row group in as many threads as
-embedding has, one for each core. The second case is measured again of the file encrypted (AES_GCM_V1, one key of 128
-bits), decoded by pyarrow with the key. Medians of interleaved runs in one process, after one warm-up. Target: at most
-1.4 x, of plain files. Then the peak memory of embedding, in a process of its own, into the file and into one four
-times as long.
+The file is lineitem of TPC-H. The copy is flushed to the disk, as an embedded file is; decoding is pyarrow's, row group
+by row group in as many threads as embedding has. Then all files of a sidecar get their indexes back in one pass, beside
+plain copies: a digest proves that a file is the one that was indexed, and witnesses decode values on top. Memory is
+that of a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-import embed_from
-import embed_orc
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
 import sidecar
+from scripts.benchmarks.harness import data
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.results import Target, at_most
+from scripts.benchmarks.harness.timing import Side
+from scripts.benchmarks.inputs.lineitem import one_file, rows_of
 
 COLUMNS = ["l_extendedprice", "l_comment"]
-MEMORY = """import re, sidecar, sys
+FROM_SIDECAR = ["l_partkey", "l_comment"]
+WITNESSES = {"none": at_most(1.1), "page": None, "full": None}
+FILES = 5
+MEMORY = """import sidecar, sys
+from scripts.benchmarks.harness.processes import own_memory
 sidecar.embed_file(sys.argv[1], sys.argv[2], bloom=sys.argv[3].split(","), page_index=True)
-print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])"""
+print("VmHWM", own_memory()[1])"""
 KEY = bytes(range(16))
+ROW_GROUP = 1 << 17
 THREADS = min(os.cpu_count() or 1, 4)
+FLUSH = os.sync
+"""What comes before each run, so that none waits for the disk because of the one before."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="embed", description=__doc__)
-    parser.add_argument("--scale", default="0.5", help="scale factor of TPC-H")
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as name:
-        folder = Path(name)
-        plain = lineitem(folder, options.scale)
-        narrow = folder / "narrow.parquet"
-        pq.write_table(pq.read_table(plain, columns=COLUMNS), narrow, use_dictionary=False, row_group_size=1 << 17)
-        sealed = folder / "encrypted.parquet"
-        pq.write_table(
-            pq.read_table(narrow),
-            sealed,
-            use_dictionary=False,
-            row_group_size=1 << 17,
-            encryption_properties=pe.create_encryption_properties(KEY),
-        )
-        every = [field.name for field in pq.read_schema(plain)]
-        print(f"lineitem: {plain.stat().st_size:,} bytes, {pq.read_metadata(plain).num_rows:,} rows")
-        compare("filters on two columns", plain, COLUMNS, False, options.runs, COLUMNS)
-        compare("filters and page indexes of two columns", narrow, COLUMNS, True, options.runs, COLUMNS)
-        compare("the same, encrypted", sealed, COLUMNS, True, options.runs, COLUMNS, KEY)
-        compare("page indexes of all columns", plain, [], True, options.runs, every)
-        memory(folder, plain)
-    print("from a sidecar, as scripts/bench embed_from measures it:")
-    embed_from.main(["--scale", options.scale, "--runs", str(options.runs)])
-    print("into ORC, as scripts/bench embed_orc measures it:")
-    return embed_orc.main(["--scale", options.scale, "--runs", str(options.runs)])
+def measure(bench: Bench) -> None:
+    """Measure single files, files of a sidecar, and memory."""
+    scale = bench.size(0.5, quick=0.05, large=5.0)
+    plain, (narrow, sealed) = one_file(scale), narrow_files(scale)
+    every = pq.read_schema(plain).names
+    target = at_most(1.4)
+    single(bench, "filters on two columns", plain, COLUMNS, False, COLUMNS, target)
+    single(bench, "filters and page indexes of two columns", narrow, COLUMNS, True, COLUMNS, target)
+    single(bench, "the same, encrypted", sealed, COLUMNS, True, COLUMNS, None, KEY)
+    single(bench, "page indexes of all columns", plain, [], True, every, target)
+    from_sidecar(bench, scale)
+    for copies in (1, 4):
+        memory(bench, scale, copies)
 
 
-def lineitem(folder: Path, scale: str) -> Path:
-    """The table as Arrow C++ writes it, with plain strings, without filters and page indexes."""
-    tool = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts")) or "tpchgen-cli"
-    command = [tool, "parquet", "-s", scale, "--tables=lineitem", f"--output-dir={folder}"]
-    subprocess.run(command, check=True, capture_output=True)
-    plain = folder / "plain.parquet"
-    options = {"row_group_size": 1 << 17, "use_dictionary": ["l_returnflag", "l_linestatus", "l_shipmode"]}
-    table = pq.read_table(folder / "lineitem.parquet")
-    kinds = [pa.string() if pa.types.is_string_view(kind) else kind for kind in table.schema.types]
-    pq.write_table(table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))), plain, **options)
-    return plain
+def narrow_files(scale: float) -> tuple[Path, Path]:
+    """Return a file of two columns without dictionaries, and the same encrypted with one key of 128 bits."""
+
+    def make(folder: Path) -> None:
+        rows, options = rows_of(scale, COLUMNS), {"use_dictionary": False, "row_group_size": ROW_GROUP}
+        pq.write_table(rows, folder / "narrow.parquet", **options)
+        keys = pe.create_encryption_properties(KEY)
+        pq.write_table(rows, folder / "encrypted.parquet", encryption_properties=keys, **options)
+
+    folder = data.made(f"lineitem-{scale:g}-narrow", make)
+    return folder / "narrow.parquet", folder / "encrypted.parquet"
 
 
-def compare(
-    name: str,
+def single(
+    bench: Bench,
+    what: str,
     path: Path,
-    bloom: list[str],
+    bloom: Sequence[str],
     page_index: bool,
-    runs: int,
-    decoded: list[str],
+    decoded: Sequence[str],
+    target: Target | None,
     key: bytes | None = None,
 ) -> None:
-    target = path.with_name("target.parquet")
     keys = None if key is None else sidecar.EncryptionKeys(footer_key=key)
-    steps: dict[str, Callable[[], object]] = {
-        "copy": lambda: copy(path, target),
-        "decode": lambda: decode(path, decoded, key),
-        "embed": lambda: sidecar.embed_file(
-            str(path),
-            str(target),
-            bloom=bloom,
-            page_index=page_index,
-            threads=THREADS,
-            encryption_keys=keys,
-        ),
-    }
-    times: dict[str, list[embed_from.Times]] = {step: [] for step in steps}
-    for number in range(runs + 1):
-        for step, run in steps.items():
-            target.unlink(missing_ok=True)
-            start = embed_from.now()
-            run()
-            if number:
-                times[step].append(embed_from.since(start))
-    target.unlink()
-    wall, cpu = embed_from.medians(times)
-    ratio, of_cpu = (clock["embed"] / (clock["copy"] + clock["decode"]) for clock in (wall, cpu))
-    print(f"{name}: {embed_from.described(wall, cpu)}")
-    verdict = "no target" if key is not None else f"target 1.4: {'met' if ratio <= 1.4 else 'MISSED'}"
-    print(f"  {ratio:.2f} x copy + decode ({verdict}); {of_cpu:.2f} x in CPU time")
+    with data.scratch() as folder:
+        out = folder / "out.parquet"
+
+        def clear() -> None:
+            out.unlink(missing_ok=True)
+            FLUSH()
+
+        def embed() -> None:
+            sidecar.embed_file(
+                str(path), str(out), bloom=bloom, page_index=page_index, threads=THREADS, encryption_keys=keys
+            )
+
+        sides = {
+            "sidecar embeds": Side(embed, before=clear),
+            "copy": Side(lambda: copy(path, out), before=clear),
+            "decode": Side(lambda: decode(path, decoded, key)),
+        }
+        times = bench.compare(f"embed {what}", sides)
+    for clock in ("wall", "cpu"):
+        bench.ratio(f"embed {what}", times, "sidecar embeds", ["copy", "decode"], target, clock=clock)
 
 
 def copy(path: Path, target: Path) -> None:
     shutil.copyfile(path, target)
-    with target.open("rb") as file:
-        os.fsync(file.fileno())
+    flush(target)
 
 
-def decode(path: Path, columns: list[str], key: bytes | None = None) -> None:
+def flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def decode(path: Path, columns: Sequence[str], key: bytes | None = None) -> None:
     def opened() -> pq.ParquetFile:
         properties = None if key is None else pe.create_decryption_properties(key)
         return pq.ParquetFile(path, pre_buffer=False, decryption_properties=properties)
@@ -138,25 +126,81 @@ def decode(path: Path, columns: list[str], key: bytes | None = None) -> None:
     def some(first: int) -> None:
         mine = range(first, groups, THREADS)
         with opened() as file:
-            for _ in file.iter_batches(1 << 16, row_groups=mine, columns=columns, use_threads=False):
+            for _ in file.iter_batches(1 << 16, row_groups=mine, columns=list(columns), use_threads=False):
                 pass
 
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(some, range(THREADS)))
 
 
-def memory(folder: Path, plain: Path) -> None:
-    table = pq.read_table(plain)
-    large = folder / "large.parquet"
-    with pq.ParquetWriter(large, table.schema, use_dictionary=False) as writer:
-        for _ in range(4):
-            writer.write_table(table, row_group_size=1 << 17)
-    for path in (plain, large):
-        target = folder / f"{path.stem}-target.parquet"
-        command = [sys.executable, "-c", MEMORY, str(path), str(target), ",".join(COLUMNS)]
-        peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        print(f"peak memory: {peak / 1024:.0f} MiB for a file of {path.stat().st_size / 1e6:.0f} MB")
+def from_sidecar(bench: Bench, scale: float) -> None:
+    plain = plain_parts(scale)
+    sources = [str(path) for path in plain]
+    with data.scratch() as folder:
+        bench.say("making the files of a sidecar")
+        puffin, target, size = extracted(folder, plain), folder / "target", sum(path.stat().st_size for path in plain)
+
+        def clear() -> None:
+            shutil.rmtree(target, ignore_errors=True)
+            FLUSH()
+
+        sides = {
+            f"sidecar embeds all, witness {witness}": Side(
+                partial(sidecar.embed_all_from, str(puffin), str(target), sources, witness=witness), before=clear
+            )
+            for witness in WITNESSES
+        }
+        sides["copies"] = Side(lambda: copies(plain, target), before=clear)
+        times = bench.compare(f"embed {len(plain)} files, {size / 1e6:,.0f} MB, from a sidecar", sides)
+    for witness, most in WITNESSES.items():
+        name = f"sidecar embeds all, witness {witness}"
+        bench.ratio(f"embed all files from a sidecar, witness {witness}", times, name, "copies", most)
+        bench.ratio(f"embed all files from a sidecar, witness {witness}", times, name, "copies", clock="cpu")
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def plain_parts(scale: float) -> list[Path]:
+    def make(folder: Path) -> None:
+        rows = rows_of(scale)
+        step = -(-rows.num_rows // FILES)
+        for number in range(FILES):
+            pq.write_table(rows.slice(number * step, step), folder / f"{number:04}.parquet")
+
+    return sorted(data.made(f"lineitem-{scale:g}-parts", make).glob("*.parquet"))
+
+
+def extracted(folder: Path, plain: Sequence[Path]) -> Path:
+    """Return a Puffin file with filters and page indexes of two columns of these files."""
+    indexed = []
+    for path in plain:
+        full = folder / path.name
+        sidecar.embed_file(str(path), str(full), bloom=FROM_SIDECAR, page_index=True, even_if_dictionary=True)
+        indexed.append(str(full))
+    puffin = folder / "indexes.puffin"
+    sidecar.extract_files(indexed, str(puffin))
+    return puffin
+
+
+def copies(paths: Sequence[Path], target: Path) -> None:
+    target.mkdir()
+    for source in paths:
+        copy(source, target / source.name)
+        flush(target)
+
+
+def memory(bench: Bench, scale: float, copies_of_rows: int) -> None:
+    def make(folder: Path) -> None:
+        rows = pq.read_table(one_file(scale))
+        with pq.ParquetWriter(folder / "large.parquet", rows.schema, use_dictionary=False) as writer:
+            for _ in range(copies_of_rows):
+                writer.write_table(rows, row_group_size=ROW_GROUP)
+
+    path = data.made(f"lineitem-{scale:g}-times-{copies_of_rows}", make) / "large.parquet"
+    with data.scratch() as folder:
+        command = [sys.executable, "-c", MEMORY, str(path), str(folder / "out.parquet"), ",".join(COLUMNS)]
+        said = subprocess.run(command, cwd=data.ROOT, check=True, capture_output=True, text=True).stdout
+    found = re.search(r"VmHWM (\d+)", said)
+    assert found is not None
+    size = path.stat().st_size / 1e6
+    bench.row(
+        f"memory of embedding into {copies_of_rows} times the rows", int(found[1]) / 1e6, "MB", note=f"{size:,.0f} MB"
+    )

@@ -1,175 +1,79 @@
-"""Hash and insert, hash and check: sidecar beside the parquet crate and parquet-java, one thread each.
+"""Hash and insert, hash and check, update a sketch, slice filters into bit rows: one thread each.
 
-Values are int64; half of those asked for were inserted. Each peer is a small program (kernels_peer.rs,
-KernelsPeer.java) that is built when the benchmark runs and waits on a pipe, so that runs of all of them take turns on
-the same machine; medians are compared. sidecar's time is that of the path a build takes: batches of an Arrow
-array, hashed, then inserted or checked. Targets: 1.3 x the crate and 2.5 x parquet-java.
-
-The second table is the update of a theta sketch beside the scalar update of the datasketches package (target: 8 x).
+Values are int64; half of those asked for were inserted. sidecar's time is that of the path a build takes: batches of an
+Arrow array, hashed, then inserted or checked. One filter fits the cache, the other has 13 bits a value.
 """
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import datasketches
 import numpy as np
 import pyarrow as pa
 
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.results import at_least, at_most
+from scripts.benchmarks.harness.timing import Side
+from scripts.benchmarks.peers.pipe import PipePeer, java_command, rust_command
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.slicing import slice_blocks, unslice_pages
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch
+from sidecar.kernels.transpose import regions_from_blocks
 
-HERE = Path(__file__).resolve().parent
-WORK = HERE.parents[1] / ".work" / "bench"
 BATCH = 64 * 1024
 INT64 = Encoding.parse("int64")
-MANIFEST = """[package]
-name = "kernels-peer"
-version = "0.0.0"
-edition = "2021"
-publish = false
-
-[dependencies]
-parquet = { version = "60", default-features = false }
-
-[profile.release]
-lto = true
-codegen-units = 1
-"""
+FILTERS = {"1 MiB": 1 << 20, "16 MiB": 1 << 24}
+PEERS: dict[str, tuple[Callable[[], list[str]], float]] = {
+    "parquet crate": (partial(rust_command, "kernels_peer"), 1.3),
+    "parquet-java": (partial(java_command, "KernelsPeer"), 2.5),
+}
+"""The command of each peer, and how many times as fast sidecar is to be."""
+SLICED_TOGETHER = 1 << 20
+PLACE = BlobContext(bytes(16), 1)
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kernels", description=__doc__)
-    parser.add_argument("--values", type=int, default=10_000_000)
-    parser.add_argument(
-        "--bytes",
-        type=int,
-        nargs="+",
-        default=[1 << 20, 1 << 24],
-        help="sizes of the filter: one that fits the cache, and 13 bits a value",
-    )
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args(arguments)
-    commands: dict[str, list[str]] = {}
-    for name, build in PEERS.items():
+def measure(bench: Bench) -> None:
+    """Measure filters, sketches and slicing."""
+    values = bench.size(10_000_000, quick=1_000_000)
+    commands = {}
+    for name, (command, _) in PEERS.items():
         try:
-            commands[name] = build()
-        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-            print(f"{name}: not available ({error})")
-    print(f"{options.values:,} int64, one thread, medians of {options.runs} interleaved runs, million values/s\n")
-    print(f"{'filter':>10} {'':8} {'sidecar':>9}" + "".join(f" {name:>14} {'ratio':>6}" for name in commands))
-    for size in options.bytes:
-        compare(commands, options.values, size, options.runs)
-    sketches(options.values, options.runs)
-    return 0
+            commands[name] = command()
+        except RuntimeError as error:
+            bench.absent("insert and check", error, against=name)
+    for name, size in FILTERS.items():
+        compare_filters(bench, commands, values, name, size)
+    compare_sketches(bench, values)
+    for members in (658, 8_192, 100_000):
+        compare_slicing(bench, members, bench.size(96 << 20, quick=16 << 20))
 
 
-# --- the peers ----------------------------------------------------------------------------------------------
-
-
-def rust_command() -> list[str]:
-    cargo = shutil.which("cargo") or shutil.which("cargo", path=str(Path.home() / ".cargo" / "bin"))
-    if cargo is None:
-        raise RuntimeError("there is no cargo; install Rust")
-    folder = WORK / "kernels-peer"
-    (folder / "src").mkdir(parents=True, exist_ok=True)
-    (folder / "Cargo.toml").write_text(MANIFEST)
-    shutil.copy(HERE / "kernels_peer.rs", folder / "src" / "main.rs")
-    done = subprocess.run(
-        [cargo, "build", "--release", "--quiet"],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError("cargo build failed: " + (done.stderr.strip().splitlines() or ["no message"])[-1])
-    return [str(folder / "target" / "release" / "kernels-peer")]
-
-
-def java_command() -> list[str]:
-    java = shutil.which("java")
-    if java is None:
-        raise RuntimeError("there is no Java runtime")
-    try:
-        import pyspark
-    except ImportError:
-        raise RuntimeError("pyspark, whose wheel carries parquet-java, is not installed") from None
-    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
-    if "jdk.compiler" not in modules:
-        raise RuntimeError("the Java runtime has no compiler; a JDK is needed")
-    jars = Path(pyspark.__file__).parent / "jars"
-    return [java, "-cp", f"{jars}/*", str(HERE / "KernelsPeer.java")]
-
-
-PEERS: dict[str, Callable[[], list[str]]] = {"parquet crate": rust_command, "parquet-java": java_command}
-
-
-class Peer:
-    """One peer as a child process that answers "insert" and "check" with seconds and a count."""
-
-    def __init__(self, command: list[str], values: int, size: int) -> None:
-        self._process = subprocess.Popen(
-            [*command, str(values), str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a peer ended early")
-        return line
-
-    def run(self, task: str) -> tuple[float, int]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(task + "\n")
-        self._process.stdin.flush()
-        seconds, found = self._answer().split()
-        return float(seconds), int(found)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-
-class Ours:
-    """sidecar under the same protocol."""
+class OurFilter:
+    """sidecar under the protocol of the peers."""
 
     def __init__(self, values: int, size: int) -> None:
-        self._z = size // 32
-        self._stored = numbers(0, values)
-        self._asked = numbers(values // 2, values)
-        self._filter = SplitBlockBloomFilter.empty(self._z)
+        self._blocks = size // 32
+        self._stored, self._asked = numbers(0, values), numbers(values // 2, values)
+        self._filter = SplitBlockBloomFilter.empty(self._blocks)
+        self.count = 0
 
-    def run(self, task: str) -> tuple[float, int]:
-        if task == "insert":
-            self._filter = SplitBlockBloomFilter.empty(self._z)
-        start = time.perf_counter()
-        found = 0
-        for batch in batches(self._stored if task == "insert" else self._asked):
-            hashes = hash_arrow(batch, INT64)
-            if task == "insert":
-                self._filter.insert(hashes)
-            else:
-                found += int(np.count_nonzero(self._filter.check(hashes)))
-        return time.perf_counter() - start, found
+    def clear(self) -> None:
+        self._filter = SplitBlockBloomFilter.empty(self._blocks)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def insert(self) -> None:
+        for batch in batches(self._stored):
+            self._filter.insert(hash_arrow(batch, INT64))
+
+    def check(self) -> None:
+        self.count = sum(int(np.count_nonzero(self._filter.check(hash_arrow(b, INT64)))) for b in batches(self._asked))
 
 
 def numbers(first: int, count: int) -> Any:
@@ -182,54 +86,69 @@ def batches(values: Any) -> Iterator[Any]:
         yield values.slice(at, BATCH)
 
 
-# --- the runs -----------------------------------------------------------------------------------------------
+def compare_filters(bench: Bench, commands: dict[str, list[str]], values: int, name: str, size: int) -> None:
+    ours = OurFilter(values, size)
+    peers = {peer: PipePeer([*command, str(values), str(size)]) for peer, command in commands.items()}
+    for task, own in (("insert", Side(ours.insert, before=ours.clear)), ("check", Side(ours.check))):
+        what = f"{task} {values:,} int64, filter of {name}"
+        sides = {"sidecar": own} | {peer: Side(partial(found.run, task)) for peer, found in peers.items()}
+        times = bench.compare(what, sides, warm_ups=2)  # the JVM compiles for longer
+        bench.row(f"{what}: speed", values / times.of("sidecar").median / 1e6, "million/s")
+        for peer in peers:
+            bench.faster(what, times, "sidecar", peer, at_least(PEERS[peer][1]))
+    if len({ours.count, *(peer.count for peer in peers.values())}) != 1:
+        raise RuntimeError("the sides disagree on how many values are found")
+    for peer in peers.values():
+        peer.close()
 
 
-def compare(commands: dict[str, list[str]], values: int, size: int, runs: int) -> None:
-    sides: dict[str, Any] = {"sidecar": Ours(values, size)}
-    sides |= {name: Peer(command, values, size) for name, command in commands.items()}
-    times: dict[tuple[str, str], list[float]] = {(task, n): [] for task in ("insert", "check") for n in sides}
-    for run in range(runs + 2):
-        for task in ("insert", "check"):
-            answers = set()
-            for name, side in sides.items():
-                seconds, found = side.run(task)
-                answers.add(found)
-                if run >= 2:  # the first runs compile, on the JVM too
-                    times[task, name].append(seconds)
-            if len(answers) != 1:
-                raise RuntimeError(f"the sides disagree on how many values are found: {answers}")
-    for side in sides.values():
-        side.close()
-    for task in ("insert", "check"):
-        speeds = {name: values / statistics.median(times[task, name]) / 1e6 for name in sides}
-        ours = speeds.pop("sidecar")
-        others = "".join(f" {speed:>14.1f} {ours / speed:>5.1f}x" for speed in speeds.values())
-        print(f"{size / (1 << 20):>6.2f} MiB {task:8} {ours:>9.1f}{others}", flush=True)
-
-
-def sketches(values: int, runs: int) -> None:
+def compare_sketches(bench: Bench, values: int) -> None:
     stored = numbers(0, values)
-    few = stored.slice(0, max(values // 20, 1)).to_pylist()
-    ours: list[float] = []
-    theirs: list[float] = []
-    for run in range(runs + 1):
-        start = time.perf_counter()
+    few = stored.slice(0, values // 20)
+
+    def ours() -> None:
         sketch = ThetaSketch()
-        for batch in batches(stored):
+        for batch in batches(few):
             sketch.update(theta_hashes(batch, "long"))
-        middle = time.perf_counter()
-        other = datasketches.update_theta_sketch(12)
-        for value in few:
-            other.update(value)
-        end = time.perf_counter()
-        if run:
-            ours.append(values / (middle - start) / 1e6)
-            theirs.append(len(few) / (end - middle) / 1e6)
-    mine, other_speed = statistics.median(ours), statistics.median(theirs)
-    print(f"\n{'theta':>10} {'':8} {'sidecar':>9} {'datasketches':>14} {'ratio':>6}")
-    print(f"{'k = 4096':>10} {'update':8} {mine:>9.1f} {other_speed:>14.1f} {mine / other_speed:>5.1f}x")
+
+    listed = few.to_pylist()
+
+    def theirs() -> None:
+        sketch = datasketches.update_theta_sketch(12)
+        for value in listed:
+            sketch.update(value)
+
+    what = f"update a theta sketch with {len(few):,} int64"
+    times = bench.compare(what, {"sidecar": Side(ours, repeat=5), "datasketches": Side(theirs)})
+    bench.faster(what, times, "sidecar", "datasketches", at_least(8))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def compare_slicing(bench: Bench, members: int, total: int) -> None:
+    """Blocks of filters lie in parts, as the second stage of a build has them, and go to memory not touched before."""
+    step = max(1, SLICED_TOGETHER // (members * BLOCK_BYTES))
+    blocks = max(1, total // (members * BLOCK_BYTES * step)) * step
+    whole = np.random.default_rng(1).integers(0, 2**32, members * blocks * 8, dtype=np.uint32)
+    parts = list(whole.reshape(-1, members, step, 8))
+    (group,) = plan_groups(GroupMember(unit, "int64", "id", blocks * BLOCK_BYTES) for unit in range(members))
+    pages = [slice_blocks(group, at * step, one, PLACE) for at, one in enumerate(parts)]
+    what = f"slice {members:,} filters"
+    sides = {
+        "sidecar slices": lambda: slice_rows(group, parts),
+        "sidecar, pages with checksums": lambda: [
+            slice_blocks(group, at * step, one, PLACE) for at, one in enumerate(parts)
+        ],
+        "sidecar, the way back": lambda: [unslice_pages(group, at * step, step, page) for at, page in enumerate(pages)],
+        "copy of the bytes": lambda: np.copyto(np.empty_like(whole), whole),
+    }
+    times = bench.compare(what, sides)
+    bench.ratio(what, times, "sidecar slices", "copy of the bytes", at_most(3), clock="cpu")
+
+
+def slice_rows(group: BundleGroup, parts: Sequence[np.ndarray]) -> None:
+    layout = group.layout
+    out = np.empty((group.blocks, layout.region_stride), np.uint8)
+    at = 0
+    for part in parts:
+        count = part.shape[1]
+        regions_from_blocks(part, out[at : at + count], layout.row_bytes, layout.row_stride)
+        at += count

@@ -1,58 +1,60 @@
 """Merging segments: what a lookup costs after many builds, what is written, and the memory of a merge.
 
-    scripts/bench segments [--builds 60] [--files 1] [--megabytes 256]
-
-The first part builds a table of FILES files, then appends one small file and builds, BUILDS times. For each build it
-counts the reads and bytes of a lookup of an absent value, and the bytes of segments that passed through a merge. It
-ends with the same table built from nothing.
-
-The second part merges a base and a delta of random filters, MEGABYTES and an eighth of it, in a process of its own. It
-prints the time, and how much the largest resident set grew beyond that before the merge.
+A table of one file gets one small file more and is built again, sixty times. For each build the reads and bytes of a
+lookup of an absent value are counted, and the bytes of segments that passed through a merge; the same table built from
+nothing is compared. Then a base and a delta of random filters are merged in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import multiprocessing
-import resource
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+
+import sidecar
+from scripts.benchmarks.harness import data
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.processes import own_memory
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.filters.slicing import group_pages
+from sidecar.bundle.merging.merge import MergedFile, merge_segments
+from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.indexing.previous import carrying
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.source import LocalSource
 
 FIELD, BLOCKS = 1, 2048
 TABLE = "11111111-2222-3333-4444-555555555555"
+PLACE = {"snapshot_id": 1, "sequence_number": 1}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--builds", type=int, default=60)
-    parser.add_argument("--files", type=int, default=1)
-    parser.add_argument("--megabytes", type=int, default=256)
-    parser.add_argument("--merge-only", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.merge_only:
-        measure_merge(options.megabytes)
-        return
-    if options.builds:
-        measure_builds(options.builds, options.files)
-    if options.megabytes:
-        command = [sys.executable, __file__, "--merge-only", "--megabytes", str(options.megabytes)]
-        subprocess.run(command, check=True)
+def measure(bench: Bench) -> None:
+    """Measure builds, then one merge."""
+    many_builds(bench, bench.size(60, quick=6))
+    megabytes = bench.size(256, quick=16, large=2048)
+    with data.scratch() as folder:
+        command = [sys.executable, "-m", "scripts.benchmarks.segments", str(folder), str(megabytes)]
+        done = subprocess.run(command, cwd=data.ROOT, check=True, stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+    what = f"merge of {found['bytes'] / 1e6:,.0f} MB"
+    bench.row(f"{what}: verifying", found["verified"], "s")
+    bench.row(f"{what}: merging", found["merged"], "s")
+    bench.row(f"{what}: memory grew by", found["grown"] / 1e6, "MB")
 
 
-def measure_builds(builds: int, files: int) -> None:
-    """Print the cost of a lookup after each tenth build, and the bytes that were merged."""
-    import pyarrow as pa
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    import sidecar
-    from sidecar.indexing.previous import carrying
-
+def many_builds(bench: Bench, builds: int) -> None:
     merged = [0]
     merge = carrying.merge_segments
 
@@ -63,101 +65,78 @@ def measure_builds(builds: int, files: int) -> None:
 
     carrying.merge_segments = counting
     rng = np.random.default_rng(1)
-    with tempfile.TemporaryDirectory() as folder:
-        catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/c.db", warehouse=f"file:{folder}/lake")
+    with data.scratch() as folder:
+        catalog = data.open_catalog(folder)
         catalog.create_namespace("db")
         table = catalog.create_table("db.t", pa.schema([("k", pa.int64())]))
-
-        def append() -> None:
-            table.append(pa.table({"k": rng.integers(0, 2**60, 300)}))
 
         def build(**more: Any) -> Any:
             report = sidecar.build(table, ["k"], kinds=["bloom"], engine="local", **more)
             table.refresh()
             return report
 
-        def lookup() -> tuple[int, int]:
+        def lookup() -> Any:
             plan = sidecar.plan(table, "k = 5")
             assert (plan.files_kept, plan.files_covered) == (0, plan.files_total)
-            return plan.index_reads, plan.index_bytes_read
+            return plan
 
-        for _ in range(files):
-            append()
-        base = build().file_size
-        written, most = 0, (0, 0)
-        for number in range(1, builds + 1):
-            append()
+        table.append(pa.table({"k": rng.integers(0, 2**60, 300)}))
+        base, written, plans = build().file_size, 0, []
+        for _ in range(builds):
+            table.append(pa.table({"k": rng.integers(0, 2**60, 300)}))
             written += build().file_size
-            found = lookup()
-            most = max(most[0], found[0]), max(most[1], found[1])
-            if number % 10 == 0:
-                print(f"build {number:4}: {found[0]} reads, {found[1]:,} bytes; merged so far {merged[0]:,} bytes")
-        grown = build(full=True).file_size
-        added = (grown - base) or 1
-        print(f"at most {most[0]} reads and {most[1]:,} bytes; fresh: {lookup()[0]} reads, {lookup()[1]:,} bytes")
-        print(
-            f"files written: {written:,} bytes; merged: {merged[0]:,} bytes, {merged[0] / added:.1f} for each added one"
-        )
+            plans.append(lookup())
+        added = (build(full=True).file_size - base) or 1
+        fresh = lookup()
+    carrying.merge_segments = merge
+    what = f"a lookup after each of {builds} builds"
+    bench.row(
+        f"{what}: most reads", max(plan.index_reads for plan in plans), "reads", note=f"fresh {fresh.index_reads}"
+    )
+    most = max(plan.index_bytes_read for plan in plans)
+    bench.row(f"{what}: most bytes", most / 1024, "KiB", note=f"fresh {fresh.index_bytes_read / 1024:.1f}")
+    bench.row(f"{builds} builds: written", written / 1e6, "MB")
+    bench.row(f"{builds} builds: merged for each added byte", merged[0] / added, "bytes")
 
 
-def measure_merge(megabytes: int) -> None:
-    """Print time and memory of one fold."""
-    from sidecar.bundle.merging.merge import MergedFile, merge_segments
-    from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
-    from sidecar.bundle.sidecar_file import SidecarFile
-    from sidecar.bundle.toc import write_toc
-    from sidecar.puffin.writer import PuffinWriter
-    from sidecar.source import LocalSource
-
+def merge_once(folder: Path, megabytes: int) -> None:
+    """Merge a base and a delta of an eighth of it; print times and memory as JSON."""
     members = max(megabytes * 1_000_000 // (BLOCKS * 32), 64)
-    place = {"snapshot_id": 1, "sequence_number": 1}
-    with tempfile.TemporaryDirectory() as folder:
-        old, new = Path(folder, "old.stats"), Path(folder, "new.stats")
-        writer = multiprocessing.Process(target=write_old, args=(old, members, place))
-        writer.start()  # a process of its own, so that its memory is not counted
-        writer.join()
-        sidecar = SidecarFile.open(LocalSource(str(old)), strict=True)
-        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-        checked = [check_segment(SourceSegment(sidecar, segment)) for segment in sidecar.segments]
-        seen = time.monotonic()
-        files = [
-            MergedFile(file, {number: ordinal})
-            for number, segment in enumerate(sidecar.segments)
-            for ordinal, file in enumerate(segment.files(range(segment.num_files)))
-            if file is not None
-        ]
-        with new.open("wb") as sink:
-            puffin = PuffinWriter(sink)
-            write_toc(puffin, merge_segments(puffin, checked, files, [], [], **place), **place)
-            puffin.finish()
-        end = time.monotonic()
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-        size = old.stat().st_size
-    print(f"a fold of {size:,} bytes, {members + members // 8:,} filters: verified in {seen - start:.1f} s, ", end="")
-    print(f"merged in {end - seen:.1f} s, {size / (end - start) / 1e6:.0f} MB/s; memory grew by {grown:,} bytes")
+    old, new = folder / "old.stats", folder / "new.stats"
+    writer = multiprocessing.Process(target=write_old, args=(old, members))
+    writer.start()  # a process of its own, so that its memory is not counted
+    writer.join()
+    opened = SidecarFile.open(LocalSource(str(old)), strict=True)
+    before, start = own_memory()[1], time.monotonic()
+    checked = [check_segment(SourceSegment(opened, segment)) for segment in opened.segments]
+    seen = time.monotonic()
+    files = [
+        MergedFile(file, {number: ordinal})
+        for number, segment in enumerate(opened.segments)
+        for ordinal, file in enumerate(segment.files(range(segment.num_files)))
+        if file is not None
+    ]
+    with new.open("wb") as sink:
+        puffin = PuffinWriter(sink)
+        write_toc(puffin, merge_segments(puffin, checked, files, [], [], **PLACE), **PLACE)
+        puffin.finish()
+    end = time.monotonic()
+    found = {"bytes": old.stat().st_size, "verified": seen - start, "merged": end - seen}
+    print(json.dumps(found | {"grown": own_memory()[1] - before}))
 
 
-def write_old(path: Path, members: int, place: dict[str, int]) -> None:
+def write_old(path: Path, members: int) -> None:
     """Write a sidecar with a base and a delta."""
-    from sidecar.bundle.toc import write_toc
-    from sidecar.puffin.writer import PuffinWriter
-
     with path.open("wb") as sink:
         puffin = PuffinWriter(sink)
-        entries = write_random(puffin, b"\1" * 16, range(members), place)
-        entries += write_random(puffin, b"\2" * 16, range(members, members + members // 8), place)
-        write_toc(puffin, entries, **place)
+        entries = write_random(puffin, b"\1" * 16, range(members))
+        entries += write_random(puffin, b"\2" * 16, range(members, members + members // 8))
+        write_toc(puffin, entries, **PLACE)
         puffin.finish()
 
 
-def write_random(puffin: Any, segment: bytes, files: range, place: dict[str, int]) -> Any:
+def write_random(puffin: Any, segment: bytes, files: range) -> Any:
     """Write a segment of random filters, one for each of ``files``, with blocks that repeat to be quick."""
-    from sidecar.bundle.checksum import BlobContext
-    from sidecar.bundle.filters.positions import GroupMember, plan_groups
-    from sidecar.bundle.filters.slicing import group_pages
-    from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
-    from sidecar.bundle.writer import FieldBundle, write_segment
-
     rng = np.random.default_rng(files.start)
     groups = plan_groups(GroupMember(n, "int64", "id", BLOCKS * 32) for n in range(len(files)))
     block = rng.integers(0, 1 << 32, (len(files), 1, 8), np.uint32)
@@ -167,14 +146,14 @@ def write_random(puffin: Any, segment: bytes, files: range, place: dict[str, int
         for group in groups
         for page in group_pages(group, where, lambda first, count: np.repeat(block, count, axis=1))
     )
+    units = (UnitEntry(0, 0, 100),)
+    known = {"added_snapshot_id": 5, "file_sequence_number": 1}
     entries = [
-        FileEntry(f"file:/lake/part-{n}.parquet", 1000, 100, 0, UNLISTED, b"x" * 300, (UnitEntry(0, 0, 100),),
-                  added_snapshot_id=5, file_sequence_number=1)
-        for n in files
-    ]  # fmt: skip
+        FileEntry(f"file:/lake/part-{n}.parquet", 1000, 100, 0, UNLISTED, b"x" * 300, units, **known) for n in files
+    ]
     header = SegmentHeader(TABLE, 1, 1, "2026-01-01T00:00:00Z", segment)
-    return write_segment(puffin, header, UnitsTable(entries), [FieldBundle(FIELD, groups, pages)], **place)
+    return write_segment(puffin, header, UnitsTable(entries), [FieldBundle(FIELD, groups, pages)], **PLACE)
 
 
 if __name__ == "__main__":
-    main()
+    merge_once(Path(sys.argv[1]), int(sys.argv[2]))

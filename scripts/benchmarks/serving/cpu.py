@@ -4,75 +4,92 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from plan import KEY
-
-from serving.asgi import JAVA, PYICEBERG, Asked, started
-from serving.process import server
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.processes import own_memory
+from scripts.benchmarks.harness.results import Target, at_most
+from scripts.benchmarks.harness.timing import Side, Taken
+from scripts.benchmarks.inputs.manifests import KEY
+from scripts.benchmarks.serving.asgi import JAVA, PYICEBERG, Asked, started
+from scripts.benchmarks.serving.process import server
 from sidecar.serving.application import make_application
 from sidecar.serving.settings import checked_settings
 
-WIDE = {"type": "gt", "term": "k", "value": -(2**62)}
+CLIENTS = {"Spark": JAVA, "pyiceberg": PYICEBERG}
+WIDE = {
+    "no filter": True,
+    "a range that keeps all": {"type": "gt", "term": "k", "value": -(2**62)},
+    "an indexed value in all": {"type": "eq", "term": "k", "value": KEY},
+}
 
 
-def equal(key: int) -> dict[str, Any]:
-    return {"type": "eq", "term": "k", "value": key}
-
-
-def measure(folder: Path, runs: int, plans: int) -> list[str]:
-    """Return the targets that were missed."""
-    missed = []
-    with contextlib.redirect_stderr(open(os.devnull, "w")):  # log lines of plans are made and thrown away
+def measure(bench: Bench, folder: Path, few: int, many: int) -> None:
+    """Measure a server on a catalog, one before another server, and memory."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # log lines are made and thrown away
         with started(make_application(checked_settings(catalog="bench"))) as asked:
-            print("--catalog, in this process: guards, routes, load of the table, plan, log line")
-            if lookups(asked, 10 * runs) > 0.005:
-                missed.append("a lookup in 5 ms of CPU")
-            if wide_queries(asked, runs) > 0.3:
-                missed.append("many files in 300 ms of CPU")
+            lookups(bench, asked, f"lookup in {few} files", at_most(5))
+            wide_queries(bench, asked, many)
         with server() as (upstream, _):
-            print("--upstream, in this process, before sidecar serve as another process")
             settings = checked_settings(upstream=upstream, storage=(f"file:{folder}",))
             with started(make_application(settings)) as asked:
-                lookups(asked, 10 * runs)
-        if plans:
-            with started(make_application(checked_settings(catalog="bench"))) as asked:
-                print("--catalog: memory of this process")
-                remember(asked, plans)
-    return missed
+                lookups(bench, asked, f"lookup in {few} files, before sidecar serve", None)
+        with started(make_application(checked_settings(catalog="bench"))) as asked:
+            remember(bench, asked, bench.size(2_000, quick=200, large=100_000))
 
 
-def lookups(asked: Asked, runs: int) -> float:
-    java = median("lookup, another key each, Spark", runs, lambda n: asked.plan("few", equal(KEY + 1 + n), JAVA))
-    median("lookup, pyiceberg", runs, lambda n: asked.plan("few", equal(KEY - 1 - n), PYICEBERG))
-    return java
+def plans(asked: Asked, table: str, condition: Callable[[], Any], client: str) -> Callable[[], Taken]:
+    """Return a side that measures itself: the CPU time of a plan and its pages, and nothing else."""
+
+    def run() -> Taken:
+        seconds, _ = asked.plan(table, condition(), CLIENTS[client])
+        return Taken(seconds, seconds)
+
+    return run
 
 
-def wide_queries(asked: Asked, runs: int) -> float:
-    kinds = {"no filter": True, "a range that keeps all": WIDE, "an indexed value in all": equal(KEY)}
-    return max(
-        median(f"{what}, {who}", runs, lambda _, condition=condition, agent=agent: asked.plan("many", condition, agent))  # type: ignore[misc]
-        for who, agent in (("Spark", JAVA), ("pyiceberg", PYICEBERG))
-        for what, condition in kinds.items()
-    )
+def lookups(bench: Bench, asked: Asked, what: str, target: Target | None) -> None:
+    """Ask for another key each time."""
+    keys = count(KEY + 1)
+    sides = {
+        f"sidecar serve, {client}": Side(
+            plans(asked, "few", lambda: {"type": "eq", "term": "k", "value": next(keys)}, client), repeat=10
+        )
+        for client in CLIENTS
+    }
+    show(bench, what, sides, target)
 
 
-def median(what: str, runs: int, plan: Any) -> float:
-    found = [plan(run) for run in range(runs + 1)]
-    seconds = [one for one, _ in found]
-    middle = statistics.median(seconds[1:])
-    first = f"first {seconds[0] * 1000:,.1f} ms, {found[-1][1]:,} bytes"
-    print(f"  {what:<36} {middle * 1000:>7.1f} ms of CPU, {first}", flush=True)
-    return middle
+def wide_queries(bench: Bench, asked: Asked, many: int) -> None:
+    for what, condition in WIDE.items():
+        sides = {
+            f"sidecar serve, {client}": Side(plans(asked, "many", partial(lambda c: c, condition), client))
+            for client in CLIENTS
+        }
+        show(bench, f"{what}, {many:,} files", sides, at_most(300))
 
 
-def remember(asked: Asked, plans: int) -> None:
-    """Print the memory of the process while it answers lookups, each for another key."""
-    for tenth in range(10):
-        for number in range(plans // 10):
-            asked.plan("few", equal(tenth * plans + number), JAVA if number % 2 else PYICEBERG)
-        kernel = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        now, most = (int(kernel[name].split()[0]) / 1000 for name in ("VmRSS", "VmHWM"))
-        print(f"  {(tenth + 1) * (plans // 10):>9,} lookups: VmRSS {now:.0f} MB, VmHWM {most:.0f} MB", flush=True)
+def show(bench: Bench, what: str, sides: dict[str, Side], target: Target | None) -> None:
+    times = bench.compare(f"plan request: {what} (CPU)", sides, 7)
+    for name in sides:
+        found = times.of(name, "cpu")
+        client = name.rpartition(", ")[2]
+        label = f"plan request of {client}: {what} (CPU)"
+        bench.row(label, found.median * 1000, "ms", target, spread=found.spread)
+
+
+def remember(bench: Bench, asked: Asked, number: int) -> None:
+    """Measure how much the process grows while it answers lookups, each for another key."""
+    bench.say(f"{number:,} lookups")
+    before, keys = 0, count(10 * KEY)
+    for _half in range(2):
+        before = own_memory()[0]
+        for at in range(number // 2):
+            asked.plan("few", {"type": "eq", "term": "k", "value": next(keys)}, JAVA if at % 2 else PYICEBERG)
+    now, most = own_memory()
+    bench.row(f"memory of the server after {number:,} lookups", now / 1e6, "MB", note=f"at most {most / 1e6:,.0f} MB")
+    bench.row(f"memory that the last {number // 2:,} lookups added", (now - before) / 1e6, "MB")

@@ -1,112 +1,81 @@
 """Spark SQL and pyiceberg, planned by the server, and by themselves through the same server.
 
-Ratios are of CPU time, that of client and server together: on a machine with other work the time on the clock says more
-about that work.
+CPU time is that of client and server together.
 """
 
 from __future__ import annotations
 
-import os
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from plan import KEY
 from pyiceberg.catalog.rest import RestCatalog
 
-from serving.process import cpu_seconds, server
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.results import Target, at_least, at_most
+from scripts.benchmarks.harness.timing import Clock
+from scripts.benchmarks.inputs.manifests import KEY
+from scripts.benchmarks.peers.spark import pid_of, spark_session
+from scripts.benchmarks.serving.process import server
 
-ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 NEEDLE, ABSENT, ALL = "k = 2", "k = 3", f"k = {KEY}"
 MODE = "scan-planning-mode"
+TURNS, WARM_UPS = 4, 2
 
 
-def measure(files: int, runs: int) -> list[str]:
-    """Return the targets that were missed. ``db.real`` has ``files`` files."""
+def measure(bench: Bench, files: int) -> None:
+    """Measure both. ``db.real`` has ``files`` files."""
     with server() as (address, pid):
-        pids = [os.getpid(), pid]
-        found = {**pyiceberg(address, runs, pids), **spark(address, files, runs, pids)}
-    targets = {
-        f"Spark, a value in 1 of {files} files": 1 / 4,
-        f"Spark, a value in none of {files} files": 1 / 5,
-        "Spark, plan that keeps all": 5,
-        "pyiceberg, plan that keeps all": 1.3,
-    }
-    return [f"{what}: ratio {found[what]:.2f}" for what, most in targets.items() if found[what] > most]
+        pyiceberg(bench, address, pid)
+        settings = {}
+        for name, mode in (("served", "server"), ("own", "client")):
+            prefix = f"spark.sql.catalog.{name}"
+            settings |= {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "rest"}
+            settings |= {f"{prefix}.uri": address, f"{prefix}.{MODE}": mode}
+        with spark_session(settings) as session:
+            spark(bench, session, files, Clock([pid, pid_of(session)]))
 
 
-def pyiceberg(address: str, runs: int, pids: list[int]) -> dict[str, float]:
-    print("pyiceberg 0.12", flush=True)
+def pyiceberg(bench: Bench, address: str, pid: int) -> None:
     served, own = (RestCatalog("bench", uri=address, **{MODE: mode}) for mode in ("server", "client"))
 
     def planned(catalog: RestCatalog) -> int:
         return len(list(catalog.load_table("db.many").scan(row_filter=ALL).plan_files()))
 
-    return compare("pyiceberg, plan that keeps all", partial(planned, served), partial(planned, own), runs, pids)
+    both(bench, "pyiceberg, plan that keeps all", planned, served, own, Clock([pid]), most=at_most(1.3))
 
 
-def spark(address: str, files: int, runs: int, pids: list[int]) -> dict[str, float]:
-    print("Spark SQL 4.1, Iceberg 1.12", flush=True)
-    session = session_for(address)
-    pids = [*pids, session.sparkContext._gateway.proc.pid]
-    try:
+def spark(bench: Bench, session: Any, files: int, clock: Clock) -> None:
+    def rows(predicate: str, catalog: str) -> int:
+        return len(session.sql(f"select * from {catalog}.db.real where {predicate}").collect())
 
-        def rows(catalog: str, predicate: str) -> int:
-            return len(session.sql(f"select * from {catalog}.db.real where {predicate}").collect())
+    def planned(catalog: str) -> int:
+        frame = session.sql(f"select * from {catalog}.db.many where {ALL}")
+        return int(frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0).inputPartitions().size())
 
-        def planned(catalog: str) -> int:
-            frame = session.sql(f"select * from {catalog}.db.many where {ALL}")
-            return int(frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0).inputPartitions().size())
-
-        found = {}
-        for what, predicate in ((f"in 1 of {files}", NEEDLE), (f"in none of {files}", ABSENT)):
-            served, own = partial(rows, "served", predicate), partial(rows, "own", predicate)
-            found |= compare(f"Spark, a value {what} files", served, own, runs, pids)
-        served, own = partial(planned, "served"), partial(planned, "own")
-        return found | compare("Spark, plan that keeps all", served, own, runs, pids)
-    finally:
-        session.stop()
+    for what, predicate, least in ((f"in 1 of {files}", NEEDLE, 4), (f"in none of {files}", ABSENT, 5)):
+        name = f"Spark, a value {what} files"
+        both(bench, name, partial(rows, predicate), "served", "own", clock, least=at_least(least))
+    both(bench, "Spark, plan that keeps all", planned, "served", "own", clock, most=at_most(5))
 
 
-def session_for(address: str) -> Any:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("sidecar-bench")
-    settings = {
-        "spark.jars.packages": ICEBERG,
-        "spark.driver.memory": "3g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",
-    }
-    for name, mode in (("served", "server"), ("own", "client")):
-        prefix = f"spark.sql.catalog.{name}"
-        settings |= {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "rest"}
-        settings |= {f"{prefix}.uri": address, f"{prefix}.{MODE}": mode}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
-
-
-def compare(
-    what: str, served: Callable[[], int], own: Callable[[], int], runs: int, pids: list[int]
-) -> dict[str, float]:
-    """Run both in turn. Print medians, and return the ratio of the CPU time with the server to that without."""
-    clock: dict[str, list[float]] = {"served": [], "own": []}
-    cpu: dict[str, list[float]] = {"served": [], "own": []}
-    counts = {}
-    for _ in range(runs + 2):
-        for name, run in (("served", served), ("own", own)):
-            started, before = time.perf_counter(), cpu_seconds(pids)
-            counts[name] = run()
-            clock[name].append(time.perf_counter() - started)
-            cpu[name].append(cpu_seconds(pids) - before)
-    both = [{name: statistics.median(one[2:]) for name, one in times.items()} for times in (cpu, clock)]
-    print(f"  {what}: found {counts['served']:,} and {counts['own']:,}")
-    for kind, found in zip(("CPU", "clock"), both, strict=True):
-        ratio = found["served"] / found["own"]
-        print(f"    {kind:<6} {found['served']:.2f} s, by itself {found['own']:.2f} s: ratio {ratio:.2f}", flush=True)
-    return {what: both[0]["served"] / both[0]["own"]}
+def both(
+    bench: Bench,
+    what: str,
+    run: Callable[[Any], int],
+    served: Any,
+    own: Any,
+    clock: Clock,
+    *,
+    least: Target | None = None,
+    most: Target | None = None,
+) -> None:
+    """Compare a client with the server's plans and with its own."""
+    sides = {"sidecar serve plans": partial(run, served), "its own plans": partial(run, own)}
+    times = bench.compare(what, sides, TURNS, warm_ups=WARM_UPS, clock=clock)
+    if least is not None:
+        bench.faster(what, times, "sidecar serve plans", "its own plans", least, clock="cpu")
+        bench.faster(what, times, "sidecar serve plans", "its own plans")
+    else:
+        bench.ratio(what, times, "sidecar serve plans", "its own plans", most, clock="cpu")
+        bench.ratio(what, times, "sidecar serve plans", "its own plans")

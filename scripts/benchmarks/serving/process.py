@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 START_SECONDS = 60
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
 def server() -> Iterator[tuple[str, int]]:
     """Serve the catalog ``bench`` of the environment, and yield the address and the process id."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "sidecar.cli", "serve", "--catalog", "bench", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -35,12 +38,3 @@ def server() -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait(START_SECONDS)
-
-
-def cpu_seconds(pids: Iterable[int]) -> float:
-    """Return the CPU time that processes have taken so far."""
-    found = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found += int(fields[11]) + int(fields[12])
-    return found / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,10 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import org.apache.parquet.column.values.bloomfilter.BlockSplitBloomFilter;
 
-/** parquet-java's split-block filter under the protocol of scripts/benchmarks/kernels.py; see kernels_peer.rs. */
+/** parquet-java's split-block filter under the protocol of scripts/benchmarks/peers/pipe.py; see kernels_peer.rs. */
 public class KernelsPeer {
     static long[] values(long first, int count) {
         long[] out = new long[count];
@@ -36,9 +38,11 @@ public class KernelsPeer {
         long[] stored = values(0, count);
         long[] asked = values(count / 2, count);
         BlockSplitBloomFilter filter = null;
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
         System.out.println("ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            long before = threads.getCurrentThreadCpuTime();
             long start = System.nanoTime();
             int found = 0;
             if (line.equals("insert")) {
@@ -46,7 +50,9 @@ public class KernelsPeer {
             } else {
                 found = check(filter, asked);
             }
-            System.out.println((System.nanoTime() - start) / 1e9 + " " + found);
+            long wall = System.nanoTime() - start;
+            long cpu = threads.getCurrentThreadCpuTime() - before;
+            System.out.println(wall / 1e9 + " " + cpu / 1e9 + " " + found);
         }
     }
 }

@@ -1,0 +1,1 @@
+"""The data of benchmarks, made by foreign writers where there are any."""

@@ -1,0 +1,1 @@
+"""Peers that are not Python functions: Spark, and small programs around libraries of other languages."""

@@ -1,0 +1,165 @@
+"""How cost grows, over three decades each, with the exponent of the power law that fits (--quick: two decades).
+
+Build time in rows and in files, on Spark in rows; lookup in units; plan and refresh in files; memory of a build in
+columns and in units, by the kernel's own count. CPU times, each the median of a few turns. Files and row groups
+are tiny where their number is what grows.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import sidecar
+from scripts.benchmarks.build import forget
+from scripts.benchmarks.harness import data
+from scripts.benchmarks.harness.bench import Bench
+from scripts.benchmarks.harness.timing import Clock, Side, take_turns
+from scripts.benchmarks.inputs.bundles import OneLookup, random_hashes, write_bundle
+from scripts.benchmarks.inputs.manifests import KEY, catalog_of_manifests, write_sidecar
+from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_of_tiny_files, rows
+from scripts.benchmarks.memory import run as memory_of
+from scripts.benchmarks.peers.spark import pid_of, spark_session
+
+FILES = 8
+Points = Sequence[tuple[float, float]]
+
+
+def measure(bench: Bench) -> None:
+    """Draw all curves."""
+    build_in_rows(bench)
+    tiny = steps(bench, 10, 10_000)
+    bench.curve("build in files", "files", "seconds of CPU", [(n, build_of_files(bench, n)) for n in tiny])
+    units = steps(bench, 100, 1_000_000, decades=4)
+    bench.curve("lookup in units", "units", "ms of CPU", [(n, lookup_in(bench, n)) for n in units])
+    plans_in_files(bench)
+    bench.curve("refresh in files", "files", "seconds of CPU", [(n, refresh_of(bench, n)) for n in tiny])
+    memory(bench)
+
+
+def steps(bench: Bench, least: int, most: int, *, decades: int = 3) -> list[int]:
+    """Return sizes three to a decade, from ``least`` to ``most``; two decades of the smallest in a quick run."""
+    wanted = bench.size(decades, quick=2)
+    found = [round(least * 10 ** (third / 3), -1 if least >= 10 else None) for third in range(3 * wanted + 1)]
+    return [int(size) for size in found if size <= most]
+
+
+def build_in_rows(bench: Bench) -> None:
+    sizes = steps(bench, 10_000, 10_000_000)
+    here, on_spark = [], []
+    with spark_session({}) as session:
+        for number in sizes:
+            table = table_of_rows(number)
+            sides = {
+                "here": Side(partial(build, table), before=partial(forget_all, table)),
+                "on Spark": Side(partial(build, table, spark=session), before=partial(forget_all, table)),
+            }
+            bench.say(f"build of {number:,} rows")
+            times = take_turns(sides, turns_of(bench), clock=Clock([pid_of(session)]))
+            here.append((number, times.of("here", "cpu").median))
+            on_spark.append((number, times.of("on Spark", "cpu").median))
+            bench.row(
+                f"build on Spark, {number:,} rows",
+                times.ratio(["on Spark"], ["here"]).median,
+                "x",
+                against="in process",
+            )
+    bench.curve("build in rows", "rows", "seconds of CPU", here)
+    bench.curve("build on Spark in rows", "rows", "seconds of CPU", on_spark)
+
+
+def table_of_rows(number: int) -> Any:
+    """Return a table of eight files of two columns of longs."""
+
+    def make(folder: Path, catalog: Any) -> None:
+        random, paths = np.random.default_rng(1), []
+        for at in range(FILES):
+            path = folder / f"{at}.parquet"
+            longs = {name: random.integers(0, 2**62, number // FILES) for name in ("k", "m")}
+            pq.write_table(pa.table(longs), path, use_dictionary=False, compression="none")
+            paths.append(f"file:{path}")
+        catalog.create_table("db.t", pa.schema([("k", pa.int64()), ("m", pa.int64())])).add_files(paths)
+
+    return data.table(f"rows-{number}", make).load_table("db.t")
+
+
+def build(table: Any, **more: Any) -> None:
+    sidecar.build(table, ["k", "m"], engine="spark" if more else "local", full=True, **more)
+
+
+def forget_all(table: Any) -> None:
+    table.refresh()
+    forget(table)
+
+
+def seconds(bench: Bench, what: str, run: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
+    """Return the median CPU time."""
+    bench.say(what)
+    return take_turns({"sidecar": Side(run, before=before)}, turns_of(bench)).of("sidecar", "cpu").median
+
+
+def turns_of(bench: Bench) -> int:
+    return bench.size(3, quick=1)
+
+
+def build_of_files(bench: Bench, number: int) -> float:
+    table = catalog_of_tiny_files(number).load_table("db.t")
+    return seconds(bench, f"build of {number:,} files", partial(build, table), partial(forget_all, table))
+
+
+def lookup_in(bench: Bench, number: int) -> float:
+    bench.say(f"lookup in {number:,} units")
+    with data.scratch() as folder:
+        path = folder / "many.stats"
+        write_bundle(path, number, 4)
+        return 1000 * statistics.median([OneLookup(path, key_hash).cpu for key_hash in random_hashes(21)][1:])
+
+
+def plans_in_files(bench: Bench) -> None:
+    point, all_files = [], []
+    for number in steps(bench, 100, 100_000):
+        table = catalog_of_manifests(number, min(number, 5_000)).load_table("db.many")
+        write_sidecar(table, 1)
+        for points, predicate in ((point, f"k = {KEY}"), (all_files, "k > 0")):
+            what = f"plan of {predicate} over {number:,} files"
+            points.append((number, seconds(bench, what, partial(sidecar.plan, table, predicate))))
+    bench.curve("plan of a key in files", "files", "seconds of CPU", point)
+    bench.curve("plan that keeps all in files", "files", "seconds of CPU", all_files)
+
+
+def refresh_of(bench: Bench, number: int) -> float:
+    table, numbers = catalog_of_tiny_files(number).load_table("db.t"), count(number)
+    sidecar.build(table, ["k", "m"], engine="local", save=True)
+
+    def refresh() -> None:
+        sidecar.refresh(table, engine="local", min_uncovered=0.0)
+
+    return seconds(bench, f"refresh of {number:,} files", refresh, lambda: table.append(rows(next(numbers))))
+
+
+def memory(bench: Bench) -> None:
+    """Draw what a build adds to the memory of a process that built next to nothing."""
+    least = peak_of(catalog_of_row_groups(1, 1, 1))
+    bench.row("memory of a process that builds one unit", least / 1e6, "MB")
+    for what, shapes in (
+        ("columns", [(10, 10, number) for number in steps(bench, 1, 1_000)]),
+        ("units", [(100, number // 100, 3) for number in steps(bench, 100, 100_000)]),
+    ):
+        points = []
+        for files, row_groups, columns in shapes:
+            bench.say(f"memory of {files * row_groups:,} units x {columns:,} columns")
+            size = columns if what == "columns" else files * row_groups
+            points.append((size, peak_of(catalog_of_row_groups(files, row_groups, columns)) / 1e6))
+        bench.curve(f"memory in {what}", what, "MB", points)
+
+
+def peak_of(catalog: Any) -> int:
+    return max(peak.num_bytes for peak in memory_of(data.folder_of(catalog), "build-all", "local"))
