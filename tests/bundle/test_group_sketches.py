@@ -6,7 +6,8 @@ import io
 import json
 import random
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from sidecar.bundle.checksum import BlobContext, PieceKind
 from sidecar.bundle.encryption import Lock
 from sidecar.bundle.envelope import HEADER_BYTES, encode_toc
 from sidecar.bundle.inspect import inspect_sidecar
+from sidecar.bundle.merging.merged_sketches import merge_sketches
+from sidecar.bundle.merging.merged_units import MergedUnits
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import MOST_BYTES, MOST_FILES, joined, remapped
@@ -55,6 +58,14 @@ def group(files: Sequence[int], values: Sequence[int], kind: str = "long", **fac
     count = len(files)
     defaults = {"counted": count, "rows": 100 * count, "size": 1000 * count}
     return SketchGroup(np.array(files), type=kind, sketch=sketch(values), **{**defaults, **facts})
+
+
+def test_files_that_are_all_gone_are_in_no_sketch() -> None:
+    """A table that had moved was compacted so: IndexError."""
+    source = cast(Any, SimpleNamespace(sketches={1: FieldSketches(1, [group([0, 1], [1, 2, 3])])}, coverage={}))
+    source.first_units = np.arange(3)
+    gone = MergedUnits([], [np.full(2, -1)], [np.full(2, -1)], 0)
+    assert merge_sketches([source], gone, 12) == []
 
 
 GROUPS = [
