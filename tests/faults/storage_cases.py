@@ -362,7 +362,7 @@ class Grid:
         assert COMMANDS[name].is_allowed(right, answer), f"a wrong answer: {str(answer)[:200]}"
 
     def share(self, name: str, modes: Iterable[Mode], seed: str) -> tuple[int, list[str]]:
-        """Break one of the first requests of a command in each mode, the first if there are so few; as :meth:`cases`."""
+        """Break one of the first requests of a command in each mode; returns what :meth:`cases` does."""
         chosen, broken, wrong = random.Random(seed), 0, []
         for mode in modes:
             done, problems = self.cases(name, mode, [chosen.randrange(AMONG_FIRST)])
