@@ -8,6 +8,7 @@ where no checksum covers it is not seen by any reader; rows are those that pyice
 from __future__ import annotations
 
 import io
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -35,6 +36,8 @@ OTHER_BYTES = (Mode.FLIPPED, Mode.SHORT)
 """Modes in which bytes arrive that were not stored so."""
 BIG, SMALL = 40_000, 60
 """Rows of a file that sidecar reads page by page, and of one that it hands to pyiceberg."""
+AMONG_FIRST = 12
+"""A request that tests choose is one of so many."""
 LONGEST = 60.0
 """Seconds after which a command counts as hanging. It takes less than one, on S3 a few for attempts of the client."""
 ANSWERS = (StorageError, DamagedFileError, CommitConflictError)
@@ -357,6 +360,17 @@ class Grid:
             return
         answer, right = COMMANDS[name].answer(outcome), self._right[name]
         assert COMMANDS[name].is_allowed(right, answer), f"a wrong answer: {str(answer)[:200]}"
+
+    def share(self, name: str, modes: Iterable[Mode], seed: str) -> tuple[int, list[str]]:
+        """Break one of the first requests of a command in each mode; returns what :meth:`cases` does."""
+        chosen, broken, wrong = random.Random(seed), 0, []
+        for mode in modes:
+            done, problems = self.cases(name, mode, [chosen.randrange(AMONG_FIRST)])
+            if not done:
+                done, problems = self.cases(name, mode, [0])
+            broken += done
+            wrong += problems
+        return broken, wrong
 
     def _note_flip(self) -> None:
         """Note whether a checksum covers the bit: those of our own files, and of pages that have one, as Arrow says."""

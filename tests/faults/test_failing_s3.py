@@ -22,7 +22,6 @@ from tests.faults.storage_cases import KEYS, LONGEST, Grid
 pytestmark = pytest.mark.services
 COMMANDS = ("build", "gc", "embed TABLE", "embed", "scan", "find")
 """A share of the commands; ``scripts/torture storage`` runs all of them."""
-AMONG_FIRST = 10
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
@@ -35,12 +34,8 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
-    chosen = random.Random(f"{name} by {grid.place.name}")
-    broken, wrong = 0, []
-    for mode in chosen.sample([*grid.place.modes], 3):
-        done, problems = grid.cases(name, mode, [chosen.randrange(AMONG_FIRST)])
-        broken += done
-        wrong += problems
+    seed = f"{name} by {grid.place.name}"
+    broken, wrong = grid.share(name, random.Random(seed).sample([*grid.place.modes], 3), seed)
     assert wrong == []
     assert broken >= 1
 

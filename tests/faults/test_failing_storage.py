@@ -5,8 +5,6 @@ All requests: ``scripts/torture storage``.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.faults.storage import DOORS, FolderPlace, Mode
@@ -25,8 +23,6 @@ ONCE_WRONG = {
 }
 """Errors that named neither file nor table, a flipped bit that was written into the new file, and an entry of another
 writer that was dropped because the question for its file was not answered."""
-AMONG_FIRST = 12
-"""The broken request is one of so many."""
 
 
 @pytest.fixture(scope="module", params=DOORS)
@@ -36,14 +32,7 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
-    chosen = random.Random(f"{name} by {grid.place.name}")
-    broken, wrong = 0, []
-    for mode in MODES_OF_A_DOOR[grid.place.name]:
-        done, problems = grid.cases(name, mode, [chosen.randrange(AMONG_FIRST)])
-        if not done:
-            done, problems = grid.cases(name, mode, [0])
-        broken += done
-        wrong += problems
+    broken, wrong = grid.share(name, MODES_OF_A_DOOR[grid.place.name], f"{name} by {grid.place.name}")
     assert wrong == []
     assert broken >= 1
 
