@@ -17,7 +17,7 @@ def services() -> dict[str, Service]:
     return running()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _configured() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYICEBERG_HOME", str(FOLDER))

@@ -9,8 +9,8 @@ from scripts.torturing.commits import lines_of, run
 
 pytestmark = pytest.mark.services
 
-COMMITS = 30
-MINUTES = 2.0
+COMMITS = 20
+MINUTES = 0.75
 
 
 @pytest.mark.parametrize("catalog", ["rest", "postgres"])
