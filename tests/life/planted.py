@@ -18,6 +18,7 @@ from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.indexing.previous import carrying
 from sidecar.planning import planner, segment_answer
 from sidecar.questions.narrowing import matching_units
+from tests.life.values import SCHEMA
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -42,16 +43,15 @@ def promoted_column(patch: pytest.MonkeyPatch) -> None:
 
 
 def column_by_name(patch: pytest.MonkeyPatch) -> None:
-    """A column that was dropped and added again has the filters of the first one."""
-    first: dict[str, int] = {}
+    """A column has the filters of the one that had its name first."""
+    first = {field.name: field.field_id for field in SCHEMA.fields}
     of_name: dict[int, int] = {}
     find_column, might_match = predicate.find_column, Segment.might_match
     units_with_filters = segment_answer.units_with_filters
 
     def remember(schema: Any, name: str, case_sensitive: bool = True) -> Any:
         column = find_column(schema, name, case_sensitive)
-        if "." not in name:
-            of_name[column.field_id] = first.setdefault(name, column.field_id)
+        of_name[column.field_id] = first.get(name, column.field_id)
         return column
 
     patch.setattr(predicate, "find_column", remember)
