@@ -349,6 +349,20 @@ drop_and_add_column = _schema_change(schema_changes.drop_and_add_column)
 upgrade = _schema_change(schema_changes.upgrade)
 
 
+def swap_columns(life: Life) -> str | None:
+    """Two columns of one type swap their names."""
+    open_ = [name for name in life.changeable_columns() if "." not in name]
+    kind_of = life.schema.find_type
+    pairs = [(one, two) for one in open_ for two in open_ if one < two and kind_of(one) == kind_of(two)]
+    if not pairs:
+        return None
+    one, two = life.rng.choice(pairs)
+    for old, new in ((one, "between"), (two, one), ("between", two)):
+        with life.table.update_schema() as update:
+            update.rename_column(old, new)
+    return f"swap {one} and {two}"
+
+
 def change_partitions(life: Life) -> str | None:
     """A partition field comes or goes: identities, and at times a transform."""
     table, rng = life.table, life.rng
@@ -394,9 +408,9 @@ CHANGES: dict[Change, int] = {
     append: 6, delete_rows: 2, overwrite_rows: 2, delete_by_predicate: 1, overwrite_all: 1, overwrite_partitions: 1,
     delete_by_positions: 2, delete_by_equality_of: 1, import_file: 1, return_file: 2, create_branch: 1, create_tag: 1,
     drop_ref: 1, roll_back: 2, set_current: 1, stage: 1, cherry_pick: 2, expire_snapshots: 1, promote_column: 2,
-    rename_column: 2, drop_column: 1, add_column: 1, drop_and_add_column: 2, upgrade: 1, change_partitions: 2,
-    build: 5, refresh: 4, compact: 1, expire_registrations: 1, collect_garbage: 1, register_others: 1, embed: 2,
-    move: 1,
+    rename_column: 2, drop_column: 1, add_column: 1, drop_and_add_column: 2, swap_columns: 1, upgrade: 1,
+    change_partitions: 2, build: 5, refresh: 4, compact: 1, expire_registrations: 1, collect_garbage: 1,
+    register_others: 1, embed: 2, move: 1,
 }  # fmt: skip
 """The changes, and how often each is tried."""
 

@@ -13,7 +13,6 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.units import fingerprints
 from sidecar.filters.encoding import Encoding
-from sidecar.iceberg import predicate
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.indexing.previous import carrying
 from sidecar.planning import planner, segment_answer
@@ -39,24 +38,6 @@ def promoted_column(patch: pytest.MonkeyPatch) -> None:
         return known(value, iceberg_type, Encoding.parse(name) if name else encoding)
 
     patch.setattr(segment_answer, "probe_for", probe_for)
-
-
-def column_by_name(patch: pytest.MonkeyPatch) -> None:
-    """A column that was dropped and added again has the filters of the first one."""
-    first: dict[str, int] = {}
-    of_name: dict[int, int] = {}
-    find_column, might_match = predicate.find_column, Segment.might_match
-    units_with_filters = segment_answer.units_with_filters
-
-    def remember(schema: Any, name: str, case_sensitive: bool = True) -> Any:
-        column = find_column(schema, name, case_sensitive)
-        if "." not in name:
-            of_name[column.field_id] = first.setdefault(name, column.field_id)
-        return column
-
-    patch.setattr(predicate, "find_column", remember)
-    patch.setattr(Segment, "might_match", lambda s, i, *given: might_match(s, of_name.get(i, i), *given))
-    patch.setattr(segment_answer, "units_with_filters", lambda s, i: units_with_filters(s, of_name.get(i, i)))
 
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +98,7 @@ def counts_without_marks(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        stale_file, promoted_column, column_by_name, equality_deletes, position_deletes, partly_indexed_file,
+        stale_file, promoted_column, equality_deletes, position_deletes, partly_indexed_file,
         carried_files, counts_without_marks,
     )
 }  # fmt: skip
