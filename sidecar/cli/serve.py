@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.options import KeyPlace, encryption_keys
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -52,6 +53,7 @@ def serve(
             help="With --upstream: read files below it with the server's own credentials. Repeat.",
         ),
     ] = None,
+    encryption: KeyPlace = None,
 ) -> None:
     """Serve tables to engines, and plan their scans with the sidecars.
 
@@ -82,6 +84,7 @@ def serve(
         public_url=public_url,
         tables=tables or (),
         storage=storage or (),
+        encryption_keys=encryption_keys(encryption),
         on_start=announce,
     )
 

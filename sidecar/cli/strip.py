@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import Into, SkipBad, source_and_target
-from sidecar.cli.options import DryRun, KeyPlace, encryption_keys
+from sidecar.cli.options import DryRun, Engine, EngineName, KeyPlace, encryption_keys, engine_name, not_on_spark
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -29,6 +29,7 @@ def strip(
     keys: KeyPlace = None,
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
+    engine: Engine = None,
 ) -> None:
     """Write a data file again without filters and page indexes.
 
@@ -42,7 +43,7 @@ def strip(
     """
     out = output()
     if into is not None:
-        _strip_files(paths, into, keys, skip_bad, dry_run)
+        _strip_files(paths, into, keys, skip_bad, dry_run, engine)
         return
     source, destination = source_and_target("strip", paths, skip_bad)
     from sidecar import strip_file
@@ -54,10 +55,13 @@ def strip(
     data = report.to_dict()
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
+    out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one file"}))
     out.result(data, draw, rows)
 
 
-def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, dry_run: bool) -> None:
+def _strip_files(
+    paths: list[str], into: str, keys: str | None, skip_bad: bool, dry_run: bool, engine: EngineName | None
+) -> None:
     from sidecar import strip_files
     from sidecar.cli.many import files
 
@@ -70,8 +74,11 @@ def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, 
             skip_bad=skip_bad,
             progress=progress,
             dry_run=dry_run,
+            engine=engine_name(engine),
         )
-    files.show(out, report.to_dict(), files.draw_written, files.written_rows)
+    data = report.to_dict()
+    out.warn(not_on_spark(engine, data))
+    files.show(out, data, files.draw_written, files.written_rows)
 
 
 def draw(to: Console, data: Any) -> None:

@@ -154,15 +154,17 @@ def strip_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
 
-    ``encryption_keys``, ``skip_bad``, ``io``, ``progress`` and ``dry_run`` are as for :func:`embed_files`, and so are
-    the errors.
+    ``encryption_keys``, ``skip_bad``, ``io``, ``progress``, ``dry_run``, ``engine`` and ``spark`` are as for
+    :func:`embed_files`, and so are the errors.
     """
-    return _WriteAll(paths, folder, skip_bad, io, progress, dry_run).run(
-        strip_file, {"encryption_keys": encryption_keys}
-    )
+    run = _WriteAll(paths, folder, skip_bad, io, progress, dry_run)
+    run.engine = work_engine(engine, spark, run.size)
+    return run.run(strip_file, {"encryption_keys": encryption_keys})
 
 
 class _WriteAll:

@@ -41,7 +41,7 @@ def alter_table(table: Table, advised: Sequence[AdvisedColumn], distinct: Mappin
     if not missing:
         return None
     pairs = ", ".join(f"{_text(name)}={_text(value)}" for name, value in missing.items())
-    return f"ALTER TABLE {'.'.join(map(_identifier, table.name()))} SET TBLPROPERTIES ({pairs})"
+    return f"ALTER TABLE {'.'.join(map(identifier, table.name()))} SET TBLPROPERTIES ({pairs})"
 
 
 def enabled_in_vain(properties: Mapping[str, str], columns: Sequence[AdvisedColumn]) -> list[str]:
@@ -110,5 +110,6 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """Return a name as Spark SQL reads it."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"

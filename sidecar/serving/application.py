@@ -40,7 +40,13 @@ def make_application(settings: ServeSettings) -> ASGIApp:
     """
     is_catalog = settings.upstream is None
     tables = settings.tables if is_catalog and settings.tables else None
-    return application_with(settings, ScanPlanner(settings.page_key, tables=tables, shares_manifests=is_catalog))
+    planner = ScanPlanner(
+        settings.page_key,
+        tables=tables,
+        shares_manifests=is_catalog,
+        encryption_keys=settings.encryption_keys,
+    )
+    return application_with(settings, planner)
 
 
 def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:

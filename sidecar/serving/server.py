@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError
 from sidecar.serving.settings import (
     DEFAULT_PORT,
@@ -51,6 +52,7 @@ def serve(
     public_url: str | None = None,
     tables: list[str] | tuple[str, ...] = (),
     storage: list[str] | tuple[str, ...] = (),
+    encryption_keys: EncryptionKeys | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> None:
     """Serve a catalog with Iceberg's REST protocol and plan scans with the sidecars, until SIGINT or SIGTERM.
@@ -67,6 +69,8 @@ def serve(
     ``tables``: names or globs of tables to plan; clients plan other tables themselves. By default all.
     ``storage``: locations, such as ``s3://lake/``, that a server before an upstream may read with its own
     credentials. Others are read with the credentials that the upstream gives to the caller.
+    ``encryption_keys``: open encrypted sidecars. Whoever may load a table then learns which of its files may hold a
+    value, also of encrypted columns.
     ``on_start``: called with the server's address when it listens.
 
     Raises :class:`UsageError` if the extra ``[serve]`` is not installed, for settings that contradict each other or
@@ -84,6 +88,7 @@ def serve(
         public_url=public_url,
         tables=tables,
         storage=storage,
+        encryption_keys=encryption_keys,
     )
     require_extra()
     _try_catalog(settings)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError, refuse_text, without_credentials
 
 DEFAULT_PORT = 8181
@@ -52,6 +53,8 @@ class ServeSettings:
     """Names and globs of the tables whose scans the server plans by itself; none: all tables."""
     storage: tuple[str, ...] = ()
     """Locations that a proxy reads with its own credentials."""
+    encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
+    """What opens encrypted sidecars."""
     token_digest: bytes | None = field(default=None, repr=False)
     """The SHA-256 of the token that each request must have; ``None``: no token is asked for."""
     page_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -78,6 +81,7 @@ def checked_settings(
     public_url: str | None = None,
     tables: list[str] | tuple[str, ...] = (),
     storage: list[str] | tuple[str, ...] = (),
+    encryption_keys: EncryptionKeys | None = None,
 ) -> ServeSettings:
     """Return the settings of a server. The parameters are those of :func:`sidecar.serve`.
 
@@ -126,6 +130,7 @@ def checked_settings(
         public_url=None if public_url is None else public_url.rstrip("/"),
         tables=tuple(tables),
         storage=tuple(storage),
+        encryption_keys=encryption_keys,
         token_digest=None if token_file is None else _token_digest(token_file),
     )
 

@@ -135,6 +135,17 @@ def test_new_files_are_whole_and_no_second_try_fails(data: Path, tmp_path: Path,
         sidecar.embed_files(f"{data}/*.parquet", str(tmp_path / "there"), bloom=["k"], **twice)
 
 
+def test_stripped_files_are_whole_and_no_second_try_fails(data: Path, tmp_path: Path, twice: Any) -> None:
+    here = sidecar.strip_files(str(data), str(tmp_path / "here"))
+    there = sidecar.strip_files(str(data), str(tmp_path / "there"), **twice)
+    assert (here.engine, there.engine) == ("local", "spark")
+    assert there.to_dict()["summary"] == here.to_dict()["summary"]
+    names = ["0.parquet", "1.parquet", ORC.name]
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == names
+    for name in names:
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
 def test_new_files_in_an_object_store(data: Path, tmp_path: Path, twice: Any) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 
 import sidecar
 from sidecar.errors import UsageError
@@ -40,16 +39,11 @@ def get(url: str) -> bytes:
 
 
 @pytest.fixture
-def catalog_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
-    """The catalog ``served`` of pyiceberg's configuration, with the table ``db.t`` of two files."""
-    properties = {"uri": f"sqlite:///{tmp_path}/cat.db", "warehouse": f"file:{tmp_path}/wh", "type": "sql"}
-    for name, value in properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__SERVED__{name.upper()}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when pyiceberg is imported
-    catalog = SqlCatalog("served", **properties)
-    catalog.create_namespace("db")
-    create_with_rows(catalog, "db.t", [pa.table({"k": list(range(part, 60, 2))}) for part in range(2)], columns=["k"])
-    return catalog
+def catalog_of_settings(configured_catalog: SqlCatalog) -> SqlCatalog:
+    """The catalog ``served`` with the table ``db.t`` of two files."""
+    parts = [pa.table({"k": list(range(part, 60, 2))}) for part in range(2)]
+    create_with_rows(configured_catalog, "db.t", parts, columns=["k"])
+    return configured_catalog
 
 
 @pytest.mark.usefixtures("catalog_of_settings")

@@ -19,7 +19,10 @@ def share(number: float | None) -> str:
 
 def rate(number: float | None) -> str:
     """A rate in two significant digits."""
-    return "–" if number is None else f"{number * 100:.2g} %"
+    if number is None:
+        return "–"
+    percent = number * 100
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:,.0f} %"
 
 
 def span(seconds: float) -> str:

@@ -18,14 +18,13 @@ from pyiceberg.types import DoubleType, FloatType
 from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.reports.advising_serving import SERVE
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
-PROPERTY = "sidecar.serve"
-"""The table property that says ``true`` or ``false``: whether the server should plan scans of the table."""
 _KNOWN_FILES = 10_000
 """The most statistics files of which is kept whether they are sidecars."""
 _NEWEST = 2
@@ -47,7 +46,7 @@ class ServedTables:
     def has(self, table: Table, identifier: Identifier) -> bool:
         """Return whether a plan by the server is right for every use of a table, and its sidecar can help."""
         metadata = table.metadata
-        chosen = metadata.properties.get(PROPERTY, "").lower()
+        chosen = metadata.properties.get(SERVE, "").lower()
         if chosen == "false" or metadata.format_version > _NEWEST or _has_float_partitions(table):
             return False
         if not is_chosen(identifier, self._patterns):

@@ -1,0 +1,50 @@
+"""A server with keys plans by encrypted bundles; one without keeps the files. No key is in its lines."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.cli.app import app
+from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.serving.application import make_application
+from sidecar.serving.server import running
+from sidecar.serving.settings import checked_settings
+from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, bundle_keys, encrypted_table
+from tests.serving.serving_logs import plan_lines
+
+KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), bundle_keys={"ssn": METADATA})
+
+
+@pytest.mark.parametrize(("keys", "kept"), [(KEYS, 1), (None, 4)], ids=["with keys", "without"])
+def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int) -> None:
+    sidecar.build(encrypted_table(configured_catalog, "db.t"), ["ssn"], kinds=["bloom"], encryption_keys=bundle_keys())
+    settings = checked_settings(catalog="served", port=0, encryption_keys=keys)
+    with running(settings, make_application(settings)) as url, plan_lines() as lines:
+        table = RestCatalog("any", uri=url).load_table("db.t")
+        for _ in range(2):  # the second plan finds the sidecar open
+            tasks = list(table.scan(f"ssn = '{SECRET.format(250)}'").plan_files())
+            assert len(tasks) == kept
+    assert [line["files_kept"] for line in lines] == [kept, kept]
+    assert MASTER.decode() not in json.dumps(lines) + repr(settings)
+
+
+def test_workers_get_the_keys() -> None:
+    settings = checked_settings(catalog="served", port=0, encryption_keys=KEYS)
+    assert pickle.loads(pickle.dumps(settings)).encryption_keys == KEYS
+
+
+def test_the_command_reads_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"keys": {"master": "hex:31323334353637383930313233343531"}, "bundle_keys": {"ssn": "master"}}
+    (tmp_path / "keys.json").write_text(json.dumps(content))
+    given = []
+    monkeypatch.setattr("sidecar.serving.server.serve", lambda **options: given.append(options["encryption_keys"]))
+    found = CliRunner().invoke(app, ["serve", "--catalog", "c", "--encryption-keys", str(tmp_path / "keys.json")])
+    assert (found.exit_code, [keys.bundle_keys for keys in given]) == (0, [{"ssn": b"master"}])
