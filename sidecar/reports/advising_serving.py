@@ -25,7 +25,7 @@ def serving_statement(table: Table, columns: Sequence[AdvisedColumn], *, are_all
     name = ".".join(map(identifier, table.name()))
     if any(column.kinds for column in columns):
         return f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{SERVE}')" if said == "false" else None
-    may_gain = not are_all or any(column.filters == "not judged" for column in columns)
+    may_gain = not are_all or any(column.filters not in ("yes", "no") for column in columns)
     if said or may_gain or not _has_statistics(table):
         return None
     return f"ALTER TABLE {name} SET TBLPROPERTIES ('{SERVE}'='false')"
