@@ -12,9 +12,13 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scripts.servers.jars import downloaded, java, spark_jars
-from scripts.servers.processes import START_SECONDS, Begun, Process, ServerError, free_ports, wait_until
+from scripts.servers.processes import NO_PROCESS, START_SECONDS, Begun, Process, ServerError, free_ports, wait_until
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import GatewayParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 ICEBERG, JETTY, SQLITE = "1.11.0", "12.1.1", "3.50.3.0"
@@ -60,14 +64,10 @@ def start_server(folder: Path, begun: Begun) -> tuple[Process, str]:
             command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=errors, text=True
         )
     assert launcher.stdout is not None
-    with launcher.stdout as said:
-        pid = said.readline()
-    if not pid:
-        launcher.wait()
-        raise ServerError(f"Iceberg's REST server does not start: read {log}")
-    process, address = Process.of(int(pid)), f"http://127.0.0.1:{port}"
-    begun(process, folder)
+    pid = launcher.stdout.readline()
+    process, address = Process.of(int(pid)) if pid else NO_PROCESS, f"http://127.0.0.1:{port}"
     try:
+        begun(process, folder)
         if launcher.wait(START_SECONDS):
             raise ServerError(f"Iceberg's REST server does not start: read {log}")
     except BaseException as error:
@@ -77,13 +77,15 @@ def start_server(folder: Path, begun: Begun) -> tuple[Process, str]:
         if isinstance(error, subprocess.TimeoutExpired):
             raise ServerError(f"Iceberg's REST server does not start in {START_SECONDS} s: read {log}") from error
         raise
+    finally:
+        launcher.stdout.close()
     wait_until(lambda: urllib.request.urlopen(f"{address}/v1/config", timeout=5).close(), process, "the server", log)
     return process, address
 
 
 def launch(folder: Path, port: int, log: Path) -> None:
     """Start Java, say its id, put the server together in it, and close the door through which that was done."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+    from py4j.java_gateway import GatewayParameters, launch_gateway
 
     (py4j,) = spark_jars().glob("py4j-*.jar")
     with log.open("ab") as errors:
@@ -98,10 +100,17 @@ def launch(folder: Path, port: int, log: Path) -> None:
         )
     try:
         print(child.pid, flush=True)
-    except BrokenPipeError:  # who asked for the server is gone, and nobody else knows of it
+        _put_together(folder, port, GatewayParameters(port=gate, auth_token=token, auto_convert=True))
+        print("ready", flush=True)
+    except BaseException:  # who asked for the server may be gone, and then nobody else knows of it
         child.kill()
         raise
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gate, auth_token=token, auto_convert=True))
+
+
+def _put_together(folder: Path, port: int, gate: GatewayParameters) -> None:
+    from py4j.java_gateway import JavaGateway
+
+    gateway = JavaGateway(gateway_parameters=gate)
     iceberg, jetty = gateway.jvm.org.apache.iceberg, gateway.jvm.org.eclipse.jetty
     settings = {
         "uri": f"jdbc:sqlite:{folder}/catalog.db",
