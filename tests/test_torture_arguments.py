@@ -20,7 +20,7 @@ def test_a_run_without_a_duration_is_refused(text: str) -> None:
 def test_unknown_names_are_refused() -> None:
     names = some_of(["build", "embed TABLE"])
     assert names("embed TABLE,build") == ["embed TABLE", "build"]
-    with pytest.raises(ArgumentTypeError, match="^bild: choose from build, embed TABLE$"):
+    with pytest.raises(ArgumentTypeError, match="bild: choose from build, embed TABLE"):
         names("bild,build")
 
 
