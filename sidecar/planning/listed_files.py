@@ -23,6 +23,7 @@ evaluators.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -146,10 +147,14 @@ class ListedFiles:
         self._warn = warn
 
     def answer(self, lines: Sequence[ManifestFile], evaluators: Evaluators) -> AnsweredManifests:
-        """Return what is left of the data manifests in ``lines`` that a segment lists."""
+        """Return what is left of the data manifests in ``lines`` that a segment lists.
+
+        A manifest that is there more than once is opened: answers are by path, and its lines may inherit differently.
+        """
         members: dict[int, list[_Member]] = {}
+        often = Counter(line.manifest_path for line in lines)
         for line in lines:
-            places = self._answers.listed(line)
+            places = self._answers.listed(line) if often[line.manifest_path] == 1 else []
             if places:
                 number, entry = places[0]
                 member = _Member(line, entry, {n: e.first_file for n, e in places})

@@ -19,23 +19,25 @@ from pyiceberg.expressions.visitors import (
     expression_evaluator,
     inclusive_projection,
 )
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     INITIAL_SEQUENCE_NUMBER,
     DataFile,
     DataFileContent,
     ManifestContent,
     ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _open_manifest
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
@@ -151,6 +153,19 @@ def count_files(lines: Iterable[ManifestFile]) -> int:
     return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
 
 
+def _live_entries(io: FileIO, line: ManifestFile) -> list[ManifestEntry]:
+    """Return the live entries of a manifest.
+
+    pyiceberg takes an empty Avro block for the end of the file, and so a file that is cut between two blocks for whole.
+    Raises the errors of :func:`read_checked` if the manifest has fewer entries than its line in the manifest list says.
+    """
+    entries: list[ManifestEntry] = line.fetch_manifest_entry(io, discard_deleted=True)
+    if len(entries) >= count_files([line]):
+        return entries
+    every = (raw.entry for raw in read_checked(io, line).entries)
+    return [entry for entry in every if entry.status != ManifestEntryStatus.DELETED]
+
+
 def evaluators_of(scan: DataScan) -> Evaluators:
     """Return the evaluators of a scan, for manifests and files that are not planned by :func:`plan_tasks`."""
     return Evaluators(_Planner(scan._manifest_planner, None, ManifestUse()))
@@ -159,7 +174,7 @@ def evaluators_of(scan: DataScan) -> Evaluators:
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs from pyiceberg's in three steps:
+    It differs from pyiceberg's in four steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
        :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Residuals are those of the filter itself.
@@ -168,6 +183,7 @@ class _Planner(ManifestGroupPlanner):
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
+    4. Manifests are read by :func:`_live_entries`.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
@@ -235,11 +251,14 @@ class _Planner(ManifestGroupPlanner):
         unknown = [line for line in data if line.manifest_path not in known]
         self._manifest_use.listed, self._manifest_use.opened = len(data) - len(unknown), len(unknown)
 
+        def matching(asked: tuple[ManifestFile, Callable[[DataFile], bool]]) -> list[ManifestEntry]:
+            line, in_partition = asked
+            files = ((entry, entry.data_file) for entry in _live_entries(self.io, line))
+            return [entry for entry, file in files if in_partition(file) and evaluators.metrics(file)]
+
         def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-            asked = [
-                (self.io, line, evaluators.partition(line.partition_spec_id), evaluators.metrics) for line in chosen
-            ]
-            return ExecutorFactory.get_or_create().map(lambda args: _open_manifest(*args), asked)
+            asked = [(line, evaluators.partition(line.partition_spec_id)) for line in chosen]
+            return ExecutorFactory.get_or_create().map(matching, asked)
 
         opened = read(unknown)
         for line in data:

@@ -17,13 +17,15 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.reader import UnitsReader
+from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.records.entries import ListedDataFile
+from sidecar.planning import planner
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, local, oracle, predicate
 from tests.iceberg.table_cases import ASKED, delete_by_position, with_a_past
-from tests.planning.listed_cases import assert_same_tasks, build, task_values, way
+from tests.planning.listed_cases import WAYS, assert_same_tasks, build, task_values, way
 from tests.planning.plan_cases import LONGS, create_longs, key, longs
 from tests.tables import create_with_rows
 
@@ -89,6 +91,17 @@ def test_deletes_that_are_younger_than_listed_and_older_than_unknown_data(catalo
         assert read(planned).num_rows == rows
         assert_same_tasks(table, text)
     assert [len(task.delete_files) for task in plan(table, f"k = {key(0)}").tasks] == [0, 1]
+
+
+def test_files_of_a_manifest_that_is_listed_twice_are_found_twice_as_pyiceberg_finds_them(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create_longs(catalog, "db.listed_twice", 2)
+    monkeypatch.setattr(planner, "read_manifests", lambda *given: 2 * read_manifests(*given))
+    for settings in WAYS:
+        with way(**settings):
+            assert len(plan(table, "k != 1").tasks) == 4
+            assert read(plan(table, f"k = {key(0)}")).num_rows == 2
 
 
 @pytest.mark.parametrize("version", ["1", "2"])

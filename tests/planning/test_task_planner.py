@@ -11,14 +11,19 @@ import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, ManifestGroupPlanner, Table
+from pyiceberg.table import DataScan, ManifestGroupPlanner, Table, _open_manifest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, UUIDType
 
 import sidecar
+from sidecar.errors import DamagedFileError
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
+from sidecar.planning.planner import plan
 from sidecar.planning.task_planner import plan_tasks
+from tests.iceberg.cases import local, replaced
+from tests.iceberg.table_cases import delete_by_position
+from tests.planning.plan_cases import create_longs
 
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
@@ -43,18 +48,15 @@ def test_the_private_api_is_the_one_this_was_written_for() -> None:
         "manifest_entry_filter",
     ]
     assert isinstance(inspect.getattr_static(DataScan, "_manifest_planner").func, object)
-    assert list(inspect.signature(task_planner._open_manifest).parameters) == [
-        "io",
-        "manifest",
-        "partition_filter",
-        "metrics_evaluator",
-    ]
     # what the planner of ours does otherwise, and calls of pyiceberg's, stands in these lines
     entries = inspect.getsource(ManifestGroupPlanner.plan_manifest_entries)
     assert "manifest_evaluators[manifest_file.partition_spec_id](manifest_file)" in entries
     assert "KeyDefaultDict(self._build_partition_evaluator)" in entries
     assert "metrics_evaluator = self._build_metrics_evaluator()" in entries
     assert "if self._check_sequence_number(min_sequence_number, manifest)" in entries
+    opened = inspect.getsource(_open_manifest)
+    assert "manifest.fetch_manifest_entry(io, discard_deleted=True)" in opened
+    assert "if partition_filter(manifest_entry.data_file) and metrics_evaluator(manifest_entry.data_file)" in opened
     tasks = inspect.getsource(ManifestGroupPlanner.plan_files)
     assert "in chain.from_iterable(self.plan_manifest_entries(manifests))" in tasks
     assert "data_entries.append(manifest_entry)" in tasks
@@ -68,6 +70,30 @@ def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
     kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
     assert [task.file.file_path for task in kept] == [theirs[0]]
+
+
+EMPTY_BLOCK = b"\x00\x04\x03\x00"
+"""No records, in two bytes, which are what deflate makes of nothing."""
+
+
+def test_manifests_are_read_to_their_end(catalog: Any) -> None:
+    """pyiceberg stops at an empty block, and takes a manifest that was cut between two blocks for whole."""
+    table = create_longs(catalog, "db.planner_blocks", 2, build=False)
+    paths = [task.file.file_path for task in table.scan().plan_files()]
+    delete_by_position(table, {path: [17] for path in paths})
+    for line in read_manifests(table.io, table.current_snapshot().manifest_list):
+        path = local(line.manifest_path)
+        whole = path.read_bytes()
+        sync = whole[-16:]
+        start = whole.index(sync) + len(sync)
+        empty = EMPTY_BLOCK if b"deflate" in whole[:start] else b"\x00\x00"
+        with replaced(path, whole[:start] + empty + sync + whole[start:]):
+            planned = plan(table, "k != 1")
+            assert sorted(planned.kept_files) == sorted(paths)
+            assert [len(task.delete_files) for task in planned.tasks] == [1, 1]
+        with replaced(path, whole[:start]), pytest.raises(DamagedFileError, match="manifest list") as caught:
+            plan(table, "k != 1")
+        assert caught.value.file == line.manifest_path
 
 
 def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch: Any) -> None:
