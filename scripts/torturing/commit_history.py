@@ -7,7 +7,8 @@ guide page ``protocol``; of sidecar's own code only the list of a file's content
   before may bring some of that back for a while; it is not owed again.
 - Our commit owes what was in the entry that it replaces, and pays it at once, or with a later commit of ours.
 - Data files that a snapshot has not, such as those of its parents, are not owed to it: ``compact`` leaves them out.
-- An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest.
+- An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest. An
+  expiry that gives up says what it had decided to remove.
 - What a conflict names to its caller is no longer owed. Nor is anything for a snapshot that has expired, unless the
   debt was there for :data:`PATIENCE` versions.
 """

@@ -214,8 +214,13 @@ class Writer:
             self.log.write(by="ours", snapshot=report.snapshot_id, path=report.statistics_path)
 
     def expire(self) -> None:
-        report = sidecar.expire(self.table.refresh(), older_than=timedelta(0))
-        self.log.write(expired=[entry.statistics_path for entry in report.expired])
+        """Remove entries. An expiry that gives up may have removed them, before another commit interfered."""
+        now = timedelta(0)
+        decided = sidecar.expire(self.table.refresh(), older_than=now, dry_run=True).expired
+        try:
+            decided = sidecar.expire(self.table, older_than=now).expired
+        finally:
+            self.log.write(expired=[entry.statistics_path for entry in decided])
 
     def collect_garbage(self) -> None:
         """Leave a file behind as a killed run would, three days ago, and delete what nothing names."""
