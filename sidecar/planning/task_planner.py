@@ -10,9 +10,11 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, BoundTerm
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
     UnpartitionedResidualEvaluator,
@@ -43,6 +45,7 @@ from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
+AnyLiteral = Literal[Any]
 Identify = Callable[[], DataFileIdentity | None]
 """Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
 Keep = Callable[[DataFile, Identify], bool]
@@ -171,6 +174,25 @@ def evaluators_of(scan: DataScan) -> Evaluators:
     return Evaluators(_Planner(scan._manifest_planner, None, ManifestUse()))
 
 
+class _NullSafeResiduals(ResidualEvaluator):
+    """pyiceberg's residuals. A NULL partition value is within no range; pyiceberg fails to compare it."""
+
+    def visit_less_than(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_less_than(term, literal)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_less_than_or_equal(term, literal)
+
+    def visit_greater_than(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_greater_than(term, literal)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_greater_than_or_equal(term, literal)
+
+    def _is_null(self, term: BoundTerm) -> bool:
+        return term.eval(self.struct) is None
+
+
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
@@ -183,7 +205,7 @@ class _Planner(ManifestGroupPlanner):
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
-    4. Manifests are read by :func:`_live_entries`.
+    4. Residuals are made by :class:`_NullSafeResiduals`, and manifests are read by :func:`_live_entries`.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
@@ -227,10 +249,11 @@ class _Planner(ManifestGroupPlanner):
         return match
 
     def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
-        if not self.table_metadata.specs()[spec_id].fields or self._has_uuids(spec_id):
-            whole = UnpartitionedResidualEvaluator(self.table_metadata.schema(), self._plain.row_filter)
+        schema, spec, asked = self.table_metadata.schema(), self.table_metadata.specs()[spec_id], self._plain.row_filter
+        if spec.is_unpartitioned() or self._has_uuids(spec_id):
+            whole = UnpartitionedResidualEvaluator(schema, asked)
             return lambda _: whole
-        return self._plain._build_residual_evaluator(spec_id)
+        return lambda _: _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
 
     def _has_uuids(self, spec_id: int) -> bool:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]

@@ -21,6 +21,7 @@ from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
 from sidecar.planning.planner import plan
 from sidecar.planning.task_planner import plan_tasks
+from sidecar.reading.scanning import read
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.table_cases import delete_by_position
 from tests.planning.plan_cases import create_longs
@@ -70,6 +71,22 @@ def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
     kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
     assert [task.file.file_path for task in kept] == [theirs[0]]
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+def test_ranges_are_asked_of_null_partitions(catalog: Any, sign: str) -> None:
+    """pyiceberg cannot plan such a scan."""
+    name = "db.planner_nulls"
+    if not catalog.table_exists(name):
+        nulls = catalog.create_table(name, ROWS.schema)
+        with nulls.update_spec() as spec:
+            spec.add_identity("part")
+        nulls.append(pa.table({"id": pa.array([1, 2, 3]), "part": ["a", None, "z"], "price": [1.5] * 3}))
+    planned = plan(catalog.load_table(name), f"part {sign} 'm' or id = 2")
+    residuals = {task.file.partition[0]: str(task.residual) for task in planned.tasks}
+    assert residuals[None] == "EqualTo(term=Reference(name='id'), literal=LongLiteral(2))"
+    assert residuals["a" if "<" in sign else "z"] == "AlwaysTrue()"
+    assert read(planned)["id"].to_pylist() == ([1, 2] if "<" in sign else [2, 3])
 
 
 EMPTY_BLOCK = b"\x00\x04\x03\x00"
