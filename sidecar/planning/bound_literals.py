@@ -18,6 +18,10 @@ NaN partitions need more. NaN is greater than every number in Spark and DuckDB, 
 evaluator of partitions. So partitions are asked ``x > v OR x IS NAN`` instead of ``x > v``. Bounds of files are not:
 they do not include NaN, counts of NaN are rarely there, and all engines that prune by bounds drop such files.
 
+Partitions of times before 1970 need more, too. Java's Iceberg up to version 0.10.0 rounded their years, months, days
+and hours up, not down (https://github.com/apache/iceberg/pull/1981). Its readers look into both partitions, and so do
+plans, by :func:`with_rounded_up_times`.
+
 More rows meet the widened predicate than the original one. Use it for inclusive evaluators, which say that a file
 *may* match, and never for strict ones or for rows.
 """
@@ -46,6 +50,10 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DoubleLiteral, FloatLiteral, Literal
 from pyiceberg.expressions.visitors import rewrite_not
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, TimeTransform
+from pyiceberg.types import DateType
 
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 
@@ -66,6 +74,32 @@ def for_bounds(expression: BooleanExpression) -> BooleanExpression:
 def for_partitions(expression: BooleanExpression) -> BooleanExpression:
     """Widen ``expression`` for evaluators of partition values: as :func:`for_bounds` does, with NaN above any float."""
     return _with_nan(for_bounds(expression))
+
+
+def with_rounded_up_times(projected: BooleanExpression, spec: PartitionSpec, schema: Schema) -> BooleanExpression:
+    """Widen an inclusive projection onto the fields of ``spec``, a spec for ``schema``, by partitions rounded up."""
+    names = {part.name for part in spec.fields if _may_be_rounded_up(part, schema)}
+    return _with_rounded_up(projected, names) if names else projected
+
+
+def _may_be_rounded_up(part: PartitionField, schema: Schema) -> bool:
+    if not isinstance(part.transform, TimeTransform) or part.source_id not in schema.field_ids:
+        return False
+    return not (isinstance(part.transform, DayTransform) and isinstance(schema.find_type(part.source_id), DateType))
+
+
+def _with_rounded_up(projected: BooleanExpression, names: set[str]) -> BooleanExpression:
+    if isinstance(projected, And | Or):
+        return type(projected)(_with_rounded_up(projected.left, names), _with_rounded_up(projected.right, names))
+    if not isinstance(projected, (EqualTo, In, LessThan, LessThanOrEqual)) or projected.term.name not in names:
+        return projected
+    if isinstance(projected, LessThan | LessThanOrEqual):
+        value = projected.literal.value
+        return type(projected)(projected.term, value + 1) if value < 0 else projected
+    literals = projected.literals if isinstance(projected, In) else [projected.literal]
+    values = {literal.value for literal in literals}
+    is_one_of: Any = In
+    return is_one_of(projected.term, values | {value + 1 for value in values if value < 0})  # type: ignore[no-any-return]
 
 
 def _with_nan(expression: BooleanExpression) -> BooleanExpression:

@@ -41,7 +41,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.live_files import LiveFiles
-from sidecar.planning.bound_literals import for_bounds, for_partitions
+from sidecar.planning.bound_literals import for_bounds, for_partitions, with_rounded_up_times
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
@@ -199,7 +199,8 @@ class _Planner(ManifestGroupPlanner):
     It differs from pyiceberg's in four steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Residuals are those of the filter itself.
+       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
+       :func:`with_rounded_up_times`. Residuals are those of the filter itself.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
        that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
@@ -227,7 +228,7 @@ class _Planner(ManifestGroupPlanner):
         if not spec.fields and not isinstance(self._wide, AlwaysFalse):
             return AlwaysTrue()  # what projecting gives, too, in a twentieth of the time of a lookup
         project = inclusive_projection(schema, spec, self.case_sensitive)
-        return project(for_partitions(self._wide))
+        return with_rounded_up_times(project(for_partitions(self._wide)), spec, schema)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         if isinstance(self.partition_filters[spec_id], AlwaysTrue):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import inspect
+import operator
+from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, ManifestGroupPlanner, Table, _open_manifest
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, UUIDType
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
 
 import sidecar
 from sidecar.errors import DamagedFileError
@@ -26,6 +31,7 @@ from tests.iceberg.cases import local, replaced
 from tests.iceberg.table_cases import delete_by_position
 from tests.planning.plan_cases import create_longs
 
+EPOCH = datetime(1970, 1, 1)
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
@@ -87,6 +93,40 @@ def test_ranges_are_asked_of_null_partitions(catalog: Any, sign: str) -> None:
     assert residuals[None] == "EqualTo(term=Reference(name='id'), literal=LongLiteral(2))"
     assert residuals["a" if "<" in sign else "z"] == "AlwaysTrue()"
     assert read(planned)["id"].to_pylist() == ([1, 2] if "<" in sign else [2, 3])
+
+
+HOUR = 3_600_000_000
+TIMES = [-370 * 24 * HOUR - 1, -32 * 24 * HOUR, -HOUR - 1, -HOUR, -1, 0, 1, 400 * 24 * HOUR]
+"""Microseconds from 1970."""
+
+
+@pytest.mark.parametrize(
+    ("transform", "down"),
+    [
+        (YearTransform(), lambda at: at.year - 1970),
+        (MonthTransform(), lambda at: (at.year - 1970) * 12 + at.month - 1),
+        (DayTransform(), lambda at: (at - EPOCH).days),
+        (HourTransform(), lambda at: (at - EPOCH) // timedelta(hours=1)),
+    ],
+    ids=["year", "month", "day", "hour"],
+)
+def test_partitions_of_times_before_1970_that_were_rounded_up_are_kept(catalog: Any, transform: Any, down: Any) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
+    table = catalog.create_table(
+        f"db.times_{transform}", Schema(NestedField(1, "ts", TimestampType())), partition_spec=spec
+    )
+    compared = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    compared["in"] = operator.eq
+    times, refused = [EPOCH + timedelta(microseconds=at) for at in TIMES], 0
+    for sign, literal in product(compared, times):
+        text = f"('{literal.isoformat()}', '2020-01-01T00:00:00')" if sign == "in" else f"'{literal.isoformat()}'"
+        asked = task_planner.evaluators_of(table.scan(row_filter=f"ts {sign} {text}")).partition(0)
+        for at in times:
+            parts = {down(at), down(at) + (at < EPOCH)}
+            kept = [asked(DataFile.from_args(partition=Record(part))) for part in parts]
+            assert all(kept) or not compared[sign](at, literal), (sign, literal, at)
+            refused += not any(kept)
+    assert refused > 40
 
 
 EMPTY_BLOCK = b"\x00\x04\x03\x00"
