@@ -72,9 +72,9 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs services that do not run. With workers, start with files that need the JVM, the longest chain."""
     if of_services := [item for item in items if item.get_closest_marker("services")]:
-        from scripts.servers.services import running
+        from scripts.servers.services import STARTERS, running
 
-        if not running():
+        if set(running()) != set(STARTERS):
             for item in of_services:
                 item.add_marker(pytest.mark.skip(reason="needs servers: scripts/services up"))
     if "pyiceberg" in sys.modules:

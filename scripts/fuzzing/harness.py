@@ -2,7 +2,7 @@
 
 A child reads case after case. Its address space is limited, so too large a request fails in the case that makes it. A
 timer of CPU time ends the child in a case that takes too long, and the parent goes on with a new one. The peak of
-resident memory is looked at after each case. What a case gives depends on the seed of the run and its number alone, so
+resident memory is taken anew in each case. What a case gives depends on the seed of the run and its number alone, so
 every find can be repeated.
 """
 
@@ -19,6 +19,7 @@ import struct
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +150,7 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
     while done < limits.cases and time.monotonic() < limits.end:
         _STATE.pack_into(shared, 0, done, values, errors, memory)
         signal.setitimer(signal.ITIMER_PROF, fuzzer.seconds)
+        _forget_peak()
         before = _resident_pages()[1] * resource.getpagesize()
         find, is_value = _one_case(fuzzer, seed, first + done)
         taken = _peak() - before
@@ -161,7 +163,7 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
             os.write(into, json.dumps(vars(find)).encode() + b"\n")
         done += 1
         if find is not None and (find.what == "memory" or limits.stop_at_find):
-            break  # the peak never falls, so nothing more would be seen of this child's memory
+            break  # what the case has left in memory would hide what later ones take
     _STATE.pack_into(shared, 0, done, values, errors, memory)
     os._exit(0)
 
@@ -199,6 +201,12 @@ def _too_much(fuzzer: Fuzzer, case: Case, number: int, taken: int) -> Find | Non
     if taken <= most:
         return None
     return Find(number, case.change.value, "memory", "", f"{taken >> 20} MiB, at most {most >> 20}")
+
+
+def _forget_peak() -> None:
+    """Have the peak of resident memory begin anew, or the peak of one case would count for the next."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak() -> int:

@@ -1,4 +1,6 @@
-"""Bugs that sidecar or its kind once had, as changes of source text. A process plants one before it imports anything.
+"""Bugs that sidecar once had, or would have without a check, as changes of source text.
+
+A process plants one before it imports anything.
 
 Each change takes away one check. The text that it replaces must be in the module exactly once, so a change that no
 longer fits is an error and not a bug that nobody finds.

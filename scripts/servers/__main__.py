@@ -34,3 +34,7 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except ServerError as failed:
         sys.exit(f"scripts/services: {failed}")
+    except PermissionError as failed:
+        sys.exit(
+            f"scripts/services: {failed}: the servers are another user's. Give SIDECAR_SERVICES a folder of yours."
+        )

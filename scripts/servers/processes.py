@@ -47,6 +47,13 @@ class Process(NamedTuple):
                 time.sleep(0.05)
 
 
+NO_PROCESS = Process(0, "")
+"""Stands for a process that is not there yet."""
+
+Begun = Callable[..., None]
+"""Takes the process of a server as soon as there is one, and the folders that go with it."""
+
+
 def _started(pid: int) -> str:
     """When the process started, as the system writes it; empty if there is none, or it has ended."""
     stat = Path(f"/proc/{pid}/stat")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.servers.processes import Process, ServerError, free_ports, start, wait_until
+from scripts.servers.processes import Begun, Process, ServerError, free_ports, start, wait_until
 
 BUCKET, REGION = "warehouse", "us-east-1"
 PORTS = ("s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc")
@@ -17,8 +17,12 @@ PORTS += ("filer.port", "filer.port.grpc")
 OPTIONS = ("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.volumeSizeLimitMB=64", "-volume.max=100")
 
 
-def start_server(folder: Path) -> tuple[Process, dict[str, str]]:
+def start_server(folder: Path, begun: Begun) -> tuple[Process, dict[str, str]]:
     """Start a server with one bucket; return its process, and what pyiceberg's FileIO must know.
+
+    Args:
+        folder: where its files are.
+        begun: gets the process as soon as there is one.
 
     Raises:
         ServerError: if SeaweedFS is not installed, or does not start.
@@ -38,6 +42,7 @@ def start_server(folder: Path) -> tuple[Process, dict[str, str]]:
     command = [found, "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     log = folder.with_suffix(".log")
     process = start([*command, f"-s3.config={users}", *options, *OPTIONS], log, folder=folder)
+    begun(process, folder)
     settings = {
         "s3.endpoint": f"http://127.0.0.1:{ports['s3.port']}",
         "s3.access-key-id": key,

@@ -10,7 +10,8 @@ A sidecar file is deleted only if all of this is true:
   current one: the table may be registered under a second name, or an older version was registered again.
 
 A temporary file of :mod:`sidecar.target` that is ``older_than`` is deleted wherever it is below the local folders of
-the table: a killed run left it beside a sidecar or a data file.
+the table: a killed run left it beside a sidecar or a data file. It stays if a snapshot of the table names it: it may be
+whole, and other programs add all files of a folder to a table.
 
 What cannot be read or listed is kept, or ends the run before anything is deleted. :func:`find_garbage` is the one
 decision; a preview shows it, and a run deletes it.
@@ -39,6 +40,7 @@ from sidecar.convert.outcome import Progress
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.entry_commits import is_gone
+from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.paths import normal_folder
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import REGISTRABLE_FOR
@@ -101,7 +103,7 @@ class GarbageReport(Result):
     failed: list[str]
     """Files that could not be deleted, each with the reason."""
     warnings: list[str]
-    """Old files that no metadata names, and that cannot be read; they stay."""
+    """Old files that no metadata names, and that cannot be read; and why temporary files stay, if they all do."""
 
 
 def _log_line(report: GarbageReport) -> str:
@@ -181,14 +183,52 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
     reached("gc: load again")
     ours = _unnamed(reload_table(table), ours)
     unnamed_files = [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
-    return unnamed_files + _abandoned(now, time.time() - older_than.total_seconds())
+    return unnamed_files + _abandoned(now, time.time() - older_than.total_seconds(), warnings)
 
 
-def _abandoned(table: Table, latest: float) -> list[GarbageFile]:
+def _abandoned(table: Table, latest: float, warnings: list[str]) -> list[GarbageFile]:
     """Return the temporary files below the table's local folders that were not written to since ``latest``.
 
-    Their paths are local. Folders that cannot be listed are left out.
+    Their paths are local. Folders that cannot be listed are left out. If there are such files, the manifests of all
+    snapshots are read: what they name stays, and all stay if one cannot be read.
     """
+    found = _old_temporary_files(table, latest)
+    if not found:
+        return []
+    try:
+        named = _named_by_snapshots(reload_table(table))
+    except SidecarError as error:
+        warnings.append(f"old temporary files stay, because it is not known which files snapshots name: {error}")
+        return []
+    return [file for file in found if _digits(file.path) not in named]
+
+
+def _digits(temporary: str) -> str:
+    """Return the random digits of a temporary name. The rest of a path may be spelled otherwise in a manifest."""
+    return temporary.rsplit(".", 2)[1]
+
+
+def _named_by_snapshots(table: Table) -> set[str]:
+    """Return the digits of the data files and delete files of all snapshots that have temporary names.
+
+    Raises :class:`SidecarError` if a manifest cannot be read.
+    """
+    lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+    with ThreadPoolExecutor(READERS) as pool:
+        lines = {
+            line.manifest_path: line
+            for found in pool.map(partial(read_manifests, table.io), sorted(lists))
+            for line in found
+        }
+        return {
+            _digits(raw.entry.data_file.file_path)
+            for manifest in pool.map(partial(read_manifest, table.io), lines.values())
+            for raw in manifest.entries
+            if is_temporary(raw.entry.data_file.file_path)
+        }
+
+
+def _old_temporary_files(table: Table, latest: float) -> list[GarbageFile]:
     folders = {table.location(), statistics_folder(table), table.properties.get(TableProperties.WRITE_DATA_PATH, "")}
     found: dict[str, GarbageFile] = {}
     for folder in filter(None, map(local_path, folders)):

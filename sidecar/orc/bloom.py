@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
 from sidecar.filters.sizing import MAX_BYTES
-from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, decode, fields_of, varint_at
+from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, fields_of, varint_at, wrong_type
 
 PRE_RELEASE = "has a pre-release form (words as varints), whose hash is unknown"
 
@@ -35,10 +35,16 @@ def decode_filters(data: bytearray) -> list[OrcBloomFilter | SidecarError]:
     :class:`DamagedFileError` if the stream is not a BloomFilterIndex.
     """
     table = _table(data)
-    if table is not None and table[1].shape[1] * 8 <= MAX_BYTES:
+    if table is not None:
         return [OrcBloomFilter(words, table[0]) for words in table[1]]
     found: list[OrcBloomFilter | SidecarError] = []
-    for part in decode(bytes(data)).all_bytes(1):
+    raw = bytes(data)
+    data.clear()  # a stream may be decompressed to many times its size, so at most two copies of it are held
+    for number, kind, part in fields_of(raw):
+        if number != 1:
+            continue
+        if not isinstance(part, bytes):
+            raise wrong_type(number, BYTES, kind)
         try:
             found.append(decode_filter(part))
         except SidecarError as error:
@@ -57,7 +63,7 @@ def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
         return None
     period = start + size
     alike = tags == (_FILTER_TAG, _K_TAG, _UTF8_TAG) and inner + length == period and len(data) % period == 0
-    if not alike or not size or size % 8 or not 1 <= k <= MAX_HASHES:
+    if not alike or not size or size % 8 or size > MAX_BYTES or not 1 <= k <= MAX_HASHES:
         return None
     whole = np.frombuffer(data, np.uint8)
     table = whole.reshape(-1, period)

@@ -216,9 +216,9 @@ class _Groups:
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        parts = _content(self.context, column, stream, data)
+        content = bytearray().join(_content(self.context, column, stream, data))
         with located(tail.name, column.path, stream.offset):
-            found = decode_filters(bytearray().join(parts))
+            found = decode_filters(content)
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )

@@ -103,7 +103,7 @@ class Message:
         for field, kind, value in self.fields:
             if field == number:
                 if not isinstance(value, bytes):
-                    raise _wrong_type(number, BYTES, kind)
+                    raise wrong_type(number, BYTES, kind)
                 out.append(value)
         return out
 
@@ -117,7 +117,7 @@ class Message:
                 elif kind == VARINT:
                     out.append(value)
                 else:
-                    raise _wrong_type(number, VARINT, kind)
+                    raise wrong_type(number, VARINT, kind)
         return out
 
     def set(self, number: int, value: int | bytes | Message | None) -> None:
@@ -135,7 +135,7 @@ class Message:
         for field, found, value in reversed(self.fields):
             if field == number:
                 if found != kind:
-                    raise _wrong_type(number, kind, found)
+                    raise wrong_type(number, kind, found)
                 return value
         return None
 
@@ -146,7 +146,8 @@ def _field(number: int, value: int | bytes | Message) -> Field:
     return number, BYTES, encode(value) if isinstance(value, Message) else value
 
 
-def _wrong_type(number: int, expected: int, found: int) -> DamagedFileError:
+def wrong_type(number: int, expected: int, found: int) -> DamagedFileError:
+    """Return the error for a field of another wire type than its number has."""
     return DamagedFileError(
         f"protobuf field {number} has the wrong wire type", expected=_NAMES[expected], found=_NAMES[found]
     )

@@ -83,8 +83,13 @@ class RowIndex:
 
     parts: list[bytes]
     """The encoded RowIndexEntry messages."""
-    raw: Message
-    """The whole message, with unknown fields."""
+    data: bytes
+    """The whole message. Decoded it takes many times the memory, for each column of a stripe."""
+
+    @property
+    def raw(self) -> Message:
+        """The whole message with unknown fields, decoded anew."""
+        return decode(self.data)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -101,8 +106,7 @@ class RowIndex:
 
 def decode_row_index(data: bytes) -> RowIndex:
     """Decode a decompressed ROW_INDEX stream. Raises :class:`DamagedFileError`."""
-    raw = decode(data)
-    return RowIndex(raw.all_bytes(1), raw)
+    return RowIndex(decode(data).all_bytes(1), data)
 
 
 def decode_entry(data: bytes) -> RowIndexEntry:

@@ -3,7 +3,7 @@
 A copy that comes through this process is read once, front to back, in blocks that end anywhere. This module follows the
 pages of the file through these blocks. Pages without a checksum cannot be checked, and neither can page headers. Pages
 of encrypted columns have a tag of their own, which their readers check. A chunk whose headers cannot be decoded is
-copied as it is.
+copied as it is, and so are chunks that begin inside of it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left
 
-from sidecar.errors import DamagedFileError, WrongChecksumError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.pages import MAX_HEADER, PageHeader, decode_page_header
 from sidecar.parquet.thrift import TruncatedError
 from sidecar.source import ObservingSource, Source
+
+_FIRST_HEADER = 256
+"""Bytes that are tried as a header first. Nearly all are shorter."""
 
 
 class CheckedPages(ObservingSource):
@@ -27,9 +30,12 @@ class CheckedPages(ObservingSource):
     def __init__(self, inner: Source, footer: Footer) -> None:
         super().__init__(inner)
         chunks = [c for group in footer.row_groups for c in group.columns if not footer.is_encrypted(c)]
-        self._chunks = sorted((c.start, c.start + c.total_compressed_size, c.leaf.path) for c in chunks)
+        with_pages = [c for c in chunks if c.total_compressed_size > 0]
+        self._chunks = sorted((c.start, c.start + c.total_compressed_size, c.leaf.path) for c in with_pages)
         self._at = 0
         """Offset after the last byte that was seen."""
+        self._follow_from = 0
+        """Chunks that begin before this offset are not followed."""
         self._chunk: tuple[int, int, str] | None = None
         """Start, end and column of the chunk that the next byte is in, while its pages can be followed."""
         self._header = b""
@@ -43,6 +49,7 @@ class CheckedPages(ObservingSource):
         data = self.inner.read(offset, length)
         if offset != self._at:
             self._chunk, self._header, self._page = None, b"", None
+            self._follow_from = 0
         self._at = offset
         left = memoryview(data)
         while left:
@@ -57,7 +64,7 @@ class CheckedPages(ObservingSource):
             self._chunk = None
         if self._chunk is None:
             self._header = b""
-            number = bisect_left(self._chunks, (self._at,))
+            number = bisect_left(self._chunks, (max(self._at, self._follow_from),))
             if number == len(self._chunks):
                 return len(data)
             if self._chunks[number][0] > self._at:
@@ -66,20 +73,25 @@ class CheckedPages(ObservingSource):
         return self._take_body(self._page, data) if self._page else self._take_header(self._chunk, data)
 
     def _take_header(self, chunk: tuple[int, int, str], data: memoryview) -> int:
-        end = chunk[1]
         known = len(self._header)
         start = self._at - known
-        text = self._header + bytes(data[: min(end - self._at, MAX_HEADER)])
-        try:
-            page = decode_page_header(text, start)
-        except TruncatedError:
-            if len(text) < min(end - start, MAX_HEADER):  # it goes on in the next block
-                self._header = text
-                return len(data)
-            return self._leave_chunk(chunk)
-        except DamagedFileError:
-            return self._leave_chunk(chunk)
-        if page.end > end:
+        most = min(chunk[1] - start, MAX_HEADER)
+        length = max(_FIRST_HEADER, known + 1)
+        while True:
+            text = self._header + bytes(data[: min(length, most) - known])
+            try:
+                page = decode_page_header(text, start)
+                break
+            except TruncatedError:
+                if len(text) == most:
+                    return self._leave_chunk(chunk)
+                if len(text) == known + len(data):
+                    self._header = text  # it goes on in the next block
+                    return len(data)
+                length *= 8
+            except (DamagedFileError, UnsupportedFeatureError):
+                return self._leave_chunk(chunk)
+        if page.end > chunk[1]:
             return self._leave_chunk(chunk)
         self._header = b""
         if page.compressed_size:
@@ -104,7 +116,10 @@ class CheckedPages(ObservingSource):
         return len(part)
 
     def _leave_chunk(self, chunk: tuple[int, int, str]) -> int:
-        """Follow no more pages of a chunk; none of the next bytes is taken."""
-        self._chunks.remove(chunk)
+        """Follow no more pages of a chunk; none of the next bytes is taken.
+
+        Chunks that overlap it are left too: else any number of them could have the same bytes decoded as headers.
+        """
         self._chunk, self._header = None, b""
+        self._follow_from = chunk[1]
         return 0

@@ -24,13 +24,16 @@ from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, partitions_for, rows_of, size_of, spark_errors
-from sidecar.spark.workers import sparing_workers
+from sidecar.spark.same_code import other_code
+from sidecar.spark.workers import on_workers
 
 RESULTS = pa.schema(Names(task=pa.int32(), part=pa.int32(), last=pa.bool_(), records=pa.binary(), indexes=pa.binary()))
 RESULTS_DDL = "task int, part int, last boolean, records binary, indexes binary"
 """Schema of the results. The records of a task are divided into parts, of which the last one is marked. Each part has
 the filters and page indexes of its own records, one after the other. Bytes are at most 2 GiB a row."""
 
+REFUSED = -1
+"""The task in the row of a worker that has another version of sidecar. Its records are the digest."""
 FLUSH_BYTES = 16 << 20
 """Bytes of the indexes of a part, about."""
 FLUSH_RECORDS = 20_000
@@ -64,6 +67,8 @@ class SparkEngine:
                 # The size is known when all tasks are done, so this does the work, on all executors at once.
                 partitions = partitions_for(size_of(stage, "records", "indexes"))
                 for row in rows_of(stage.coalesce(partitions)):
+                    if row["task"] == REFUSED:
+                        raise other_code(row["records"].decode())
                     records = pickle.loads(row["records"])
                     parts[row["task"], row["part"]] = self.kept.keep_all(records, row["indexes"])
                     if row["last"]:
@@ -79,13 +84,17 @@ class SparkEngine:
 
 
 def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
-    @sparing_workers
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))
 
-    return run
+    return on_workers(run, lambda digest: _row(REFUSED, 0, True, digest.encode(), b""))
+
+
+def _row(task: int, part: int, last: bool, records: bytes, indexes: bytes) -> pa.RecordBatch:
+    values = (task, part, last, records, indexes)
+    return pa.RecordBatch.from_pylist([dict(zip(RESULTS.names, values, strict=True))], RESULTS)
 
 
 def _parts(task: int, found: Iterator[Record]) -> Iterator[pa.RecordBatch]:
@@ -95,8 +104,7 @@ def _parts(task: int, found: Iterator[Record]) -> Iterator[pa.RecordBatch]:
     indexes: list[bytes] = []
 
     def batch(last: bool) -> pa.RecordBatch:
-        row = {"task": task, "part": part, "last": last, "records": pickle.dumps(records), "indexes": b"".join(indexes)}
-        return pa.RecordBatch.from_pylist([row], RESULTS)
+        return _row(task, part, last, pickle.dumps(records), b"".join(indexes))
 
     for record in found:
         if record.kept_bytes:

@@ -29,6 +29,7 @@ from sidecar.planning.key_sets import KeySet
 from sidecar.planning.plan import Plan
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.scanning import read_batches
+from sidecar.spark.same_code import check_code, code_digest
 
 TARGET_BYTES = 128 * 1024 * 1024
 """About how many bytes a partition reads, the default of Spark's own file sources."""
@@ -62,6 +63,8 @@ class PartitionReading:
     columns: tuple[str, ...] | None
     keys_place: str | None
     """Where a worker finds the keys of encrypted files (a file or ``env:NAME``); keys themselves are not sent."""
+    code: str
+    """The digest of the driver's version of sidecar."""
 
     @classmethod
     def of(cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None) -> PartitionReading:
@@ -88,10 +91,12 @@ class PartitionReading:
             planned.keys,
             None if columns is None else tuple(columns),
             keys_place,
+            code_digest(),
         )
 
     def read(self, share: RowGroupShare) -> pa.RecordBatchReader:
-        """Return the matching rows of a share as a stream."""
+        """Return the matching rows of a share as a stream. Raises :class:`UsageError` with another version's code."""
+        check_code(self.code)
         io = load_file_io(dict(self.io_properties), self.metadata_location)
         table = Table(self.identifier, self.metadata, self.metadata_location, io, NoopCatalog("sidecar"))
         planned = Plan(

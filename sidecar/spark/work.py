@@ -20,13 +20,16 @@ import pyarrow as pa
 from sidecar.engines.work import EngineKind, Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, size_of, spark_errors
-from sidecar.spark.workers import sparing_workers
+from sidecar.spark.same_code import other_code
+from sidecar.spark.workers import on_workers
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 """Schema of the results. Bytes are ``binary``, at most 2 GiB an item."""
+REFUSED = -1
+"""The number in the row of a worker that has another version of sidecar. Its answer is the digest."""
 
 
 class SparkWork:
@@ -57,6 +60,8 @@ class SparkWork:
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
                 for row in in_order(stage, partitions_for(size_of(stage, "answer")), "number"):
+                    if row["number"] == REFUSED:
+                        raise other_code(row["answer"].decode())
                     if row["number"] != done:
                         break
                     yield pickle.loads(row["answer"])
@@ -79,15 +84,18 @@ def _shipped(work: Callable[[T], R]) -> bytes:
 
 
 def _each(shipped: bytes) -> ArrowMap:
-    @sparing_workers
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
                 answer = answer_of(work, pickle.loads(row["item"]))
-                yield pa.RecordBatch.from_pylist([{"number": row["id"], "answer": answer}], schema=ANSWERS)
+                yield _row(row["id"], answer)
 
-    return run
+    return on_workers(run, lambda digest: _row(REFUSED, digest.encode()))
+
+
+def _row(number: int, answer: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"number": number, "answer": answer}], schema=ANSWERS)
 
 
 def answer_of(work: Callable[[T], R], item: T) -> bytes:

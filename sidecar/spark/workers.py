@@ -1,4 +1,4 @@
-"""Makes each further task of a Python worker of Spark cheap.
+"""Runs stages on Spark's Python workers: with the driver's version of sidecar only, and with cheap further tasks.
 
 pyspark does two things for each task that take longer the more a process has imported, and sidecar imports much:
 
@@ -15,24 +15,34 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
 from zipimport import zipimporter
 
 import pyarrow as pa
 
 from sidecar.spark.frames import ArrowMap
+from sidecar.spark.same_code import code_digest
 
 
-def sparing_workers(run: ArrowMap) -> ArrowMap:
-    """Return a function for ``mapInArrow`` that does what ``run`` does, and then makes the worker's next task cheap."""
+def on_workers(run: ArrowMap, refusal: Callable[[str], pa.RecordBatch]) -> ArrowMap:
+    """Return a function for ``mapInArrow`` that does what ``run`` does, and then makes the worker's next task cheap.
+
+    A worker with another version of sidecar does not call ``run``. It yields ``refusal(digest)``, the row that tells
+    the driver so: an exception would reach the driver as a text among others.
+    """
+    expected = code_digest()
 
     @wraps(run)
-    def sparing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from run(batches)
+    def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = code_digest()
+        if found == expected:
+            yield from run(batches)
+        else:
+            yield refusal(found)
         spare_worker()
 
-    return sparing
+    return checked
 
 
 def spare_worker() -> None:

@@ -42,7 +42,7 @@ def impatience() -> Iterator[None]:
 class S3Place:
     """A place for a lake: a prefix of a bucket, reached by one of :data:`CLIENTS`; its catalog is a local file.
 
-    ``settings`` are pyiceberg's properties of the server.
+    ``settings`` are pyiceberg's properties of the server; those of its catalog are not used.
     """
 
     modes = tuple(BREAKS)
@@ -75,7 +75,8 @@ class S3Place:
 
     def catalog(self) -> SqlCatalog:
         uri = f"sqlite:///{self._folder}/cat.db"
-        catalog = SqlCatalog("s3", **{"uri": uri, "warehouse": f"s3://{self._prefix}/wh", **self._settings})
+        own = {"type": "sql", "uri": uri, "warehouse": f"s3://{self._prefix}/wh"}
+        catalog = SqlCatalog("s3", **{**self._settings, **own})
         catalog.create_namespace_if_not_exists("db")
         return catalog
 

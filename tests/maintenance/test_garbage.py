@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -291,6 +292,39 @@ def test_temporary_files_of_killed_runs_go_wherever_they_are(tmp_path: Path) -> 
     assert not any(Path(path).exists() for path in killed)
     assert all(Path(path).exists() for path in [*others, young])
     assert table.scan().to_arrow().num_rows == 5
+
+
+def temporary_in_a_snapshot(folder: Path) -> tuple[Table, Path, Path]:
+    """A table with a whole temporary file among its data files, and one that is not."""
+    table = make(folder, location=str(folder / "wh" / "t"))
+    named, left = (folder / "wh" / "t" / "data" / f"x.parquet.{number:032x}.sidecar-tmp" for number in (7, 8))
+    for path in (named, left):
+        pq.write_table(rows(100), path)
+    table.add_files([str(named)])
+    for path in (named, left):
+        os.utime(path, (time.time() - 4 * DAY,) * 2)
+    return table, named, left
+
+
+def test_a_file_with_a_temporary_name_that_a_snapshot_names_stays(tmp_path: Path) -> None:
+    """Somebody added all files of a folder, in which a killed run had left a whole file."""
+    table, _, left = temporary_in_a_snapshot(tmp_path)
+    table.delete("k >= 100")
+    assert table.scan().to_arrow().num_rows == 5
+    assert [file.path for file in sidecar.collect_garbage(table).files] == [str(left)]
+    before = table.refresh().metadata.snapshots[1].snapshot_id
+    assert table.scan(snapshot_id=before).to_arrow().num_rows == 10
+
+
+def test_temporary_files_stay_if_a_manifest_cannot_be_read(tmp_path: Path) -> None:
+    table, named, left = temporary_in_a_snapshot(tmp_path)
+    for manifest in (tmp_path / "wh" / "t" / "metadata").glob("*-m0.avro"):
+        manifest.write_bytes(b"broken")
+    report = sidecar.collect_garbage(table)
+    assert report.files == []
+    assert "temporary files stay" in report.warnings[0]
+    assert named.exists()
+    assert left.exists()
 
 
 def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monkeypatch: Any) -> None:

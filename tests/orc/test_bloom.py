@@ -78,3 +78,11 @@ def test_every_truncation_is_damage_or_fewer_filters() -> None:
                 decode_filters(bytearray(whole[:end]))
         else:
             assert len(decode_filters(bytearray(whole[:end]))) == end // parts
+
+
+def test_a_table_of_filters_above_the_limit_is_decoded_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits are moved to the front only for filters that are used."""
+    bits = [random.Random(number).randbytes(64) for number in range(3)]
+    monkeypatch.setattr("sidecar.orc.bloom.MAX_BYTES", 32)
+    found = decode_filters(bytearray(stream(*(message(7, one) for one in bits))))
+    assert [one.to_bytes() if isinstance(one, OrcBloomFilter) else one for one in found] == bits

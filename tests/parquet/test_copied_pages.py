@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import WrongChecksumError
+from sidecar.parquet import copied_pages, pages
 from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import walk_pages
@@ -58,6 +61,58 @@ def test_pages_without_checksums_and_headers_that_cannot_be_decoded_are_copied()
     assert copy(bytes(data), 1_000) == len(data)
     data[4:40] = bytes(36)
     assert copy(bytes(data), 1_000) == len(data)
+
+
+def test_pages_with_more_values_than_are_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = stored()
+    monkeypatch.setattr(pages, "MAX_VALUES", 8)
+    assert copy(data, 1_000) == len(data)
+
+
+def footer_of(chunks: list[Any]) -> Any:
+    return SimpleNamespace(row_groups=[SimpleNamespace(columns=chunks)], is_encrypted=lambda _: False)
+
+
+def test_a_chunk_of_no_bytes_at_the_place_of_another_hides_no_page() -> None:
+    data = stored()
+    source = BytesSource(data)
+    first = read_footer(source).row_groups[0].columns[0]
+    footer = footer_of([SimpleNamespace(start=first.start, total_compressed_size=0, leaf=first.leaf), first])
+    page = next(walk_pages(source, first))
+    damaged = data[: page.body] + bytes([data[page.body] ^ 1]) + data[page.body + 1 :]
+    with pytest.raises(WrongChecksumError):
+        CheckedPages(BytesSource(damaged), footer).read(0, len(data))
+
+
+def decoded(data: bytes, footer: Any, step: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The bytes that are tried as page headers while ``data`` is read."""
+    tried: list[int] = []
+
+    def count(text: bytes, offset: int) -> pages.PageHeader:
+        tried.append(len(text))
+        return pages.decode_page_header(text, offset)
+
+    monkeypatch.setattr(copied_pages, "decode_page_header", count)
+    checked = CheckedPages(BytesSource(data), footer)
+    for at in range(0, len(data), step):
+        checked.read(at, min(step, len(data) - at))
+    return sum(tried)
+
+
+def test_little_more_than_headers_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = stored()
+    footer = read_footer(BytesSource(data))
+    count = sum(1 for g in footer.row_groups for c in g.columns for _ in walk_pages(BytesSource(data), c))
+    assert decoded(data, footer, 1 << 20, monkeypatch) <= 256 * count
+
+
+def test_chunks_in_one_place_do_not_have_its_bytes_decoded_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"PAR1" + b"\x15\x02" * 10_000  # fields without an end
+    chunks = [
+        SimpleNamespace(start=at, total_compressed_size=len(data) - at, leaf=SimpleNamespace(path="c"))
+        for at in range(4, 404, 2)
+    ]
+    assert decoded(data, footer_of(chunks), 1 << 20, monkeypatch) <= 2 * len(data)
 
 
 def test_a_file_whose_page_has_a_wrong_checksum_is_not_rewritten() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts.servers import processes, services
-from scripts.servers.processes import Process, ServerError, start, wait_until
+from scripts.servers.processes import Begun, Process, ServerError, start, wait_until
+from scripts.servers.services import Service
 
 SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
@@ -58,3 +59,39 @@ def test_what_has_ended_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / ".pyiceberg.yaml").stat().st_mode & 0o77 == 0
     process.stop()
     assert services.running() == {}
+
+
+def sleeping(folder: Path, started: dict[str, Service], begun: Begun) -> Service:
+    process = start(SLEEPER, folder.with_suffix(".log"))
+    begun(process, folder)
+    return Service(process, "a server", [str(folder)], {folder.name: {}})
+
+
+def killed_while_starting(folder: Path, started: dict[str, Service], begun: Begun) -> Service:
+    sleeping(folder, started, begun)
+    folder.mkdir()
+    raise KeyboardInterrupt
+
+
+def test_servers_of_a_start_that_was_killed_do_not_run_and_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "FOLDER", tmp_path)
+    monkeypatch.setattr(services, "STARTERS", {"one": sleeping, "two": killed_while_starting})
+    with pytest.raises(KeyboardInterrupt):
+        services.up()
+    both = [service.process for service in services._remembered().values()]
+    assert all(process.is_alive for process in both)
+    assert list(services.running()) == ["one"]
+    assert list(services.down()) == ["one"]
+    assert len(both) == 2
+    assert not any(process.is_alive for process in both)
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_state_file_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "FOLDER", tmp_path)
+    for text in ("", "[]", '{"rest": {"pid": 1}}', '{"rest": [[1, "2", 3], "", [], {}]}'):
+        (tmp_path / "state.json").write_text(text)
+        with pytest.raises(ServerError, match=r"state\.json is not what this version writes"):
+            services.running()

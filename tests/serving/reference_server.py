@@ -16,7 +16,7 @@ from scripts.servers.processes import ServerError
 def reference_server(folder: Path) -> Iterator[str]:
     """Run a server whose tables are in ``folder``; yield its address. Skip the test where it cannot be had."""
     try:
-        process, address = start_server(folder)
+        process, address = start_server(folder, lambda *_: None)
     except ServerError as error:
         pytest.skip(str(error))
     try:

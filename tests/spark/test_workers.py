@@ -9,9 +9,10 @@ from pathlib import Path
 from zipfile import ZipFile
 from zipimport import zipimporter
 
+import pyarrow as pa
 import pytest
 
-from sidecar.spark.workers import spare_worker, sparing_workers
+from sidecar.spark.workers import on_workers, spare_worker
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_no_importer_of_an_archive_is_left_and_imports_go_on(archive: str) -> No
     for name in ("spare_first", "spare_package.inner"):
         importlib.import_module(name)
     assert len(_archives()) >= 2
-    list(sparing_workers(lambda batches: iter([]))(iter([])))
+    list(on_workers(lambda batches: iter([]), lambda digest: pa.record_batch({}))(iter([])))
     assert _archives() == []
     importlib.invalidate_caches()
     assert importlib.import_module("spare_second").name == "spare_second"

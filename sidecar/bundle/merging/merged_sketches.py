@@ -31,8 +31,7 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits, lg_k: 
         properties: dict[str, str] = {}
         for source, places in reversed(list(zip(sources, units.new_files, strict=True))):
             own = np.where(_has_counted(source, field_id), places, NO_FILE)
-            listed = np.flatnonzero(own != NO_FILE)  # none, if all files are gone
-            own[listed[counted[own[listed]]]] = NO_FILE
+            own[np.isin(own, np.flatnonzero(counted))] = NO_FILE
             counted[own[own != NO_FILE]] = True
             if (given := source.sketches.get(field_id)) is not None:
                 groups += remapped(given.groups, own)

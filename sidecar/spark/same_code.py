@@ -1,0 +1,64 @@
+"""Refuses work on executors that have another version of sidecar than the driver.
+
+Spark sends functions by the names of their modules, so an executor would run its own version of them on what the
+driver's version made. Versions are compared by a digest of the package's sources, because two builds can have the same
+number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+from sidecar.errors import UsageError
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the sources of the package that this process has; of its version number without sources."""
+    return digest_of(files("sidecar")) or _version()
+
+
+def digest_of(package: Any) -> str:
+    """Return a digest of the modules below a folder, which may be in an archive; an empty text if it has none."""
+    digest, is_empty = hashlib.sha256(), True
+    for name, source in sorted(_sources(package, "")):
+        digest.update(f"{name}\0{len(source)}\0".encode() + source)
+        is_empty = False
+    return "" if is_empty else digest.hexdigest()
+
+
+def _sources(folder: Any, path: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = f"{path}/{entry.name}"
+        if entry.name.endswith(".py"):
+            yield name, entry.read_bytes()
+        elif entry.is_dir() and entry.name != "__pycache__":
+            yield from _sources(entry, name)
+
+
+def _version() -> str:
+    try:
+        return version("lakehouse-sidecar")
+    except PackageNotFoundError:
+        return ""
+
+
+def other_code(found: str, expected: str | None = None) -> UsageError:
+    """Return the error for an executor whose package has the digest ``found``; ``expected`` is the driver's."""
+    return UsageError(
+        "an executor of Spark has another version of sidecar than the driver",
+        expected=(expected or code_digest())[:12],
+        found=found[:12],
+        hint="Install the same version everywhere, or choose the engine 'local'.",
+    )
+
+
+def check_code(expected: str) -> None:
+    """Raise :class:`UsageError` if the package of this process is not that of the driver."""
+    if code_digest() != expected:
+        raise other_code(code_digest(), expected)

@@ -1,0 +1,96 @@
+"""Executors with another version of sidecar than the driver do no work, and the driver says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sidecar
+from sidecar.errors import UsageError
+from sidecar.spark import same_code
+from sidecar.spark.partitions import PartitionReading, shares
+from sidecar.spark.same_code import digest_of
+from tests.tables import create_with_rows
+
+OTHER = "another version of sidecar than the driver"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "one.py").write_text("a = 1\n")
+    (folder / "inner" / "two.py").write_text("b = 2\n")
+    return folder
+
+
+def test_equal_sources_have_equal_digests(package: Path, tmp_path: Path) -> None:
+    """Whatever lies beside them, also in an archive."""
+    copy = tmp_path / "copy"
+    shutil.copytree(package, copy)
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__" / "one.py").write_text("compiled")
+    (copy / "guide.md").write_text("text")
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for file in ("one.py", "inner/two.py"):
+            archive.write(package / file, f"package/{file}")
+    assert digest_of(copy) == digest_of(package)
+    assert digest_of(zipfile.Path(tmp_path / "package.zip", "package/")) == digest_of(package)
+
+
+@pytest.mark.parametrize("change", ["byte", "name", "place", "missing"])
+def test_other_sources_have_other_digests(package: Path, change: str) -> None:
+    before = digest_of(package)
+    if change == "byte":
+        (package / "one.py").write_text("a = 2\n")
+    elif change == "name":
+        (package / "one.py").rename(package / "uno.py")
+    elif change == "place":
+        (package / "inner" / "two.py").rename(package / "two.py")
+    else:
+        (package / "one.py").unlink()
+    assert digest_of(package) != before
+
+
+def test_a_package_without_sources_has_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(same_code, "files", lambda _: tmp_path)
+    assert same_code.code_digest.__wrapped__() == version("lakehouse-sidecar")
+
+
+@pytest.mark.jvm
+def test_nothing_is_done_by_other_code(
+    catalog: Any, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has a digest of its own, the workers have another one."""
+    table = create_with_rows(catalog, "db.other_code", [pa.table({"k": [1, 2, 3]})])
+    files = [task.file.file_path for task in table.scan().plan_files()]
+    sidecar.embed_files(files, str(tmp_path / "embedded"), bloom=["k"], spark=spark)
+    driver = os.getpid()
+    for module in ("same_code", "workers"):
+        monkeypatch.setattr(
+            f"sidecar.spark.{module}.code_digest", lambda: "driver" if os.getpid() == driver else "worker"
+        )
+    with pytest.raises(UsageError, match=OTHER) as built:
+        sidecar.build(table, ["k"], spark=spark)
+    assert (built.value.expected, built.value.found) == ("driver", "worker")
+    with pytest.raises(UsageError, match=OTHER):
+        sidecar.embed_files(files, str(tmp_path / "other"), bloom=["k"], spark=spark)
+    assert list(tmp_path.glob("other/*")) == []
+    assert table.refresh().metadata.statistics == []
+
+
+def test_rows_are_not_read_by_other_code(catalog: Any) -> None:
+    planned = sidecar.plan(create_with_rows(catalog, "db.other_reader", [pa.table({"k": [1, 2, 3]})]), "k = 2")
+    (share,) = shares(planned, 1 << 20)
+    reading = PartitionReading.of(planned, None)
+    assert [batch.to_pydict() for batch in reading.read(share)] == [{"k": [2]}]
+    with pytest.raises(UsageError, match=OTHER):
+        replace(reading, code="driver").read(share)
