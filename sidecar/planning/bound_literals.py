@@ -28,6 +28,7 @@ More rows meet the widened predicate than the original one. Use it for inclusive
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -50,9 +51,10 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DoubleLiteral, FloatLiteral, Literal
 from pyiceberg.expressions.visitors import rewrite_not
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, TimeTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import DateType
 
 from sidecar.filters.float32 import LIMIT, float32_neighbours
@@ -78,14 +80,28 @@ def for_partitions(expression: BooleanExpression) -> BooleanExpression:
 
 def with_rounded_up_times(projected: BooleanExpression, spec: PartitionSpec, schema: Schema) -> BooleanExpression:
     """Widen an inclusive projection onto the fields of ``spec``, a spec for ``schema``, by partitions rounded up."""
-    names = {part.name for part in spec.fields if _may_be_rounded_up(part, schema)}
+    names = {spec.fields[place].name for place in _places_of_times(spec, schema)}
     return _with_rounded_up(projected, names) if names else projected
 
 
-def _may_be_rounded_up(part: PartitionField, schema: Schema) -> bool:
-    if not isinstance(part.transform, TimeTransform) or part.source_id not in schema.field_ids:
-        return False
-    return not (isinstance(part.transform, DayTransform) and isinstance(schema.find_type(part.source_id), DateType))
+def is_rounded_up(spec: PartitionSpec, schema: Schema) -> Callable[[Record], bool]:
+    """Return the question if a partition of ``spec`` may have been rounded up.
+
+    Then it decides nothing of the rows: some may belong to the partition below.
+    """
+    places = _places_of_times(spec, schema)
+    return lambda partition: any(partition[place] is not None and partition[place] <= 0 for place in places)
+
+
+def _places_of_times(spec: PartitionSpec, schema: Schema) -> list[int]:
+    """Return the places of fields that were rounded. Days of dates were not."""
+    found = []
+    for place, part in enumerate(spec.fields):
+        if isinstance(part.transform, TimeTransform) and part.source_id in schema.field_ids:
+            is_date = isinstance(schema.find_type(part.source_id), DateType)
+            if not (is_date and isinstance(part.transform, DayTransform)):
+                found.append(place)
+    return found
 
 
 def _with_rounded_up(projected: BooleanExpression, names: set[str]) -> BooleanExpression:

@@ -41,7 +41,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.live_files import LiveFiles
-from sidecar.planning.bound_literals import for_bounds, for_partitions, with_rounded_up_times
+from sidecar.planning.bound_literals import for_bounds, for_partitions, is_rounded_up, with_rounded_up_times
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
@@ -196,7 +196,7 @@ class _NullSafeResiduals(ResidualEvaluator):
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs from pyiceberg's in four steps:
+    It differs from pyiceberg's in five steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
        :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
@@ -206,7 +206,8 @@ class _Planner(ManifestGroupPlanner):
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
-    4. Residuals are made by :class:`_NullSafeResiduals`, and manifests are read by :func:`_live_entries`.
+    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
+    5. Manifests are read by :func:`_live_entries`.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
@@ -251,10 +252,15 @@ class _Planner(ManifestGroupPlanner):
 
     def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
         schema, spec, asked = self.table_metadata.schema(), self.table_metadata.specs()[spec_id], self._plain.row_filter
+        whole = UnpartitionedResidualEvaluator(schema, asked)
         if spec.is_unpartitioned() or self._has_uuids(spec_id):
-            whole = UnpartitionedResidualEvaluator(schema, asked)
             return lambda _: whole
-        return lambda _: _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
+        in_doubt = is_rounded_up(spec, schema)
+
+        def evaluator(file: DataFile) -> ResidualEvaluator:
+            return whole if in_doubt(file.partition) else _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
+
+        return evaluator
 
     def _has_uuids(self, spec_id: int) -> bool:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]

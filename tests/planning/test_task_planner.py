@@ -26,6 +26,7 @@ from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
 from sidecar.planning.planner import plan
 from sidecar.planning.task_planner import plan_tasks
+from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.table_cases import delete_by_position
@@ -120,12 +121,16 @@ def test_partitions_of_times_before_1970_that_were_rounded_up_are_kept(catalog: 
     times, refused = [EPOCH + timedelta(microseconds=at) for at in TIMES], 0
     for sign, literal in product(compared, times):
         text = f"('{literal.isoformat()}', '2020-01-01T00:00:00')" if sign == "in" else f"'{literal.isoformat()}'"
-        asked = task_planner.evaluators_of(table.scan(row_filter=f"ts {sign} {text}")).partition(0)
+        scan = table.scan(row_filter=f"ts {sign} {text}")
+        asked, whole = task_planner.evaluators_of(scan), WholeMatch(table.metadata, scan.row_filter)
         for at in times:
-            parts = {down(at), down(at) + (at < EPOCH)}
-            kept = [asked(DataFile.from_args(partition=Record(part))) for part in parts]
+            files = [DataFile.from_args(partition=Record(part)) for part in {down(at), down(at) + (at < EPOCH)}]
+            kept = [asked.partition(0)(file) for file in files]
             assert all(kept) or not compared[sign](at, literal), (sign, literal, at)
             refused += not any(kept)
+            decided = {str(asked.residual(file, 0)) for file in files}
+            assert ("AlwaysFalse()" if compared[sign](at, literal) else "AlwaysTrue()") not in decided
+            assert compared[sign](at, literal) or not any(whole._by_partition[0](file) for file in files)
     assert refused > 40
 
 
