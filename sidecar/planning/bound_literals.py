@@ -107,15 +107,17 @@ def _places_of_times(spec: PartitionSpec, schema: Schema) -> list[int]:
 def _with_rounded_up(projected: BooleanExpression, names: set[str]) -> BooleanExpression:
     if isinstance(projected, And | Or):
         return type(projected)(_with_rounded_up(projected.left, names), _with_rounded_up(projected.right, names))
-    if not isinstance(projected, (EqualTo, In, LessThan, LessThanOrEqual)) or projected.term.name not in names:
+    leaf: Any = projected
+    if not isinstance(projected, EqualTo | In | LessThan | LessThanOrEqual) or leaf.term.name not in names:
         return projected
-    if isinstance(projected, LessThan | LessThanOrEqual):
-        value = projected.literal.value
-        return type(projected)(projected.term, value + 1) if value < 0 else projected
-    literals = projected.literals if isinstance(projected, In) else [projected.literal]
+    literals = leaf.literals if isinstance(projected, In) else [leaf.literal]
     values = {literal.value for literal in literals}
-    is_one_of: Any = In
-    return is_one_of(projected.term, values | {value + 1 for value in values if value < 0})  # type: ignore[no-any-return]
+    rounded = {value + 1 for value in values if value < 0}
+    if isinstance(projected, EqualTo | In):
+        leaf = _LISTS[EqualTo](leaf.term, values | rounded)
+    elif rounded:
+        leaf = type(leaf)(leaf.term, *rounded)
+    return leaf  # type: ignore[no-any-return]
 
 
 def _with_nan(expression: BooleanExpression) -> BooleanExpression:
