@@ -227,7 +227,7 @@ class ModelSystem:
             raise FileNotFoundError(path)
         return self.model.files[path][0][start:end]
 
-    def invalidate_cache(self) -> None:
+    def invalidate_cache(self, path: str | None = None) -> None:
         """Nothing is remembered."""
 
     def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
