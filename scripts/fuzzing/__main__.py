@@ -11,12 +11,13 @@ from scripts.fuzzing.detection import print_table
 from scripts.fuzzing.grid import keep_bytes, print_grid
 from scripts.fuzzing.harness import prepare_process, repeat
 from scripts.fuzzing.planted_bugs import BUGS
+from scripts.torturing.arguments import minutes
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
     parser.add_argument("decoders", nargs="*", help=f"all, or some of: {', '.join(FUZZERS)}")
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long each decoder is fuzzed")
+    parser.add_argument("--minutes", type=minutes, default=1.0, help="how long each decoder is fuzzed")
     parser.add_argument("--seed", type=int, default=0, help="cases are the same for the same seed")
     parser.add_argument("--case", type=int, help="read this case alone, with the traceback of what it raises")
     parser.add_argument("--keep", type=Path, help="folder for the bytes of the first find of each cause")

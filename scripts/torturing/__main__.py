@@ -16,11 +16,15 @@ RUNS = {
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--list"]:
+    usage = f"usage: scripts/torture NAME [--seed S] [--minutes N], where NAME is one of: {', '.join(RUNS)}"
+    if arguments in (["--help"], ["-h"]):
+        print(usage)
+        return 0
+    if arguments == ["--list"]:
         print("\n".join(f"{name:<10}{what}" for name, what in RUNS.items()))
         return 0
     if not arguments or arguments[0] not in RUNS:
-        print(f"usage: scripts/torture NAME [--seed S] [--minutes N], where NAME is one of: {', '.join(RUNS)}")
+        print(usage, file=sys.stderr)
         return 2
     run = import_module(f"scripts.torturing.{arguments[0]}")
     return int(run.main(arguments[1:]))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.servers.services import running
+from scripts.torturing.arguments import minutes
 from scripts.torturing.commit_history import Findings, examine, version_of
 from scripts.torturing.commit_workers import NAME, Job, make_table, read_and_compare, write
 
@@ -129,7 +130,7 @@ def main(arguments: list[str]) -> int:
     """Run for each catalog, print the report of each; return 1 if anything was lost, wrong or failed."""
     parser = argparse.ArgumentParser(prog="scripts/torture commits", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="of the choices of operations, by default random")
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long each catalog is tried at most")
+    parser.add_argument("--minutes", type=minutes, default=60.0, help="how long each catalog is tried at most")
     parser.add_argument("--commits", type=int, default=1000, help="how many commits each catalog gets")
     parser.add_argument("--catalog", choices=CATALOGS, help="this one alone")
     given = parser.parse_args(arguments)

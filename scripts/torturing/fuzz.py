@@ -8,6 +8,7 @@ from pathlib import Path
 from scripts.fuzzing.decoders import FUZZERS
 from scripts.fuzzing.grid import print_grid
 from scripts.fuzzing.harness import prepare_process
+from scripts.torturing.arguments import minutes
 
 MINUTES = 10
 """How long each decoder is fuzzed, unless the command says otherwise."""
@@ -15,7 +16,7 @@ MINUTES = 10
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/torture fuzz", description=__doc__)
-    parser.add_argument("--minutes", type=float, help=f"for all decoders together; {MINUTES} for each by default")
+    parser.add_argument("--minutes", type=minutes, help=f"for all decoders together; {MINUTES} for each by default")
     parser.add_argument("--seed", type=int, default=0, help="cases are the same for the same seed")
     parser.add_argument("--keep", type=Path, help="folder for the bytes of the first find of each cause")
     given = parser.parse_args(arguments)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from random import Random
 
+from scripts.torturing.arguments import minutes
 from sidecar.iceberg import entry_commits
 from tests.faults import killed_tables, system_calls
 from tests.faults.kill_grid import GRID, kill_everywhere
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     """Run, and return the exit status: 1 if a killed run has done harm."""
     parser = argparse.ArgumentParser(prog="scripts/torture kill", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the order of the kills at system calls")
-    parser.add_argument("--minutes", type=float, default=0.0, help="how long processes are killed at system calls")
+    parser.add_argument("--minutes", type=minutes, default=0.0, help="how long processes are killed at system calls")
     parser.add_argument("--operation", choices=GRID, action="append", help="only this row of the grid; may be repeated")
     given = parser.parse_args(arguments)
     killed_tables.THOROUGH = True

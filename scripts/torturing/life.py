@@ -19,6 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from scripts.torturing.arguments import minutes
 from sidecar import errors
 from sidecar.iceberg import entry_commits
 from tests.disk import spare_disk
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/torture life", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="lives are the same for the same seed")
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long lives are begun")
+    parser.add_argument("--minutes", type=minutes, default=1.0, help="how long lives are begun")
     parser.add_argument("--spark", action="store_true", help="tables that Spark writes as well")
     parser.add_argument("--planted", action="store_true", help="plant known bugs, and count the lives to find each")
     return parser

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from scripts.servers import s3
 from scripts.servers.services import running
+from scripts.torturing.arguments import minutes, some_of
 from sidecar import errors
 from sidecar.iceberg import entry_commits
 from tests.disk import spare_disk
@@ -33,23 +34,23 @@ WIDTH = 11
 
 
 def main(arguments: list[str]) -> int:
+    doors = [*DOORS, *CLIENTS]
     parser = argparse.ArgumentParser(prog="scripts/torture storage", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the random requests")
-    parser.add_argument("--minutes", type=float, help="how long; all requests once if it is not given")
-    parser.add_argument("--doors", default=",".join([*DOORS, *CLIENTS]), help="how files are reached")
-    parser.add_argument("--commands", default=",".join(COMMANDS), help="what is run")
+    parser.add_argument("--minutes", type=minutes, help="how long; all requests once if it is not given")
+    parser.add_argument("--doors", type=some_of(doors), default=doors, help="how files are reached")
+    parser.add_argument("--commands", type=some_of(COMMANDS), default=list(COMMANDS), help="what is run")
     options = parser.parse_args(arguments)
     errors.reraise_foreign = True  # a bug of ours is not to pass as a warning
     entry_commits.FIRST_PAUSE = 0.0
     spare_pyiceberg()
     spare_disk()
     wrong: list[str] = []
-    commands = options.commands.split(",")
     with tempfile.TemporaryDirectory() as folder:
-        places = list(_places(options.doors.split(","), Path(folder)))
+        places = list(_places(options.doors, Path(folder)))
         for place in places:
             seconds = None if options.minutes is None else options.minutes * 60 / len(places)
-            wrong += run(place, commands, options.seed, seconds)
+            wrong += run(place, options.commands, options.seed, seconds)
     print(f"{len(wrong)} runs went wrong")
     for text in wrong:
         print(text)

@@ -254,7 +254,7 @@ def _list_file(
     data_file = raw.entry.data_file
     if data_file.content != DataFileContent.DATA:
         raise DamagedFileError("a data manifest lists a delete file", file=line.manifest_path)
-    partition = _partition(data_file, partition_fields, spec)
+    partition = partition_values(data_file, partition_fields, spec)
     return ListedFile(
         ordinal=ordinal,
         manifest=manifest,
@@ -275,7 +275,9 @@ def _not_indexable(data_file: DataFile) -> str | None:
     return f"files in {data_file.file_format.value} are not indexed"
 
 
-def _partition(data_file: DataFile, fields: tuple[NestedField, ...], spec: PartitionSpec) -> tuple[bytes | None, ...]:
+def partition_values(
+    data_file: DataFile, fields: tuple[NestedField, ...], spec: PartitionSpec
+) -> tuple[bytes | None, ...]:
     """Return the partition values in the order of the spec's fields; the record has them in the manifest's order."""
     values: dict[int, bytes | None] = {}
     for position, nested in enumerate(fields):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -17,8 +19,8 @@ from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.files import Verification, verify_puffin
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.iceberg.listing import identity_of, snapshot_of
-from sidecar.iceberg.manifests import RawEntry, read_manifest, read_manifests
+from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values, snapshot_of
+from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.filter_answers import is_listed
@@ -29,6 +31,8 @@ from sidecar.puffin.types import THETA, is_ours
 from sidecar.source import open_source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sidecar.bundle.sidecar_file import Segment, SidecarFile
 
 STRUCTURE_ONLY = "structure only; --data looks every value up"
@@ -84,13 +88,14 @@ def verify_table(
         problems += _of_file(table, found.statistics, encryption_keys)
         problems += _not_believed(found.sidecar, problems)
         checked, files = 1, []
+        segments = [_RecordedColumns(segment) for segment in found.sidecar.segments]
         for line in read_manifests(table.io, snapshot.manifest_list):
             if line.content == ManifestContent.DATA:
-                listed = _of_listed_manifest(table, line, found)
+                listed = _of_listed_manifest(table, line, segments, found.statistics.statistics_path)
                 checked += listed is not None
                 problems += listed or []
                 if check is not None:
-                    files += [raw.entry for raw in _live(table, line)]
+                    files += [raw.entry for raw in _live(read_manifest(table.io, line))]
         if check is None:
             return Verification(checked, problems, STRUCTURE_ONLY)
         size = sum(entry.data_file.file_size_in_bytes for entry in files)
@@ -135,13 +140,37 @@ def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFi
     return DataPlace(file.path, listed, entry.data_file.file_format == FileFormat.ORC)
 
 
-def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[Problem] | None:
+class _RecordedColumns:
+    """A segment, and what plans compare with a predicate for many files at once, each read once."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+
+    @cached_property
+    def bounds(self) -> dict[int, pa.Table]:
+        """The bounds of all files by field id, except those that cannot be read."""
+        tables = {field_id: self.segment.bounds(field_id) for field_id in self.segment.units.bounded_fields}
+        return {field_id: table for field_id, table in tables.items() if table is not None}
+
+    @cached_property
+    def partitions(self) -> pa.Table | None:
+        """The partition tuples of all files; ``None`` if they cannot be read."""
+        return self.segment.partitions()
+
+
+def _of_listed_manifest(
+    table: Table, line: ManifestFile, segments: Sequence[_RecordedColumns], path: str
+) -> list[Problem] | None:
     """Check a manifest against each segment that lists it; ``None`` if no segment does."""
-    listing = [s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)]
+    listing = [s for s in segments if any(is_listed(line, m) for m in s.segment.listed_manifests)]
     if not listing:
         return None
-    path = found.statistics.statistics_path
-    return [problem for segment in listing for problem in _of_manifest(table, line, segment, path)]
+    contents = read_manifest(table.io, line)
+    problems: list[Problem] = []
+    for columns in listing:
+        problems += _of_manifest(contents, line, columns.segment, path)
+        problems += _of_columns(table, contents, line, columns, path)
+    return problems
 
 
 def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
@@ -233,10 +262,10 @@ def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinRead
             )
 
 
-def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[Problem]:
+def _of_manifest(contents: ManifestContents, line: ManifestFile, segment: Segment, path: str) -> list[Problem]:
     """Compare the entries of a listed manifest with the segment's records of them."""
     listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
-    live = _live(table, line)
+    live = _live(contents)
     if len(live) != listed.live_files:
         return [problem_in(path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}")]
     problems = []
@@ -259,9 +288,31 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
     return problems
 
 
-def _live(table: Table, line: ManifestFile) -> list[RawEntry]:
-    entries = read_manifest(table.io, line).entries
-    return [raw for raw in entries if raw.entry.status != ManifestEntryStatus.DELETED]
+def _of_columns(
+    table: Table, contents: ManifestContents, line: ManifestFile, columns: _RecordedColumns, path: str
+) -> Iterator[Problem]:
+    """Compare the bounds and partitions that a segment records of a manifest's files with the entries."""
+    first = next(m.first_file for m in columns.segment.listed_manifests if is_listed(line, m))
+    live = [raw.entry.data_file for raw in _live(contents)]
+    known = [entry_bounds(file) for file in live]
+    for field_id, bounds_of_all in columns.bounds.items():
+        rows = zip(*(column.to_pylist() for column in bounds_of_all.slice(first, len(live)).columns), strict=True)
+        for file, bounds, row in zip(live, known, rows, strict=False):
+            # A merge knows no bounds of files of the segments that had none of the field.
+            if any(value is not None for value in row) and (field_id not in bounds or row != astuple(bounds[field_id])):
+                text = f"the bounds of {file.file_path} differ from those in its manifest"
+                yield problem_in(path, text, column=_columns(table, [field_id]))
+    spec = table.specs().get(line.partition_spec_id)
+    if columns.partitions is None or spec is None:
+        return
+    for file, recorded in zip(live, columns.partitions.slice(first, len(live)).to_pylist(), strict=False):
+        values = partition_values(file, contents.partition_fields, spec)
+        if (recorded["spec_id"], tuple(recorded["partition"])) != (line.partition_spec_id, values):
+            yield problem_in(path, f"the partition of {file.file_path} differs from the one in its manifest")
+
+
+def _live(contents: ManifestContents) -> list[RawEntry]:
+    return [raw for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED]
 
 
 def _columns(table: Table, fields: Sequence[int]) -> str | None:
