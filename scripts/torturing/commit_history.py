@@ -6,6 +6,7 @@ guide page ``protocol``; of sidecar's own code only the list of a file's content
 - Another engine's commit replaces the entry of a snapshot, with all that was in it. A file of ours that was written
   before may bring some of that back for a while; it is not owed again.
 - Our commit owes what was in the entry that it replaces, and pays it at once, or with a later commit of ours.
+- Data files that a snapshot has not, such as those of its parents, are not owed to it: ``compact`` leaves them out.
 - An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest.
 - What a conflict names to its caller is no longer owed. Nor is anything for a snapshot that has expired, unless the
   debt was there for :data:`PATIENCE` versions.
@@ -14,7 +15,7 @@ guide page ``protocol``; of sidecar's own code only the list of a file's content
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +27,14 @@ import sidecar
 PATIENCE = 60
 """Versions within which a debt is paid."""
 FILTERS = "sidecar-sbbf-v1"
+DATA_FILE = "data file"
 
 Item = tuple[str, str]
 """Something that is in a statistics file: its kind, and which one."""
 Entries = dict[int, str]
 """The paths of statistics files, by snapshot."""
+LiveFiles = Callable[[int], frozenset[str] | None]
+"""Gives the data files of a snapshot, or ``None`` if the snapshot or its manifests are gone."""
 
 
 class Findings(NamedTuple):
@@ -65,7 +69,7 @@ def version_of(location: str) -> int:
 def examine(table: Table, log: Sequence[Mapping[str, Any]]) -> Findings:
     """Compare the history of ``table``, which is in local files, with what its writers were told."""
     versions = list(_versions(table.refresh().metadata_location))[::-1]
-    history = History(versions, log)
+    history = History(versions, log, _live_files(table))
     lost = history.walk()
     ever = {path for version in versions for path in version.entries.values()}
     told = [line for line in log if "by" in line]
@@ -74,6 +78,19 @@ def examine(table: Table, log: Sequence[Mapping[str, Any]]) -> Findings:
     lost += [f"{path} was deleted, and a version names it" for path in ever if _local(path) in deleted]
     lost += [f"{path} is named, and gone" for path in versions[-1].entries.values() if not _local(path).exists()]
     return Findings(len(told), history.replaced, history.repaid, lost)
+
+
+def _live_files(table: Table) -> LiveFiles:
+    @cache
+    def live(snapshot: int) -> frozenset[str] | None:
+        if table.snapshot_by_id(snapshot) is None:
+            return None
+        try:
+            return frozenset(task.file.file_path for task in table.scan(snapshot_id=snapshot).plan_files())
+        except FileNotFoundError:
+            return None
+
+    return live
 
 
 def _versions(location: str) -> Iterable[Version]:
@@ -92,8 +109,9 @@ def _versions(location: str) -> Iterable[Version]:
 class History:
     """Walks from version to version, and keeps account of what is owed to each snapshot."""
 
-    def __init__(self, versions: Sequence[Version], log: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, versions: Sequence[Version], log: Sequence[Mapping[str, Any]], live: LiveFiles) -> None:
         self.versions = versions
+        self.live = live
         self.by_others = {line["path"] for line in log if line.get("by") == "other"}
         self.removed = {path for line in log for path in line.get("expired", ())}
         self.superseded = {snapshot for line in log for snapshot in line.get("superseded", ())}
@@ -128,7 +146,12 @@ class History:
             return
         if old is not None:
             is_told = new is None and (old in self.removed or snapshot in self.superseded)
-            owed = [item for item in items(old) - self.void if not (is_told and is_ours(item))]
+            live = self.live(snapshot)
+            owed = [
+                item
+                for item in items(old) - self.void
+                if not (is_told and is_ours(item)) and (item[0] != DATA_FILE or live is None or item[1] in live)
+            ]
             debts.update((item, number) for item in owed if item not in debts)
         if new is not None:
             paid = items(new) & debts.keys()
@@ -159,7 +182,7 @@ def items(path: str) -> frozenset[Item]:
     fields = {("filters of field", str(field)) for blob in blobs if blob["type"] == FILTERS for field in blob["fields"]}
     files: set[Item] = set()
     if fields:
-        files = {("data file", file.path) for file in sidecar.inspect_file(str(_local(path))).files}
+        files = {(DATA_FILE, file.path) for file in sidecar.inspect_file(str(_local(path))).files}
     return frozenset(tokens | fields | files)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.torturing.commit_history import FILTERS, PATIENCE, History, Version, items
+from scripts.torturing.commit_history import DATA_FILE, FILTERS, PATIENCE, History, Version, items
 from scripts.torturing.commit_workers import TOKEN
 from sidecar.puffin.writer import PuffinWriter
 
@@ -32,12 +32,25 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in contents}
 
 
-def walked(files: dict[str, str], names: Sequence[str | None], log: Sequence[dict[str, Any]] = ()) -> History:
-    """The history of one snapshot's entry, after a version without one."""
+def walked(
+    files: dict[str, str],
+    names: Sequence[str | None],
+    log: Sequence[dict[str, Any]] = (),
+    live: frozenset[str] | None = None,
+) -> History:
+    """The history of one snapshot's entry, after a version without one. ``live`` are its data files."""
     by = [{"by": "other", "path": files[name]} for name in ("theirs", "also theirs")]
     entries = [{SNAPSHOT: files[name]} if name else {} for name in (None, *names)]
     versions = [Version(number, ALIVE, entry) for number, entry in enumerate(entries)]
-    return History(versions, [*by, *log])
+    return History(versions, [*by, *log], lambda snapshot: live)
+
+
+def test_only_data_files_of_the_snapshot_are_owed(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = {files["ours"]: frozenset({(DATA_FILE, "a"), (DATA_FILE, "b")}), files["theirs"]: frozenset()}
+    monkeypatch.setattr("scripts.torturing.commit_history.items", listed.__getitem__)
+    (lost,) = walked(files, ["ours", None], live=frozenset("a")).walk()
+    assert lost.startswith("data file a of")
+    assert len(walked(files, ["ours", None]).walk()) == 2, "not known which are live"
 
 
 def test_what_is_merged_is_not_lost(files: dict[str, str]) -> None:
