@@ -6,8 +6,9 @@ caution: a case that is not certain here is left to that evaluator, which sees a
 module never drops a file that pyiceberg would read. Both get the same widened predicate
 (:mod:`sidecar.planning.bound_literals`).
 
-Serialized numbers have four or eight bytes (a promoted column has both) and are compared as numbers. Strings and
-binaries are compared as bytes, which gives strings the order of their code points.
+Serialized numbers have four or eight bytes (a promoted column has both) and are compared as numbers. A timestamp of
+four bytes was a date when its file was written, and is not compared. Strings and binaries are compared as bytes, which
+gives strings the order of their code points.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ Flags = npt.NDArray[np.bool_]
 Columns = Callable[[int], pa.Table | None]
 """Returns the bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
 
+_NUMBERS = (IntegerType, LongType, FloatType, DoubleType)
 _WHOLE = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
 _NANOS = (TimestampNanoType, TimestamptzNanoType)
 _REAL = (FloatType, DoubleType)
@@ -166,20 +168,22 @@ def _number(value: Any, kind: PrimitiveType) -> Any:
 
 
 def _decoded(column: Any, kind: PrimitiveType) -> tuple[npt.NDArray[Any], Flags, Flags]:
-    """Decode serialized values: the values, flags of those that are known (4 or 8 bytes, not NaN), flags of NaN.
+    """Decode serialized values: the values, flags of those that are known (and not NaN), flags of NaN.
 
-    A value of any other length stays unknown.
+    A number has 4 or 8 bytes, a date 4, a time or timestamp 8. A value of any other length stays unknown.
     """
     real = isinstance(kind, _REAL)
     values = np.zeros(len(column), np.float64 if real else np.int64)
     lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy()
-    for width, stored in ((4, "<f4" if real else "<i4"), (8, "<f8" if real else "<i8")):
+    known = np.zeros(len(column), np.bool_)
+    for width in (4, 8) if isinstance(kind, _NUMBERS) else (4,) if isinstance(kind, DateType) else (8,):
         chosen = lengths == width
         if chosen.any():
             joined = b"".join(column.filter(pa.array(chosen)).to_pylist())
-            values[chosen] = np.frombuffer(joined, stored)
+            values[chosen] = np.frombuffer(joined, f"<{'f' if real else 'i'}{width}")
+        known |= chosen
     nan = np.isnan(values) if real else np.zeros(len(column), np.bool_)
-    return values, ((lengths == 4) | (lengths == 8)) & ~nan, nan
+    return values, known & ~nan, nan
 
 
 def _text_ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:

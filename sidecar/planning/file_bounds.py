@@ -1,8 +1,9 @@
 """Reads the bounds and counts of a manifest entry as :class:`Bounds` of one set of rows, the data file.
 
 Bounds are single values as the Iceberg specification serializes them, in the type that the column had when the file was
-written: an int or float has four bytes, also if the column is long or double today. Long strings are truncated to
-outer bounds. NaN is outside the bounds; it is possible unless its count is 0.
+written: an int or float has four bytes, also if the column is long or double today. So does a date that is a timestamp
+today, whose bounds are unknown here. Long strings are truncated to outer bounds. NaN is outside the bounds; it is
+possible unless its count is 0.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def _decode(bounds: Mapping[int, bytes] | None, field_id: int, encoding: Encodin
         value: float = struct.unpack(formats[len(raw)], raw)[0] if len(raw) in formats else math.nan
         return None if math.isnan(value) else value  # a NaN bound proves nothing
     if encoding.physical in ("INT32", "INT64", "BOOLEAN"):
+        if len(raw) != encoding.width and (encoding.name, len(raw)) != ("int64", 4):
+            return None
         return int.from_bytes(raw, "little", signed=len(raw) > 1)  # one byte is a boolean
     if encoding.is_decimal:
         return int.from_bytes(raw, "big", signed=True) if raw else None

@@ -10,9 +10,11 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, BoundTerm
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
     UnpartitionedResidualEvaluator,
@@ -39,10 +41,11 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import identity_of, read_checked
 from sidecar.iceberg.live_files import LiveFiles
-from sidecar.planning.bound_literals import for_bounds, for_partitions
+from sidecar.planning.bound_literals import for_bounds, for_partitions, is_rounded_up, with_rounded_up_times
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
+AnyLiteral = Literal[Any]
 Identify = Callable[[], DataFileIdentity | None]
 """Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
 Keep = Callable[[DataFile, Identify], bool]
@@ -171,19 +174,40 @@ def evaluators_of(scan: DataScan) -> Evaluators:
     return Evaluators(_Planner(scan._manifest_planner, None, ManifestUse()))
 
 
+class _NullSafeResiduals(ResidualEvaluator):
+    """pyiceberg's residuals. A NULL partition value is within no range; pyiceberg fails to compare it."""
+
+    def visit_less_than(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_less_than(term, literal)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_less_than_or_equal(term, literal)
+
+    def visit_greater_than(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_greater_than(term, literal)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
+        return AlwaysFalse() if self._is_null(term) else super().visit_greater_than_or_equal(term, literal)
+
+    def _is_null(self, term: BoundTerm) -> bool:
+        return term.eval(self.struct) is None
+
+
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs from pyiceberg's in four steps:
+    It differs from pyiceberg's in five steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Residuals are those of the filter itself.
+       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
+       :func:`with_rounded_up_times`. Residuals are those of the filter itself.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
        that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
-    4. Manifests are read by :func:`_live_entries`.
+    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
+    5. Manifests are read by :func:`_live_entries`.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
@@ -205,7 +229,7 @@ class _Planner(ManifestGroupPlanner):
         if not spec.fields and not isinstance(self._wide, AlwaysFalse):
             return AlwaysTrue()  # what projecting gives, too, in a twentieth of the time of a lookup
         project = inclusive_projection(schema, spec, self.case_sensitive)
-        return project(for_partitions(self._wide))
+        return with_rounded_up_times(project(for_partitions(self._wide)), spec, schema)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         if isinstance(self.partition_filters[spec_id], AlwaysTrue):
@@ -227,10 +251,16 @@ class _Planner(ManifestGroupPlanner):
         return match
 
     def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
-        if not self.table_metadata.specs()[spec_id].fields or self._has_uuids(spec_id):
-            whole = UnpartitionedResidualEvaluator(self.table_metadata.schema(), self._plain.row_filter)
+        schema, spec, asked = self.table_metadata.schema(), self.table_metadata.specs()[spec_id], self._plain.row_filter
+        whole = UnpartitionedResidualEvaluator(schema, asked)
+        if spec.is_unpartitioned() or self._has_uuids(spec_id):
             return lambda _: whole
-        return self._plain._build_residual_evaluator(spec_id)
+        in_doubt = is_rounded_up(spec, schema)
+
+        def evaluator(file: DataFile) -> ResidualEvaluator:
+            return whole if in_doubt(file.partition) else _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
+
+        return evaluator
 
     def _has_uuids(self, spec_id: int) -> bool:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]

@@ -11,6 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import KeyDefaultDict
 
+from sidecar.planning.bound_literals import is_rounded_up
+
 
 class WholeMatch:
     """The question for one predicate on the current schema of a table."""
@@ -31,4 +33,5 @@ class WholeMatch:
             return lambda _: False
         projected = strict_projection(schema, spec)(self._row_filter)
         evaluate = expression_evaluator(Schema(*spec.partition_type(schema).fields), projected, True)
-        return lambda file: evaluate(file.partition)
+        in_doubt = is_rounded_up(spec, schema)
+        return lambda file: not in_doubt(file.partition) and evaluate(file.partition)

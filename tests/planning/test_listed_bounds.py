@@ -24,6 +24,7 @@ from pyiceberg.types import (
 from sidecar.bundle.model import FieldBounds
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.bound_columns import may_match
+from sidecar.planning.file_bounds import UNKNOWN, FileBounds
 
 KINDS: dict[str, tuple[Any, list[Any]]] = {
     "i": (IntegerType(), [-5, 0, 3, 2**31 - 1]),
@@ -110,3 +111,21 @@ def test_columns_of_bounds_rule_out_what_pyicebergs_evaluator_does_and_no_more()
         ruled_out += int((~ours).sum())
         theirs_out += int((~theirs).sum())
     assert ruled_out > 0.9 * theirs_out > 500
+
+
+def test_bounds_of_dates_prove_nothing_of_timestamps() -> None:
+    """Format version 3 promotes dates to timestamps; bounds keep the type that the file was written with."""
+    schema = Schema(NestedField(1, "ts", TimestampType()))
+    day = np.int32(19723).tobytes()  # 2024-01-01
+    types = {"lower": pa.binary(), "upper": pa.binary(), **dict.fromkeys(FieldBounds._fields[2:], pa.int64())}
+    bounds = pa.table({n: pa.array([v], types[n]) for n, v in zip(types, (day, day, 5, 0, None), strict=True)})
+    file = DataFile.from_args(record_count=5, lower_bounds={1: day}, upper_bounds={1: day})
+    found = FileBounds({1: "timestamp"}).of(file, 1)
+    assert (found.lower, found.upper) == (UNKNOWN.lower, UNKNOWN.upper)
+    for test in (
+        "= '2024-01-01T00:00:00'",
+        "> '2023-01-01T00:00:00'",
+        "in ('2024-01-01T00:00:00', '2024-01-02T00:00:00')",
+    ):
+        text = f"ts {test}"
+        assert may_match(bind(schema, parse_predicate(text, schema), True), lambda _: bounds, 1).all()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import inspect
+import operator
+from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, ManifestGroupPlanner, Table, _open_manifest
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, UUIDType
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
 
 import sidecar
 from sidecar.errors import DamagedFileError
@@ -21,10 +26,13 @@ from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
 from sidecar.planning.planner import plan
 from sidecar.planning.task_planner import plan_tasks
+from sidecar.planning.whole_match import WholeMatch
+from sidecar.reading.scanning import read
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.table_cases import delete_by_position
 from tests.planning.plan_cases import create_longs
 
+EPOCH = datetime(1970, 1, 1)
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
@@ -70,6 +78,60 @@ def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
     kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
     assert [task.file.file_path for task in kept] == [theirs[0]]
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+def test_ranges_are_asked_of_null_partitions(catalog: Any, sign: str) -> None:
+    """pyiceberg cannot plan such a scan."""
+    name = "db.planner_nulls"
+    if not catalog.table_exists(name):
+        nulls = catalog.create_table(name, ROWS.schema)
+        with nulls.update_spec() as spec:
+            spec.add_identity("part")
+        nulls.append(pa.table({"id": pa.array([1, 2, 3]), "part": ["a", None, "z"], "price": [1.5] * 3}))
+    planned = plan(catalog.load_table(name), f"part {sign} 'm' or id = 2")
+    residuals = {task.file.partition[0]: str(task.residual) for task in planned.tasks}
+    assert residuals[None] == "EqualTo(term=Reference(name='id'), literal=LongLiteral(2))"
+    assert residuals["a" if "<" in sign else "z"] == "AlwaysTrue()"
+    assert read(planned)["id"].to_pylist() == ([1, 2] if "<" in sign else [2, 3])
+
+
+HOUR = 3_600_000_000
+TIMES = [-370 * 24 * HOUR - 1, -32 * 24 * HOUR, -HOUR - 1, -HOUR, -1, 0, 1, 400 * 24 * HOUR]
+"""Microseconds from 1970."""
+
+
+@pytest.mark.parametrize(
+    ("transform", "down"),
+    [
+        (YearTransform(), lambda at: at.year - 1970),
+        (MonthTransform(), lambda at: (at.year - 1970) * 12 + at.month - 1),
+        (DayTransform(), lambda at: (at - EPOCH).days),
+        (HourTransform(), lambda at: (at - EPOCH) // timedelta(hours=1)),
+    ],
+    ids=["year", "month", "day", "hour"],
+)
+def test_partitions_of_times_before_1970_that_were_rounded_up_are_kept(catalog: Any, transform: Any, down: Any) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
+    table = catalog.create_table(
+        f"db.times_{transform}", Schema(NestedField(1, "ts", TimestampType())), partition_spec=spec
+    )
+    compared = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    compared["in"] = operator.eq
+    times, refused = [EPOCH + timedelta(microseconds=at) for at in TIMES], 0
+    for sign, literal in product(compared, times):
+        text = f"('{literal.isoformat()}', '2020-01-01T00:00:00')" if sign == "in" else f"'{literal.isoformat()}'"
+        scan = table.scan(row_filter=f"ts {sign} {text}")
+        asked, whole = task_planner.evaluators_of(scan), WholeMatch(table.metadata, scan.row_filter)
+        for at in times:
+            files = [DataFile.from_args(partition=Record(part)) for part in {down(at), down(at) + (at < EPOCH)}]
+            kept = [asked.partition(0)(file) for file in files]
+            assert all(kept) or not compared[sign](at, literal), (sign, literal, at)
+            refused += not any(kept)
+            decided = {str(asked.residual(file, 0)) for file in files}
+            assert ("AlwaysFalse()" if compared[sign](at, literal) else "AlwaysTrue()") not in decided
+            assert compared[sign](at, literal) or not any(whole._by_partition[0](file) for file in files)
+    assert refused > 40
 
 
 EMPTY_BLOCK = b"\x00\x04\x03\x00"

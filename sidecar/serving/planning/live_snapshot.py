@@ -203,8 +203,7 @@ class FilesByBounds:
     def is_decided_by_partition(self, file: DataFile, spec_id: int) -> bool:
         """Return whether the partition of a file decides that all of its rows match.
 
-        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, which its rows contradict, and it
-        cannot compare NULL with the end of a range.
+        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, which its rows contradict.
         """
         if {None, "NaN"} & {*partition_of(file)}:
             return False

@@ -240,7 +240,7 @@ def test_ranges_over_null_partitions(planner: ScanPlanner, partitioned: Table) -
     condition = {"type": "or", "left": {"type": "gt", "term": "p", "value": 1}, "right": equal("s", "c")}
     found, facts = ask_for_facts(planner, partitioned, condition)
     assert {task["data-file"]["partition"][0] for task in found["file-scan-tasks"]} >= {2, None}
-    assert facts.fallback == file_selection.FAILED
+    assert facts.fallback != file_selection.FAILED
 
 
 def test_swapped_columns_are_planned_under_both_names(planner: ScanPlanner, catalog: Any) -> None:
