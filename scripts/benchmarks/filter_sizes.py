@@ -10,15 +10,14 @@ a group.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
+from scripts.benchmarks.harness.bench import Bench
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.filters.sizing import auto_fpp, false_positive_rate
@@ -32,22 +31,22 @@ CHOICES: dict[str, Sequence[Sequence[int]]] = {
 """The factors that filters of a field may have, each time; the choice that stores the least is taken."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="filter_sizes", description=__doc__)
-    parser.add_argument("--units", type=int, default=658)
-    parser.add_argument("--spreads", type=float, nargs="+", default=[0.0, 0.1, 0.5, 1.0])
-    parser.add_argument("--means", type=int, default=8, help="means over two octaves")
-    options = parser.parse_args(arguments)
-    fpp = auto_fpp(options.units)
-    print(f"{options.units} units, rate {fpp:.4f}\n{'spread':>6}  {'sizes':<14} {'own':>6} {'stored':>6} {'groups':>6}")
-    for spread in options.spreads:
+MEANS = 8
+"""Mean numbers of distinct values, over two octaves."""
+
+
+def measure(bench: Bench) -> None:
+    """Compare the choices for each spread of the units' sizes."""
+    units = bench.size(658, quick=50)
+    fpp = auto_fpp(units)
+    for spread in (0.0, 0.1, 0.5, 1.0):
+        values = [_values(units, 50_000 * 2 ** (2 * mean / MEANS), spread) for mean in range(MEANS)]
         for name, choices in CHOICES.items():
-            means = [50_000 * 2 ** (2 * i / options.means) for i in range(options.means)]
-            values = [_values(options.units, mean, spread) for mean in means]
             found = [min((compare(one, factors, fpp) for factors in choices), key=lambda c: c[1]) for one in values]
             own, stored, groups = (statistics.mean(column) for column in zip(*found, strict=True))
-            print(f"{spread:>6}  {name:<14} {own:>6.2f} {stored:>6.2f} {groups:>6.1f}")
-    return 0
+            what = f"{name}, spread {spread:g}"
+            bench.row(f"bytes stored: {what}", stored, "x", against="the smallest filters", note=f"alone {own:.2f}")
+            bench.row(f"reads of a lookup: {what}", groups, "groups")
 
 
 def compare(values: Iterable[int], factors: Sequence[int], fpp: float) -> tuple[float, float, int]:
@@ -87,7 +86,3 @@ def _rounded(number: float) -> int:
 
 def _values(units: int, mean: float, spread: float) -> list[int]:
     return np.maximum(np.random.default_rng(1).lognormal(np.log(mean), spread, units), 1).astype(np.int64).tolist()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -31,7 +31,7 @@ SUITE = [
     "kernels", "build", "spark", "refresh", "lookup", "plan", "scan", "embed", "orc", "serve", "s3", "startup",
 ]  # fmt: skip
 """What ``scripts/bench`` alone runs."""
-OTHERS = ["scaling", "memory", "day", "segments", "sketch_groups", "advise"]
+OTHERS = ["scaling", "memory", "day", "segments", "sketch_groups", "filter_sizes", "advise"]
 """What is only run when it is named."""
 COMMITTED = ROOT / "scripts" / "bench-results"
 
