@@ -230,6 +230,9 @@ class ModelSystem:
     def invalidate_cache(self, path: str | None = None) -> None:
         """Nothing is remembered."""
 
+    def info(self, path: str) -> dict[str, Any]:
+        return {"name": path, "size": len(self.cat_file(path))}
+
     def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
         self.model.turns.wait("list")
         return [
