@@ -189,10 +189,6 @@ class ModelFile:
     def __init__(self, model: Model, location: str) -> None:
         self.model, self.location, self._fs = model, location, ModelSystem(model)
 
-    def exists(self) -> bool:
-        self.model.turns.wait("exists")
-        return self.location in self.model.files
-
     def __len__(self) -> int:
         return len(self.model.files[self.location][0])
 
@@ -231,6 +227,7 @@ class ModelSystem:
         """Nothing is remembered."""
 
     def info(self, path: str) -> dict[str, Any]:
+        self.model.turns.wait("exists")
         return {"name": path, "size": len(self.cat_file(path))}
 
     def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
