@@ -102,7 +102,8 @@ def _live(machine: type[Lives], number: int, lives: int, shrink: bool = True) ->
 def _life_of(error: BaseException) -> str:
     """The shrunk life and what went wrong."""
     notes = "\n".join(getattr(error, "__notes__", []))
-    return f"{''.join(traceback.format_exception(error)[-6:])}\n{notes}"
+    places = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    return f"{type(error).__name__}: {error}\n{places}{notes}"
 
 
 def _find_planted(machine: type[Lives], first: int) -> int:

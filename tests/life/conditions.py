@@ -144,6 +144,8 @@ class Compared(LifeCondition):
         if operation in ("=", "in"):
             found = [_equal(value, one, operation) for one in self.values]
             either = Truth(any(one.must for one in found), any(one.may for one in found))
+            if either.must and UNSAID in found:  # a list with both zeros has one of them in pyiceberg
+                either = UNSAID
             return Truth(not either.may, not either.must) if negated else either
         if any(_equal(value, one, "in") == UNSAID for one in self.values if operation != "like"):
             return UNSAID
