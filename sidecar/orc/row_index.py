@@ -83,13 +83,6 @@ class RowIndex:
 
     parts: list[bytes]
     """The encoded RowIndexEntry messages."""
-    data: bytes
-    """The whole message. Decoded it takes many times the memory, for each column of a stripe."""
-
-    @property
-    def raw(self) -> Message:
-        """The whole message with unknown fields, decoded anew."""
-        return decode(self.data)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -106,7 +99,7 @@ class RowIndex:
 
 def decode_row_index(data: bytes) -> RowIndex:
     """Decode a decompressed ROW_INDEX stream. Raises :class:`DamagedFileError`."""
-    return RowIndex(decode(data).all_bytes(1), data)
+    return RowIndex(decode(data).all_bytes(1))
 
 
 def decode_entry(data: bytes) -> RowIndexEntry:

@@ -238,7 +238,7 @@ def test_entries_of_a_file_say_in_a_sidecar_what_they_say_in_it(name: str) -> No
             kind = row_index_kind(tail, footer, column, f"name:{column.path}")
             row_index = indexes[column.id].row_index
             assert row_index is not None
-            raws = row_index.raw.all_bytes(1)
+            raws = row_index.parts
             for unit, (entry, raw) in enumerate(zip(row_index.entries, raws, strict=True), first):
                 given[column.id][unit] = kind, bytes(raw)
                 positions = take_apart(
