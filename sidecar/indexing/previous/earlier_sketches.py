@@ -180,14 +180,15 @@ def _look_at_column(
         counts.add(field_id, waiting, lg_k)
         waiting = []
     for part, old, members in unused:
-        missing = tuple(file for file in members if file.ordinal in served - counted)
+        missing = tuple(file for file in members if file.ordinal in served and file.ordinal not in counted)
         counted.update(file.ordinal for file in missing)
         if missing:
             part.recounts.append(Recount(missing, old))
         else:
             part.dropped = True
     for part in parts:
-        alone = [files[ordinal] for ordinal in _indexed_files(part) if ordinal in served - counted]
+        uncounted = served - counted
+        alone = [files[ordinal] for ordinal in _indexed_files(part) if ordinal in uncounted]
         counted.update(file.ordinal for file in alone)
         part.recounts += [Recount(tuple(group), None) for group in group_files(alone)]
         counts.counted[part.column.field_id] = counted
