@@ -156,7 +156,7 @@ class MissingColumn:
     reason: str
 
 
-class FileColumns(Generic[LeafT]):
+class ColumnsInFile(Generic[LeafT]):
     """The table's columns in one file. What all columns share is found once, so that wide files stay cheap.
 
     ``leaves`` are all leaves of the file; ``identity`` is the file's

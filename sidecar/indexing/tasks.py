@@ -32,7 +32,7 @@ from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, advisory
-from sidecar.iceberg.resolve import FileColumns, FileLeaf, FoundColumn, MissingColumn, TableColumn
+from sidecar.iceberg.resolve import ColumnsInFile, FileLeaf, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.fault import fault_of, reason_of
@@ -220,7 +220,7 @@ def _index_piece(
     try:
         source = _unlocked(source, piece, plan)
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
-        columns = FileColumns(file.leaves, plan.schema, plan.name_mapping, piece.identity)
+        columns = ColumnsInFile(file.leaves, plan.schema, plan.name_mapping, piece.identity)
         found = {column.field_id: columns.find(column.field_id) for column in plan.columns}
     except Exception as error:  # a broken footer may cause any error; it costs this file alone
         advisory(error)
@@ -278,7 +278,7 @@ def _has_encrypted_footer(source: Source, piece: FilePiece) -> bool:
 
 
 def _encrypted_fields(
-    file: DataFile, columns: FileColumns[FileLeaf], plan: BuildPlan
+    file: DataFile, columns: ColumnsInFile[FileLeaf], plan: BuildPlan
 ) -> Iterator[tuple[int, FileLeaf]]:
     """Yield the table's fields, requested or not, that are encrypted in the file.
 
