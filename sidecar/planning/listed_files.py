@@ -274,14 +274,12 @@ class ListedFiles:
                 made = maker.entries(slice(start, end), member.line)
             except SidecarError:
                 return False  # decoding finds out which record is wrong
-            into = entries[member.line.manifest_path]
-            for row, entry in made:
-                data = entry.data_file
-                # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
-                if data.record_count or evaluators.metrics(data):
-                    position = int(ordinals[row]) - member.entry.first_file
-                    self._answers.remember(identity_of(entry), member.places, position)
-                    into.append(entry)
+            # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
+            made = [one for one in made if one[1].data_file.record_count or evaluators.metrics(one[1].data_file)]
+            positions = (ordinals - member.entry.first_file).tolist()
+            kept = [entry for _, entry in made]
+            self._answers.remember(kept, member.places, [positions[row] for row, _ in made])
+            entries[member.line.manifest_path] += kept
         return True
 
     def _places(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> dict[int, Ordinals]:
@@ -402,7 +400,7 @@ class ListedFiles:
                 continue
             data = entry.data_file
             if evaluators.match(member.line, data):
-                self._answers.remember(identity_of(entry), member.places, ordinal - member.entry.first_file)
+                self._answers.remember([entry], member.places, [ordinal - member.entry.first_file])
                 entries[path].append(entry)
 
 

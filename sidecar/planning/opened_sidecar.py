@@ -117,6 +117,11 @@ class OpenedSidecar:
         table = self.table
         return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
 
+    @property
+    def judges(self) -> bool:
+        """Whether filters can decide on files. If not, each is kept, because of :attr:`otherwise`."""
+        return self.answers is not None and self.question is not None
+
     def verdict(self, identify: Identify) -> Verdict:
         """Decide on a file by filters; keep it if they cannot answer."""
         answers = self.answers

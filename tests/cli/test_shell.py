@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from sidecar.cli import humanize
@@ -22,7 +23,7 @@ from sidecar.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "sidecar" / "guide"
-COMMANDS = [command.name for command in app.registered_commands if command.name]
+COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
 
 
@@ -91,8 +92,6 @@ def test_every_command_and_option_has_help_and_is_in_the_reference(name: str) ->
     assert result.exit_code == 0
     assert f"Examples:\n    sidecar {name}" in result.stdout
     assert f"sidecar {name} " in text
-    from typer.main import get_command
-
     for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
         if parameter.param_type_name == "option":
             assert parameter.help, f"{name} {parameter.name} has no help"
@@ -120,8 +119,6 @@ def documented() -> Documented:
 
 
 def test_the_reference_has_each_option_at_just_the_commands_that_take_it() -> None:
-    from typer.main import get_command
-
     taken: dict[str, set[str]] = {}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         for parameter in command.params:
