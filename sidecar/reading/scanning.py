@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 MOST_THREADS = 8
 """The most files that are read at once by default."""
 
+LITTLE = 4 << 20
+"""Local files of at most this many bytes together are read one after another: threads would take longer to start."""
+
 _Batches = Generator[pa.RecordBatch, None, None]
 
 
@@ -177,9 +180,11 @@ def threads_of(threads: int | None, remote: bool = False) -> int:
 
 def _files_at_once(tasks: Sequence[FileScanTask], threads: int | None) -> int:
     """Return the number of files of ``tasks`` to read at once. Raises :class:`UsageError` as :func:`threads_of`."""
-    if threads is None and len(tasks) < 2:
-        return 1  # pyiceberg reads its configuration each time that it is asked for its number
     remote = any(local_path(task.file.file_path) is None for task in tasks)
+    if threads is None and (
+        len(tasks) < 2 or (not remote and sum(task.file.file_size_in_bytes for task in tasks) <= LITTLE)
+    ):
+        return 1  # pyiceberg reads its configuration each time that it is asked for its number
     return min(threads_of(threads, remote), max(1, len(tasks)))
 
 

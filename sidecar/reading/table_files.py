@@ -42,14 +42,10 @@ from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
-from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
+from sidecar.reading.arrow_reader import SMALL, Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
-from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
-
-SMALL = REMOTE_TAIL
-"""Files of at most this many bytes are read whole by pyiceberg unless the plan knows their pages: one request has
-them, and finding pages takes as long as reading everything."""
+from sidecar.source import CountingSource, Source, open_source
 
 TOO_MUCH = 0.5
 """If indexes leave at least this share of the rows in row groups that Arrow would scan, pyiceberg reads the file
@@ -103,7 +99,7 @@ class DataFileReader:
             self._check_readable(task)
         if kept is None and not self.question.helpful_fields(task.file):
             return whole("no index can help")
-        if kept is None and task.file.file_size_in_bytes <= SMALL:
+        if kept is None and task.file.file_size_in_bytes <= SMALL:  # finding pages takes as long as reading all
             return whole("the file is small")
         if kept is not None and part is None and self.much_is_left(task, kept):
             return whole(MUCH_IS_LEFT)
@@ -192,8 +188,8 @@ class DataFileReader:
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
-        view = self.reader.view(task, finish_file(b"", usual_footer(footer)))
-        planner = PagePlanner(view, footer)
+        view, fragment = self.reader.view(task, finish_file(b"", usual_footer(footer)))
+        planner = PagePlanner(view, fragment, footer)
         request = planner.request(kept, self._deleted(task), not answered, TOO_MUCH)
         request = replace(request, sample=not self.met_often.is_set())
         found = scan_pages(source, footer, request, self.limit, report)

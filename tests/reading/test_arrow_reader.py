@@ -81,9 +81,40 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
     reader = TableReader(table, table.schema().select("st.x"), row_filter)
     view = reader.view(task, finish_file(b"", footer.raw))
     assert view.physical_schema.equals(read_shape(footer).schema)
-    assert view.scanned_row_groups() == {1, 2, 3}
+    assert view.scanned_row_groups(fragment) == {1, 2, 3}
     assert view.projected.column_names == ["k", "st.x", "st"]
     theirs = pa.Table.from_batches(reader.read_whole(task, {})).combine_chunks()
     rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
     [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
     assert pa.Table.from_batches([ours]).equals(theirs)
+
+
+@pytest.mark.parametrize("name", ["k", "a.b"])
+def test_a_small_file_gives_the_rows_and_columns_of_a_scan_by_arrow(
+    catalog: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files are read without Arrow's scanner, unless a name has a dot, which pyarrow takes for a struct's."""
+    rows = pa.table({"s": ["x", None, "z"] * 40, name: np.arange(120), "a": np.arange(120.0)})
+    made = catalog.create_table(f"db.small_{len(name)}", rows.schema)
+    made.append(rows)
+    row_filter = EqualTo(name, 7)
+    [task] = made.scan().plan_files()
+    found = []
+    for most in (arrow_reader.SMALL, 0):
+        monkeypatch.setattr(arrow_reader, "SMALL", most)
+        reader = TableReader(made, made.schema().select(name, "s"), row_filter)
+        found.append(pa.Table.from_batches(reader.read_whole(task, [])))
+    assert found[0].equals(found[1])
+    assert found[0].to_pylist() == [{"s": None, name: 7}]
+
+
+def test_rows_that_match_come_in_their_order_however_many_chunks_there_are() -> None:
+    keys = np.random.default_rng(3).integers(0, 4, 300_000)
+    values = pa.chunked_array([pa.array(part, mask=part == 3) for part in np.array_split(keys, 7)])
+    for expression, wanted in (
+        (pc.field("k") == 1, keys == 1),
+        (~(pc.field("k") == 1), (keys != 1) & (keys != 3)),
+        (pc.scalar(True), keys >= 0),
+        (pc.scalar(False), keys < 0),
+    ):
+        assert np.array_equal(arrow_reader._matching(expression, pa.table({"k": values})), np.flatnonzero(wanted))
