@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import compress
+from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -26,8 +27,6 @@ from pyiceberg.table import FileScanTask
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace, Verdict
 from sidecar.planning.funnel import Funnel, KeptBecause, KeptReason, NotIndexed
-from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
-from sidecar.planning.key_sets import KeySet
 from sidecar.planning.listed_files import (
     AnsweredManifests,
     Flags,
@@ -39,6 +38,10 @@ from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.planning.task_planner import Evaluators, Identify, count_files
+
+if TYPE_CHECKING:
+    from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
+    from sidecar.planning.key_sets import KeySet
 
 BROAD = 2000
 """With at least this many files, the sidecar's bounds are used even if the predicate asks nothing of filters."""
@@ -78,7 +81,7 @@ class FilePruner:
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
         """Paths of kept files for which filters answered every part of the predicate that filters can answer."""
-        self._keys = None if keys is None else KeyPruner(keys, opened.resolution_holds)
+        self._keys = None if keys is None else _key_pruner(keys, opened)
         self._judged_by_keys = 0
         self._dropped = 0
         self._dropped_by_bounds = 0
@@ -286,6 +289,12 @@ class FilePruner:
         return self._opened.is_locked or any(
             isinstance(reason, NotIndexed) and reason.is_locked for reason in self._kept.values()
         )
+
+
+def _key_pruner(keys: KeySet, opened: OpenedSidecar) -> KeyPruner:
+    from sidecar.planning.key_pruning import KeyPruner
+
+    return KeyPruner(keys, opened.resolution_holds)
 
 
 def _unknown() -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,12 @@ from sidecar.bundle.units.fingerprints import Fingerprints
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import entry_decoder
-from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.filter_answers import FilterAnswers, Ordinals
 from sidecar.planning.task_planner import Evaluators, count_files
+
+if TYPE_CHECKING:
+    from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 
 FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
@@ -235,6 +237,8 @@ class ListedFiles:
 
     def _walked(self, left: _Left, evaluators: Evaluators) -> dict[str, list[ManifestEntry]] | None:
         """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
+        from sidecar.iceberg.records.entries import EntryMaker
+
         segment = self._answers.segments[left.number]
         members, owners, ordinals = left.members, left.owners[left.alive], left.ordinals[left.alive]
         table = segment.file_columns(ordinals)
@@ -406,6 +410,8 @@ class ListedFiles:
 
 def _stored_records(table: pa.Table, rows: npt.NDArray[np.int64]) -> StoredRecords:
     """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
+    from sidecar.iceberg.records.entries import StoredRecords
+
     chosen: Any = table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))
     names = ("file_size_in_bytes", "record_count", "spec_id", "added_snapshot_id", "file_sequence_number")
     numbers = np.stack([chosen[name].to_numpy() for name in names], axis=1)

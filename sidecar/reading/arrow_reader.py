@@ -136,7 +136,7 @@ def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
         acero.Declaration("project", acero.ProjectNodeOptions([expression], ["matches"])),
     ]
     # Without threads the rows stay in their order, and the caller need not wait until Arrow's threads are free.
-    matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["matches"]
+    matches: Any = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["matches"]
     return np.flatnonzero(pc.fill_null(matches, False).to_numpy())
 
 

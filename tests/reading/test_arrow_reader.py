@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.io import pyarrow as theirs
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
@@ -15,6 +17,7 @@ from pyiceberg.table import Table
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import finish_file, read_shape
+from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.source import BytesSource
 
@@ -79,7 +82,7 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
         data = stream.read()
     footer = read_footer(BytesSource(data))
     reader = TableReader(table, table.schema().select("st.x"), row_filter)
-    view = reader.view(task, finish_file(b"", footer.raw))
+    view, fragment = reader.view(task, finish_file(b"", footer.raw))
     assert view.physical_schema.equals(read_shape(footer).schema)
     assert view.scanned_row_groups(fragment) == {1, 2, 3}
     assert view.projected.column_names == ["k", "st.x", "st"]
