@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,9 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import NestedField, StructType, UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -239,6 +241,20 @@ def deletes_of(task: FileScanTask, deletes: Deletes) -> list[Any]:
     return [positions[path] for positions in own if path in positions]
 
 
+@lru_cache(maxsize=64)
+def _file_schema(columns: bytes, mapping: str | None, downcasts_ns: bool, version: TableVersion) -> Schema:
+    """Return the Iceberg schema of a file's Arrow schema, given as IPC bytes, and a table's name mapping as JSON.
+
+    Lookups read files of the same tables again and again, and making a schema takes longer than reading a small file.
+    """
+    return pyarrow_to_schema(
+        pa.ipc.read_schema(pa.py_buffer(columns)),
+        parse_mapping_from_json(mapping) if mapping else None,
+        downcast_ns_timestamp_to_us=downcasts_ns,
+        format_version=version,
+    )
+
+
 def _is_little(file: DataFile) -> bool:
     """Return whether Arrow takes longer to start a scan of the file in threads than to read it."""
     return (
@@ -379,7 +395,7 @@ class TableReader:
         """Return the view of the file of ``task``, given Arrow's fragment of it. Raises the errors of pyiceberg."""
         physical = fragment.physical_schema
         key = physical.remove_metadata().serialize().to_pybytes()  # with the fields' metadata, which has their ids
-        file_schema, projected = self._schemas_of(key, physical)
+        file_schema, projected = self._schemas_of(key)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
         missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
@@ -398,15 +414,11 @@ class TableReader:
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
         return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing)
 
-    def _schemas_of(self, key: bytes, physical: pa.Schema) -> tuple[Schema, Schema]:
+    def _schemas_of(self, key: bytes) -> tuple[Schema, Schema]:
         """Return the schema of a file and the part of it that is read, made once for all files with equal columns."""
         if key not in self._schemas:
-            file_schema = pyarrow_to_schema(
-                physical,
-                self._metadata.name_mapping(),
-                downcast_ns_timestamp_to_us=self.downcasts_ns,
-                format_version=self._metadata.format_version,
-            )
+            mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
+            file_schema = _file_schema(key, mapping, self.downcasts_ns, self._metadata.format_version)
             projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
             self._schemas[key] = file_schema, projected
         return self._schemas[key]
