@@ -271,10 +271,13 @@ def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
 
 
 def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport) -> None:
-    """Read page indexes of the projected columns from the sidecar. If that fails, those of the files are used."""
+    """Read page indexes of the projected columns from the sidecar. If that fails, those of the files are used.
+
+    They are also used if most pages of a file are left: then they are needed only if few rows match an equality.
+    """
     assert planned.stored is not None
     kept = ((task, planned.row_groups.get(task.file.file_path)) for task in planned.tasks)
-    files = [found for task, found in kept if found is not None and not reader.much_is_left(task, found)]
+    files = [found for task, found in kept if found is not None and not reader.much_is_left_by_indexes(task, found)]
     try:
         reads, num_bytes = planned.stored.fetch(files, sorted(reader.reader.field_ids))
     except Exception as error:  # no query may fail because of a sidecar

@@ -161,12 +161,16 @@ class DataFileReader:
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
 
     def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
-        """Return whether too much is left for certain: the plan has used all page indexes that can help.
+        """Return whether too much is left for certain: no index rules out more, and an equality does not match few.
 
         An equality may match few rows of many pages. That is not so if many rows of another file matched it.
         """
         may_be_few = self.question.asks_for_few and not self.met_often.is_set()
-        if may_be_few or kept.may_match < TOO_MUCH * kept.num_rows:
+        return not may_be_few and self.much_is_left_by_indexes(task, kept)
+
+    def much_is_left_by_indexes(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
+        """Return whether the plan leaves too much, and has used all page indexes that can help."""
+        if kept.may_match < TOO_MUCH * kept.num_rows:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
