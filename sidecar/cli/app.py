@@ -112,6 +112,10 @@ class CommandGroup(TyperGroup):
         parsers: Any = Parsers()
         self.commands = parsers
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, of which none is loaded for that."""
+        return list(self.commands)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command."""
         form = form_in(args) or form_in(["--format", os.environ.get(SETTINGS["format"].variable, "")])

@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from sidecar.cli import app as application
 from sidecar.cli import humanize
 from sidecar.cli.app import app
 from sidecar.cli.options import is_path, names, rate
@@ -76,6 +77,15 @@ def test_the_commands_are_those_of_the_design() -> None:
 )
 def test_nothing_heavy_is_imported(code: str) -> None:
     assert not loaded_by(code).intersection((*HEAVY, "rich"))
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--help"], ["--quiet", "plan", "db.t", "k = 1", "--nix"]])
+def test_only_the_command_that_runs_is_loaded(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, known = [], application._parser_of
+    monkeypatch.setattr(application, "_parser_of", lambda module: made.append(module) or known(module))
+    with pytest.raises(SystemExit):
+        get_command(app)(arguments)
+    assert made == ["plan"]
 
 
 def test_help_names_every_command() -> None:
