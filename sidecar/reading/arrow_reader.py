@@ -267,8 +267,7 @@ def _is_little(file: DataFile) -> bool:
 def _batches_of(file: DataFile, opened: Any, fragment: Any, view: FileView, by_arrow: Any) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a view from a file, all rows in their order, or those that an Arrow filter allows."""
     names = [column.name for column in view.projected.columns]
-    if _is_little(file) and not any("." in name for name in view.physical_schema.names):
-        # In names of columns, pyarrow takes a dot for a step into a struct.
+    if _is_little(file):
         little = pq.ParquetFile(opened, metadata=fragment.metadata)
         if little.schema_arrow.equals(view.physical_schema):
             for batch in little.iter_batches(columns=names, use_threads=False):
