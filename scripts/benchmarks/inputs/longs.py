@@ -44,11 +44,12 @@ def _values(files: int, rows: int) -> Iterator[np.ndarray]:
 
 
 def catalog_of_longs(files: int, rows: int, *, with_filters: bool) -> SqlCatalog:
-    """Return a catalog with the table ``db.longs`` of these files."""
+    """Return a catalog with the tables ``db.longs`` and ``db.rated``, both of these files."""
     paths = [f"file:{path}" for path in files_of_longs(files, rows, with_filters=with_filters)]
 
     def make(folder: Path, catalog: SqlCatalog) -> None:
-        catalog.create_table("db.longs", SCHEMA).add_files(paths, check_duplicate_files=False)
+        for name in ("db.longs", "db.rated"):
+            catalog.create_table(name, SCHEMA).add_files(paths, check_duplicate_files=False)
 
-    name = f"table-of-longs-{files}-of-{rows}" + ("-with-filters" if with_filters else "")
+    name = f"tables-of-longs-{files}-of-{rows}" + ("-with-filters" if with_filters else "")
     return data.table(name, make)
