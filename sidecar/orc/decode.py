@@ -48,6 +48,7 @@ from sidecar.source import Source
 
 _MOST_PER_BYTE = 1040
 """More values than a byte of any stream can encode: two bytes encode up to 130 bytes of 8 bits, so a byte 520."""
+_LAST_ASCII = 0x7F
 _EPOCH_2015 = 1_420_070_400
 _DECIMAL64_DIGITS = 18
 _UNSTABLE = (1, 9999)
@@ -260,7 +261,8 @@ class ColumnDecoder:
         if kind == "BYTE":
             return _any_array(self._bytes("DATA", count).view(np.int8))
         if kind in _INTEGERS:
-            return _any_array(self._integers("DATA", count, signed=True)).cast(_INTEGERS[kind])
+            numbers = _any_array(self._integers("DATA", count, signed=True))
+            return numbers if kind == "LONG" else numbers.cast(_INTEGERS[kind])
         if kind == "DATE":
             return _any_array(self._integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
         if kind in _FLOATS:
@@ -363,10 +365,12 @@ class ColumnDecoder:
             raise DamagedFileError("the lengths of values are negative, or 2 GiB or more together")
         offsets = np.zeros(count + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        buffers = [None, _buffer(offsets), _buffer(self._raw(data, int(offsets[-1])))]
-        kind = pa.binary() if self.column.kind == "BINARY" else pa.string()
-        array = pa.Array.from_buffers(kind, count, buffers)
-        array.validate(full=True)
+        content = self._raw(data, int(offsets[-1]))
+        is_text = self.column.kind != "BINARY"
+        kind = pa.string() if is_text else pa.binary()
+        array = pa.Array.from_buffers(kind, count, [None, _buffer(offsets), _buffer(content)])
+        if is_text and content.max(initial=0) > _LAST_ASCII:
+            array.validate(full=True)  # is each text UTF-8? It looks at text after text, which takes far longer
         return array
 
     def _decimals(self, count: int) -> pa.Array[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError, located
-from sidecar.orc.compression import bound, decompress
+from sidecar.orc.compression import bound, decompress_stream
 from sidecar.orc.index_streams import positions_of
 from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
@@ -131,15 +131,16 @@ def _slack(tail: OrcTail) -> int:
 def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
     rest = list(window.rest)
     at = 0
+    content: bytes | memoryview = data
     if tail.compression != "NONE":
         if window.end < window.stream.length:
             data = data[: _whole_chunks(data)]
         offset = window.stream.offset + window.start
         limit = bound(len(data), MAX_CONTENT)
-        data = decompress(data, tail.compression, tail.block_size, offset=offset, limit=limit)
+        content = decompress_stream(data, tail.compression, tail.block_size, offset=offset, limit=limit)
         at = rest.pop(0) if rest else 0
     skip, bits, *_ = [*rest, 0, 0]
-    return Content(np.frombuffer(data, np.uint8), at, skip, bits)
+    return Content(np.frombuffer(content, np.uint8), at, skip, bits)
 
 
 def _whole_chunks(data: bytes) -> int:
