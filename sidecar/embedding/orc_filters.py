@@ -38,8 +38,8 @@ from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.source import Source
 
 _ORC_135 = 6
-_MOST_ROWS = 1 << 16
-"""Rows of row groups that are decoded together, if they are several."""
+_MOST_ROWS = 1 << 15
+"""Rows of row groups that are decoded together, if they are several: their values stay in the second-level cache."""
 _ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decimal64"})
 """Families of encodings in which each value that is not null has one key, in the order of the values."""
 

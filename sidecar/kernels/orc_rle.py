@@ -335,6 +335,22 @@ def integers_v2(
     return at
 
 
+@kernel(readable(types.int64), writable(types.int32))
+def offsets(lengths: NDArray[np.int64], out: NDArray[np.int32]) -> int:
+    """Set ``out`` (int32 [n + 1]) to the offsets of values with these lengths, from 0, and return the last one.
+
+    Returns -1 for a negative length, and if all lengths together are 2**31 or more.
+    """
+    total = np.int64(0)
+    out[0] = 0
+    for i in range(len(lengths)):
+        if lengths[i] < 0 or lengths[i] > 0x7FFFFFFF - total:
+            return -1
+        total += lengths[i]
+        out[i + 1] = total
+    return total
+
+
 # --- timestamps ---------------------------------------------------------------------------------------------
 
 

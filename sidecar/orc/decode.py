@@ -360,12 +360,14 @@ class ColumnDecoder:
         return words.take(_any_array(indexes))
 
     def _spans(self, data: str, lengths: str, count: int) -> pa.Array[Any]:
+        from sidecar.kernels import orc_rle
+
         sizes = self._integers(lengths, count, signed=False)
-        if count and (sizes.min() < 0 or sizes.sum(dtype=np.float64) >= 2**31):
+        offsets = np.empty(count + 1, np.int32)
+        length = orc_rle.offsets(sizes, offsets)
+        if length < 0:
             raise DamagedFileError("the lengths of values are negative, or 2 GiB or more together")
-        offsets = np.zeros(count + 1, np.int32)
-        np.cumsum(sizes, out=offsets[1:])
-        content = self._raw(data, int(offsets[-1]))
+        content = self._raw(data, length)
         is_text = self.column.kind != "BINARY"
         kind = pa.string() if is_text else pa.binary()
         array = pa.Array.from_buffers(kind, count, [None, _buffer(offsets), _buffer(content)])

@@ -33,6 +33,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +88,18 @@ def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes:
     """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
     parts: list[bytes | NDArray[np.uint8]] = []
     for bloom in filters:
-        header = encode(Message([(1, VARINT, bloom.k)])) + bytes_header(3, bloom.num_bytes)
-        parts += (bytes_header(1, len(header) + bloom.num_bytes), header, bloom.stored_words())
-    # Set bits are at random places. If they are about half of all, a codec gains less than 1 % and takes long.
-    is_random = all(_LEAST_RANDOM <= bloom.fill() <= 1 - _LEAST_RANDOM for bloom in filters)
+        parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
+    # Set bits are at random places. If they are about half of all, a codec gains less than 1 % and takes long. Row
+    # groups of a stripe are alike, but the last one may have few rows.
+    is_random = bool(filters) and _LEAST_RANDOM <= filters[0].fill() <= 1 - _LEAST_RANDOM
     return compress(b"".join(parts), tail.compression, tail.block_size, is_random=is_random)
+
+
+@lru_cache(16)
+def _filter_header(k: int, length: int) -> bytes:
+    """Return what is before the words of a BloomFilter in a BloomFilterIndex; ``length`` is that of the words."""
+    header = encode(Message([(1, VARINT, k)])) + bytes_header(3, length)
+    return bytes_header(1, len(header) + length) + header
 
 
 def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[StripeFilters]) -> WrittenOrc:
