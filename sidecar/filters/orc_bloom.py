@@ -140,9 +140,9 @@ class OrcBloomFilter:
         """Return the bitset as the field ``utf8bitset`` stores it: little-endian words."""
         return self.stored_words().tobytes()
 
-    def stored_words(self) -> NDArray[np.uint8]:
-        """Return the bytes of :meth:`to_bytes`, uint8 [m / 8], in the memory of the filter where that is possible."""
-        return self.words.astype("<u8", copy=False).view(np.uint8)
+    def stored_words(self) -> memoryview:
+        """Return the bytes of :meth:`to_bytes`, in the memory of the filter where that is possible."""
+        return self.words.astype("<u8", copy=False).view(np.uint8).data
 
     @property
     def m(self) -> int:

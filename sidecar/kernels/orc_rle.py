@@ -341,7 +341,7 @@ def offsets(lengths: NDArray[np.int64], out: NDArray[np.int32]) -> int:
 
     Returns -1 for a negative length, and if all lengths together are 2**31 or more.
     """
-    total = np.int64(0)
+    total = 0
     out[0] = 0
     for i in range(len(lengths)):
         if lengths[i] < 0 or lengths[i] > 0x7FFFFFFF - total:

@@ -135,13 +135,11 @@ def _stated_size(chunk: _Chunk, block_size: int, file: str | None) -> int:
     return size
 
 
-def _decompress_in_place(
-    chunks: Sequence[_Chunk], sizes: Sequence[int], file: str | None, limit: int
-) -> memoryview:
+def _decompress_in_place(chunks: Sequence[_Chunk], sizes: Sequence[int], file: str | None, limit: int) -> memoryview:
     """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
     total = sum(sizes)
     _check_limit(total, limit, file, chunks[0].offset)
-    out = memoryview(np.empty(total, np.uint8))
+    out = np.empty(total, np.uint8).data
     at = 0
     for chunk, size in zip(chunks, sizes, strict=True):
         if chunk.is_original:
@@ -262,8 +260,9 @@ _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BR
 def compress(data: bytes, codec: str, block_size: int, *, is_random: bool = False) -> bytes:
     """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
 
-    ``is_random`` says that no chunk would shrink, so that none is tried. ZLIB has level 2, which gives the same chunks as ORC's own writers. Raises :class:`UnsupportedFeatureError` for an
-    unknown codec.
+    ``is_random`` says that no codec makes it much smaller, so that chunks are stored as they are without a try. ZLIB
+    is tried all the same, at level 2: so its chunks are those of ORC's own writers. Raises
+    :class:`UnsupportedFeatureError` for an unknown codec.
     """
     if codec == "NONE":
         return data
@@ -274,7 +273,7 @@ def compress(data: bytes, codec: str, block_size: int, *, is_random: bool = Fals
     parts: list[bytes | memoryview] = []
     for at in range(0, len(view), block_size):
         original = view[at : at + block_size]
-        packed = original if is_random else function(original)
+        packed = original if is_random and codec != "ZLIB" else function(original)
         smaller = len(packed) < len(original)
         chunk = packed if smaller else original
         parts += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)

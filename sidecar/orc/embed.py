@@ -35,9 +35,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.orc.compression import compress
@@ -86,7 +83,7 @@ def check_embeddable(tail: OrcTail) -> None:
 
 def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes:
     """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
-    parts: list[bytes | NDArray[np.uint8]] = []
+    parts: list[bytes | memoryview] = []
     for bloom in filters:
         parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
     # Set bits are at random places. If they are about half of all, a codec gains less than 1 % and takes long. Row
