@@ -43,6 +43,8 @@ _MOST_JOINED = 1 << 20
 """A local read of this many bytes is not made longer: copying its parts costs more than another read."""
 
 _DIGEST_STEP = 8 << 20
+_LOCAL_DIGEST_STEP = 1 << 20
+"""Bytes that are hashed at once: a request to a store takes long, but what is read from a disk stays in the cache."""
 
 AnyPath = str | os.PathLike[str]
 """A path or URL as callers give it; ``os.fspath`` makes text of it."""
@@ -437,11 +439,11 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
             expected=f"at most {source.size} bytes",
             found=f"{total} bytes",
         )
-    digest = hashlib.sha256()
+    digest, step = hashlib.sha256(), _LOCAL_DIGEST_STEP if requests_at_once(source) == 1 else _DIGEST_STEP
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
-        for at in range(offset, offset + length, _DIGEST_STEP):
-            digest.update(source.read(at, min(_DIGEST_STEP, offset + length - at)))
+        for at in range(offset, offset + length, step):
+            digest.update(source.read(at, min(step, offset + length - at)))
     return digest.digest()
 
 
