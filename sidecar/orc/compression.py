@@ -30,6 +30,9 @@ CODECS = ("NONE", "ZLIB", "SNAPPY", "LZO", "LZ4", "ZSTD", "BROTLI")
 MAX_BLOCK = 1 << 23
 """Largest compressionBlockSize in bytes: the length of a chunk has 23 bits."""
 
+JAVA_ZSTD_LEVEL, CPP_ZSTD_LEVEL = 3, 1
+"""Levels of ZSTD in ORC's own writers."""
+
 _HEADER = 3
 _EXPANSION = 512
 
@@ -229,8 +232,14 @@ class _ZstdContexts(threading.local):
     """The contexts of one thread. Making one takes as long as decompressing a part of a chunk."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=1)
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.decompressor = zstandard.ZstdDecompressor()
+
+    def compress(self, data: memoryview, level: int) -> bytes:
+        """Return ``data`` as one frame."""
+        if level not in self.compressors:
+            self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self.compressors[level].compress(data)
 
 
 _zstd_contexts = _ZstdContexts()
@@ -257,12 +266,11 @@ def _brotli(data: bytes | memoryview, size: int) -> bytes:
 _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BROTLI": _brotli}
 
 
-def compress(data: bytes, codec: str, block_size: int, *, is_random: bool = False) -> bytes:
+def compress(data: bytes, codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL) -> bytes:
     """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
 
-    ``is_random`` says that no codec makes it much smaller, so that chunks are stored as they are without a try. ZLIB
-    is tried all the same, at level 2: so its chunks are those of ORC's own writers. Raises
-    :class:`UnsupportedFeatureError` for an unknown codec.
+    ZLIB has level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's
+    ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown codec.
     """
     if codec == "NONE":
         return data
@@ -273,22 +281,22 @@ def compress(data: bytes, codec: str, block_size: int, *, is_random: bool = Fals
     parts: list[bytes | memoryview] = []
     for at in range(0, len(view), block_size):
         original = view[at : at + block_size]
-        packed = original if is_random and codec != "ZLIB" else function(original)
+        packed = function(original, zstd_level)
         smaller = len(packed) < len(original)
         chunk = packed if smaller else original
         parts += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)
     return b"".join(parts)
 
 
-def _deflate(data: memoryview) -> bytes:
+def _deflate(data: memoryview, zstd_level: int) -> bytes:
     deflate = zlib.compressobj(2, zlib.DEFLATED, -15)
     return deflate.compress(data) + deflate.flush()
 
 
-_COMPRESS: dict[str, Callable[[memoryview], bytes]] = {
+_COMPRESS: dict[str, Callable[[memoryview, int], bytes]] = {
     "ZLIB": _deflate,
-    "SNAPPY": lambda data: pa.Codec("snappy").compress(data, asbytes=True),
-    "LZ4": lambda data: lz4.block.compress(data, store_size=False),
-    "ZSTD": lambda data: _zstd_contexts.compressor.compress(data),
-    "BROTLI": lambda data: pa.Codec("brotli").compress(data, asbytes=True),
+    "SNAPPY": lambda data, _: pa.Codec("snappy").compress(data, asbytes=True),
+    "LZ4": lambda data, _: lz4.block.compress(data, store_size=False),
+    "ZSTD": lambda data, zstd_level: _zstd_contexts.compress(data, zstd_level),
+    "BROTLI": lambda data, _: pa.Codec("brotli").compress(data, asbytes=True),
 }

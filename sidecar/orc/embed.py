@@ -37,18 +37,16 @@ from functools import lru_cache
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.orc.compression import compress
+from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress
 from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
-from sidecar.orc.tail import MAGIC, OrcTail, Stripe
+from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
 from sidecar.source import Source, check_unchanged
 from sidecar.target import Target
 
 FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})
 _UTF8_UTC = 1
 _LONGEST_POSTSCRIPT = 255
-_LEAST_RANDOM = 0.45
-"""The smallest share of set bits with which a filter cannot be compressed by 1 %: the entropy of a bit is 0.993."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,8 @@ def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes:
     parts: list[bytes | memoryview] = []
     for bloom in filters:
         parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
-    # Set bits are at random places. If they are about half of all, a codec gains less than 1 % and takes long. Row
-    # groups of a stripe are alike, but the last one may have few rows.
-    is_random = bool(filters) and _LEAST_RANDOM <= filters[0].fill() <= 1 - _LEAST_RANDOM
-    return compress(b"".join(parts), tail.compression, tail.block_size, is_random=is_random)
+    level = CPP_ZSTD_LEVEL if tail.writer == CPP else JAVA_ZSTD_LEVEL
+    return compress(b"".join(parts), tail.compression, tail.block_size, zstd_level=level)
 
 
 @lru_cache(16)
