@@ -87,7 +87,7 @@ def compare(bench: Bench, session: Any, table: Any, log: EventLog, target: Any) 
 
 
 def ratio_in_rows(bench: Bench, session: Any, cores: int, sizes: Sequence[int]) -> None:
-    """Draw how many times as long a build of two columns takes on a warm session as on as many threads of this process."""
+    """Draw how many times as long a build takes on a warm session as on as many threads of this process."""
     what, points = f"build on Spark, local[{cores}]", []
     for rows in sizes:
         table = catalog_of_two_longs(rows).load_table("db.longs")

@@ -103,11 +103,11 @@ def test_every_file_is_in_one_group_within_the_limits(seed: int) -> None:
         assert len(group) <= MOST_FILES
         assert sum(f.file_size for f in group) <= MOST_BYTES
     assert group_files([]) == []
-    pieces = [piece for task in make_tasks(groups) for piece in task.pieces]
+    pieces = [piece for task in make_tasks(groups, "local") for piece in task.pieces]
     assert [piece.group for piece in pieces] == sorted(piece.group for piece in pieces)
     assert {piece.file: piece.group for piece in pieces} == {
         f.ordinal: number for number, group in enumerate(groups) for f in group
     }
-    assert len({(number, p.group) for number, task in enumerate(make_tasks(groups)) for p in task.pieces}) <= len(
-        make_tasks(groups)
+    assert len({(number, p.group) for number, task in enumerate(make_tasks(groups, "local")) for p in task.pieces}) <= len(
+        make_tasks(groups, "local")
     ) + len(groups)
