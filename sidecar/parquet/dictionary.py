@@ -190,8 +190,8 @@ def read_used(source: Source, chunk: ColumnChunk) -> tuple[DictionaryPage, npt.N
     """Return the dictionary page, and which of its entries the data pages use: bool[num_values].
 
     The chunk must be :func:`~sidecar.parquet.pages.wholly_dictionary`. Reading stops when all entries are used. Raises
-    as :func:`read_dictionary` does, :class:`DamagedFileError` for broken pages (also for an index beyond the dictionary) and
-    :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
+    as :func:`read_dictionary` does, :class:`DamagedFileError` for broken data pages (also for an index beyond the
+    dictionary), and :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
     """
     with located(source.name, chunk.leaf.path, chunk.start):
         reader = ChunkReader(source, chunk, DATA_WINDOW)
