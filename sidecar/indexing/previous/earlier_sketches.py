@@ -253,7 +253,8 @@ def count_again(counts: EarlierCounts, engine: Engine, plan: BuildPlan, progress
         options = replace(plan.options, bloom=False, page_index=False, theta=True, own={})
         columns = tuple(column for column in plan.columns if column.field_id in fields)
         groups = [reading[0][1].files for reading in readings]
-        records = engine.index(make_tasks(groups), replace(plan, columns=columns, options=options), progress)
+        tasks = make_tasks(groups, engine.name)
+        records = engine.index(tasks, replace(plan, columns=columns, options=options), progress)
         indexed = collect([file for files in groups for file in files], records, options.lg_k)
         counts.encrypted |= encrypted_of(records, options).fields
         units: dict[int, list[SegmentUnit]] = {}
