@@ -196,7 +196,7 @@ class OrcFilterMaker:
             if self._given is not None and index.column.id in self._given.columns and self._take(work, old):
                 continue
             self._keep(work, old)
-            if index.column.id in self._wanted - work.kept:
+            if index.column.id in self._wanted and index.column.id not in work.kept:
                 self._renew(work, old)
         return work
 
