@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.orc
 
 from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
-from scripts.fuzzing.mutation import bytes_like
+from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.orc_layout import OrcLayout
 from scripts.fuzzing.parquet_files import rows_of, sound_rows
 from scripts.fuzzing.trees import protobuf_changed
@@ -93,6 +93,21 @@ def with_unknown(rng: random.Random, data: bytes) -> bytes:
     return encode(Message(fields))
 
 
+def digits_changed(rng: random.Random, data: bytes) -> bytes:
+    """A footer with another precision or scale of one of its types, mostly of a decimal."""
+    footer = decode(data)
+    types = footer.messages(_TYPES)
+    decimals = [one for one in types if one.has(_PRECISION)]
+    chosen = rng.choice(decimals if decimals and rng.random() < 0.9 else types)
+    number = rng.choice((_PRECISION, _SCALE))
+    chosen.set(number, number_like(rng, chosen.varint(number)))
+    footer.set_all(_TYPES, types)
+    return encode(footer)
+
+
+_TYPES, _PRECISION, _SCALE = 4, 5, 6  # fields of a footer and of a type
+
+
 class OrcTails(OrcFuzzer):
     name = "orc-tail"
     what = "postscript, footer and statistics of ORC files"
@@ -100,7 +115,9 @@ class OrcTails(OrcFuzzer):
     def changed(self, rng: random.Random, seed: int) -> bytes:
         layout = OrcLayout(self.seeds[seed])
         part = rng.random()
-        if part < 0.7:
+        if part < 0.2:
+            layout.change_footer = lambda data: digits_changed(rng, data)
+        elif part < 0.7:
             layout.change_footer = lambda data: protobuf_changed(rng, data)
         elif part < 0.85:
             layout.change_postscript = lambda data: protobuf_changed(rng, data)

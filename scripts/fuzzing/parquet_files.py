@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
-from scripts.fuzzing.mutation import bytes_like
+from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.parquet_layout import (
     DICTIONARY,
     ParquetLayout,
@@ -23,7 +23,7 @@ from scripts.fuzzing.trees import change_struct, extend_struct, struct_changed, 
 from sidecar.errors import SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
-from sidecar.parquet.footer import read_footer
+from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import scan_file
@@ -97,7 +97,7 @@ class ParquetFuzzer(Fuzzer):
         ]
         for chunk in chunks:
             calls += [
-                lambda chunk=chunk: read_bloom_filter(source, chunk),
+                lambda chunk=chunk: _whole_filter(source, chunk),
                 lambda chunk=chunk: used_entries(source, chunk),
                 lambda chunk=chunk: read_dictionary(source, chunk).to_arrow(chunk.leaf).validate(full=False),
             ]
@@ -107,6 +107,17 @@ class ParquetFuzzer(Fuzzer):
         layout = ParquetLayout(self.seeds[seed])
         extend_struct(rng, layout.footer)
         return layout.file()
+
+
+def _whole_filter(source: BytesSource, chunk: ColumnChunk) -> None:
+    """Read a filter. What is left of its bits, or more than them, would deny values."""
+    found = read_bloom_filter(source, chunk)
+    if found is None:
+        return
+    end = found.offset + found.length
+    stored = source.read(found.offset + found.header_length, max(found.bitset_length, 0))
+    if not found.offset + found.header_length < end <= source.size or found.filter.to_bytes() != stored:
+        raise WrongAnswerError(f"a filter of {found.bitset_length} bytes has other bits than the file")
 
 
 class ParquetFooters(ParquetFuzzer):
@@ -127,7 +138,8 @@ class ParquetFilterHeaders(ParquetFuzzer):
     what = "headers and bits of Bloom filters in Parquet files"
 
     def changed(self, rng: random.Random, seed: int) -> bytes:
-        return self._with_filter(rng, seed, lambda data: thrift_changed(rng, data))
+        change = size_changed if rng.random() < 0.4 else thrift_changed
+        return self._with_filter(rng, seed, lambda data: change(rng, data))
 
     def blind(self, rng: random.Random, seed: int) -> bytes:
         return self._with_filter(rng, seed, lambda data: bytes_like(rng, data[:40]) + data[40:])
@@ -145,6 +157,13 @@ class ParquetFilterHeaders(ParquetFuzzer):
         if rng.random() < 0.3:
             del meta.fields[15]
         return layout.file()
+
+
+def size_changed(rng: random.Random, data: bytes) -> bytes:
+    """A filter whose header states another size than that of the bits after it."""
+    header, start = decode_struct(data)
+    header.fields[1] = (I32, number_like(rng, len(data) - start))
+    return encode_struct(header) + data[start:]
 
 
 class ParquetPageIndexes(ParquetFuzzer):

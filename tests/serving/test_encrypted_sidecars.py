@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
@@ -39,6 +40,14 @@ def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: Encryp
 def test_workers_get_the_keys() -> None:
     settings = checked_settings(catalog="served", port=0, encryption_keys=KEYS)
     assert pickle.loads(pickle.dumps(settings)).encryption_keys == KEYS
+
+
+def test_keys_that_cannot_reach_workers_are_refused() -> None:
+    keys = EncryptionKeys(KEYS.retriever, aad_prefix=lambda path: path.encode())
+    with pytest.raises(UsageError, match="cannot be sent to workers") as refused:
+        checked_settings(catalog="served", workers=2, encryption_keys=keys)
+    assert MASTER.decode() not in f"{refused.value}{refused.value.__cause__}"
+    assert checked_settings(catalog="served", workers=1, encryption_keys=keys).encryption_keys is keys
 
 
 def test_the_command_reads_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
