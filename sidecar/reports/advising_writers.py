@@ -107,7 +107,7 @@ def _is_orc(properties: Mapping[str, str]) -> bool:
 
 
 def quoted_text(value: str) -> str:
-    """Return a text as Spark SQL reads it. Spark 3 takes two quotes for the end of one text and the start of another."""
+    """Return a text as Spark SQL reads it. Spark 3 takes two quotes for the end of a text and the start of another."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
