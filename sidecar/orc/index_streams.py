@@ -218,7 +218,7 @@ class _Groups:
         tail, footer, column = self.context.tail, self.context.footer, self.column
         content = bytearray().join(_content(self.context, column, stream, data))
         with located(tail.name, column.path, stream.offset):
-            found = decode_filters(content)
+            found = decode_filters(content, len(self.context.stripe.row_groups))
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )
