@@ -24,8 +24,17 @@ from tests.serving.serving_logs import plan_lines
 KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), bundle_keys={"ssn": METADATA})
 
 
-@pytest.mark.parametrize(("keys", "kept"), [(KEYS, 1), (None, 4)], ids=["with keys", "without"])
-def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int) -> None:
+OTHERS = EncryptionKeys(ExplicitKeys({METADATA: b"another-key-of-1"}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept", "fallback"),
+    [(KEYS, 1, ""), (None, 4, "sidecar-locked"), (OTHERS, 4, "sidecar-locked")],
+    ids=["with keys", "without", "with another key"],
+)
+def test_plans_of_encrypted_columns(
+    configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int, fallback: str
+) -> None:
     sidecar.build(encrypted_table(configured_catalog, "db.t"), ["ssn"], kinds=["bloom"], encryption_keys=bundle_keys())
     settings = checked_settings(catalog="served", port=0, encryption_keys=keys)
     with running(settings, make_application(settings)) as url, plan_lines() as lines:
@@ -33,7 +42,7 @@ def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: Encryp
         for _ in range(2):  # the second plan finds the sidecar open
             tasks = list(table.scan(f"ssn = '{SECRET.format(250)}'").plan_files())
             assert len(tasks) == kept
-    assert [line["files_kept"] for line in lines] == [kept, kept]
+    assert [(line["files_kept"], line["fallback"]) for line in lines] == [(kept, fallback)] * 2
     assert MASTER.decode() not in json.dumps(lines) + repr(settings)
 
 
