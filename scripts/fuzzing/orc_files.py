@@ -18,6 +18,7 @@ from scripts.fuzzing.parquet_files import rows_of, sound_rows
 from scripts.fuzzing.trees import protobuf_changed
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Field, Message, decode, encode
+from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file
 from sidecar.source import BytesSource
 from tests.hostile_doors import doors
@@ -25,6 +26,8 @@ from tests.orc.decode_cases import random_table
 from tests.orc.files import read_all
 from tests.orc.test_decode_damage import read_everything
 
+COLUMNS = 6
+"""Columns that are asked for a value."""
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = (
     "tests/data/orc/apache_bad_bloom_filter_1.6.11.orc",
@@ -76,9 +79,16 @@ class OrcFuzzer(Fuzzer):
                 lambda: inspect_file(source),
                 lambda: read_all(source, legacy=True),
                 lambda: rows_of(case.data),
-                *(lambda name=name: probe_file(source, name, 5) for name in ("i32", "s", "d9")),
+                *(lambda name=name: probe_file(source, name, 5) for name in leaves_of(source)),
             ]
         )
+
+
+def leaves_of(source: BytesSource) -> list[str]:
+    """The names of columns with values, decimals first; none if the tail cannot be read."""
+    tail = value_of(lambda: read_tail(source))
+    found = [] if tail is None else [column for column in tail.columns if not column.is_compound]
+    return [column.path for column in sorted(found, key=lambda one: one.kind != "DECIMAL")][:COLUMNS]
 
 
 def unknown_field(rng: random.Random) -> Field:

@@ -132,6 +132,33 @@ class ParquetFooters(ParquetFuzzer):
         layout = ParquetLayout(self.seeds[seed])
         return layout.file(bytes_like(rng, encode_struct(layout.footer)))
 
+    def read(self, case: Case) -> None:
+        footer = read_footer(BytesSource(case.data))
+        stated = columns_of(footer.metadata.structs(2) or [])
+        if stated != [leaf.path for leaf in footer.columns]:
+            raise WrongAnswerError("the columns of the footer are not those that its schema states")
+        super().read(case)
+
+
+def columns_of(elements: list[Struct]) -> list[tuple[str, ...]] | None:
+    """The paths of a schema's columns by the format's own words; ``None`` if they do not say which these are.
+
+    An element has a type or children, and each is followed by its children.
+    """
+    rest, found = iter(elements), list[tuple[str, ...]]()
+
+    def walk(above: tuple[str, ...] | None, element: Struct) -> bool:
+        path = () if above is None else (*above, element.text(4) or "")
+        children = element.integer(5) or 0
+        if above is not None and element.integer(1) is not None:
+            found.append(path)
+            return not children
+        return all((child := next(rest, None)) is not None and walk(path, child) for _ in range(children))
+
+    first = next(rest, None)
+    is_tree = first is not None and walk(None, first) and next(rest, None) is None
+    return found if is_tree else None
+
 
 class ParquetFilterHeaders(ParquetFuzzer):
     name = "parquet-filter"
