@@ -140,18 +140,18 @@ class ParquetFooters(ParquetFuzzer):
         super().read(case)
 
 
-def columns_of(elements: list[Struct]) -> list[tuple[str, ...]] | None:
-    """The paths of a schema's columns by the format's own words; ``None`` if they do not say which these are.
+def columns_of(elements: list[Struct]) -> list[str] | None:
+    """The dotted paths of a schema's columns by the format's own words; ``None`` if they do not say which these are.
 
     An element has a type or children, and each is followed by its children.
     """
-    rest, found = iter(elements), list[tuple[str, ...]]()
+    rest, found = iter(elements), list[str]()
 
     def walk(above: tuple[str, ...] | None, element: Struct) -> bool:
         path = () if above is None else (*above, element.text(4) or "")
         children = element.integer(5) or 0
         if above is not None and element.integer(1) is not None:
-            found.append(path)
+            found.append(".".join(path))
             return not children
         return all((child := next(rest, None)) is not None and walk(path, child) for _ in range(children))
 
