@@ -93,7 +93,9 @@ def test_filters_that_no_row_group_has_are_counted_only(sizes: tuple[int, ...]) 
     """A few bytes can unfold to more filters than memory holds."""
     filters = [message(7, bytes(range(8 * size))) for size in sizes]
     found = decode_filters(bytearray(stream(*filters)), 2)
-    assert [f.to_bytes() for f in found[:2] if isinstance(f, OrcBloomFilter)] == [bytes(range(8 * n)) for n in sizes[:2]]
+    assert [f.to_bytes() for f in found[:2] if isinstance(f, OrcBloomFilter)] == [
+        bytes(range(8 * n)) for n in sizes[:2]
+    ]
     assert [str(f) for f in found[2:]] == ["the stream has more filters than the stripe has row groups"] * 2
 
 

@@ -1,4 +1,4 @@
-"""Manifests as no writer here makes them, by a small Avro writer that shares no code with any reader.
+"""Manifests as no writer here makes them, by a small Avro writer of its own.
 
 The order of fields, the fields that are there, fields that no reader knows, codecs, the division of files into Avro
 blocks and of lists and maps into blocks with and without their length are all random.
@@ -10,10 +10,16 @@ import json
 import random
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import zstandard
+from pyiceberg.avro.resolver import construct_reader
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from sidecar.iceberg.bytes_decoder import BytesDecoder
+from sidecar.iceberg.manifests import ManifestContents
 
 CODECS = {
     "null": lambda data: data,
@@ -68,6 +74,18 @@ class AvroWriter:
             return bytes([value])
         return struct.pack({"float": "<f", "double": "<d"}[name], value)
 
+    def file(self, metadata: Mapping[str, str], records: Sequence[bytes]) -> bytes:
+        """An Avro file of these records, in blocks of any number of records."""
+        codec, left = self.rng.choice(list(CODECS)), list(records)
+        meta = {**metadata, "avro.codec": codec}
+        pairs = [self.encode("string", key) + self.encode("string", value) for key, value in meta.items()]
+        out = b"Obj\x01" + self._blocks(pairs) + SYNC
+        while left:
+            count = self.rng.randint(1, len(left))
+            block, left = CODECS[codec](b"".join(left[:count])), left[count:]
+            out += long(count) + long(len(block)) + block + SYNC
+        return out
+
     def _blocks(self, items: list[bytes]) -> bytes:
         out = b""
         while items:
@@ -105,18 +123,28 @@ class RandomManifest:
         self.schema = {"type": "record", "name": "manifest_entry", "namespace": "n", "fields": self._shuffled(fields)}
 
     def data(self, entries: int) -> bytes:
-        """The bytes of the file, in Avro blocks of any number of records."""
-        codec = self.rng.choice(list(CODECS))
-        meta = {"avro.schema": json.dumps(self.schema), "avro.codec": codec, "format-version": str(self.version)}
-        pairs = [long(len(key)) + key.encode() + self._writer.encode("string", meta[key]) for key in meta]
-        out = b"Obj\x01" + self._writer._blocks(pairs) + SYNC
-        left = entries
-        while left:
-            count = self.rng.randint(1, left)
-            block = CODECS[codec](b"".join(self._entry(entries - left + at) for at in range(count)))
-            out += long(count) + long(len(block)) + block + SYNC
-            left -= count
-        return out
+        """The bytes of the file, with so many entries."""
+        for number in range(entries):
+            self._add_entry(number)
+        return self._writer.file({"avro.schema": json.dumps(self.schema)}, self.records)
+
+    def written_anew(self, contents: ManifestContents) -> bytes:
+        """A manifest with the entries and the fields of another one, and with fields that no reader knows."""
+        schema = json.loads(contents.avro_schema)
+        reader = construct_reader(AvroSchemaConversion().avro_to_iceberg(schema))
+        found = [_plain(schema, reader.read(BytesDecoder(one.raw))) for one in contents.entries]
+        (data_file,) = [part["type"] for part in schema["fields"] if part["name"] == "data_file"]
+        for record in (schema, data_file):
+            record["fields"] = self._shuffled([*record["fields"], *self._foreign_fields()])
+        records = [self._writer.encode(schema, self._with_foreign(schema, entry)) for entry in found]
+        return self._writer.file({**contents.metadata, "avro.schema": json.dumps(schema)}, records)
+
+    def _with_foreign(self, record: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+        made = {part["name"]: self._named(part, known) for part in record["fields"]}
+        for part in record["fields"]:
+            if part["name"] == "data_file":
+                made["data_file"] = self._with_foreign(part["type"], known["data_file"])
+        return made
 
     def _shuffled(self, fields: list[Any]) -> list[Any]:
         self.rng.shuffle(fields)
@@ -182,7 +210,7 @@ class RandomManifest:
             fields.append(self._field(number, f"foreign{number}", kind if self.rng.random() < 0.5 else ["null", kind]))
         return fields
 
-    def _entry(self, number: int) -> bytes:
+    def _add_entry(self, number: int) -> None:
         status = self.rng.choice((0, 1, 1, 2))
         self.statuses.append(status)
         known: dict[str, Any] = {
@@ -198,7 +226,6 @@ class RandomManifest:
             if is_added and self.rng.random() < 0.5:
                 known[name] = None
         self.records.append(self._writer.encode(self.schema, self._record(self.schema["fields"], known | self.known)))
-        return self.records[-1]
 
     def _record(self, fields: list[Any], known: dict[str, Any]) -> dict[str, Any]:
         return {part["name"]: self._named(part, known) for part in fields}
@@ -231,6 +258,18 @@ class RandomManifest:
         if name == "fixed":
             return rng.randbytes(kind["size"])
         return rng.random() < 0.5 if name == "boolean" else float(rng.randrange(1000))
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """A value as :class:`AvroWriter` takes it, of what pyiceberg reads."""
+    if isinstance(kind, list):
+        return None if value is None else _plain(kind[1], value)
+    name = kind["type"] if isinstance(kind, dict) else kind
+    if name == "record":
+        return {part["name"]: _plain(part["type"], value[at]) for at, part in enumerate(kind["fields"])}
+    if isinstance(kind, dict) and kind.get("logicalType") == "map":
+        return [{"key": key, "value": one} for key, one in value.items()]
+    return value
 
 
 def _not_negative(value: Any) -> Any:
