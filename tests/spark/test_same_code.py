@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from importlib.metadata import version
@@ -69,6 +71,27 @@ def test_other_sources_have_other_digests(package: Path, change: str) -> None:
 def test_a_package_without_sources_has_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(same_code, "files", lambda _: tmp_path)
     assert same_code.code_digest.__wrapped__() == version("lakehouse-sidecar")
+
+
+def test_the_package_in_an_archive_is_the_same_version(tmp_path: Path) -> None:
+    """As ``--py-files`` sends it."""
+    folder = Path(sidecar.__file__).parent
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for file in folder.rglob("*.py*"):
+            if file.suffix in (".py", ".pyi"):
+                archive.write(file, file.relative_to(folder.parent))
+    code = "import sidecar as s, sidecar.spark.same_code as c; print(s.__file__, len(s.__all__), c.code_digest())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "package.zip"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    place, names, digest = done.stdout.split()
+    assert "package.zip" in place
+    assert (int(names), digest) == (len(sidecar.__all__), same_code.code_digest())
 
 
 def _fail() -> None:
