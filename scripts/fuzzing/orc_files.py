@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.orc
 
-from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
+from scripts.fuzzing.cases import Case, Change, ExactSource, Fuzzer, WrongAnswerError, attempt_each, value_of
 from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.orc_layout import OrcLayout
 from scripts.fuzzing.parquet_files import rows_of, sound_rows
@@ -20,7 +20,6 @@ from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Field, Message, decode, encode
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource
 from tests.hostile_doors import doors
 from tests.orc.decode_cases import random_table
 from tests.orc.files import read_all
@@ -62,7 +61,7 @@ class OrcFuzzer(Fuzzer):
         return list(sound_files())
 
     def read(self, case: Case) -> None:
-        source = BytesSource(case.data, "it.orc")
+        source = ExactSource(case.data, "it.orc")
         if case.change is Change.NEUTRAL:
             found = value_of(lambda: rows_of(case.data))
             if found != value_of(lambda: sound_rows(self.seeds[case.seed])):
@@ -84,7 +83,7 @@ class OrcFuzzer(Fuzzer):
         )
 
 
-def leaves_of(source: BytesSource) -> list[str]:
+def leaves_of(source: ExactSource) -> list[str]:
     """The names of columns with values, decimals first; none if the tail cannot be read."""
     tail = value_of(lambda: read_tail(source))
     found = [] if tail is None else [column for column in tail.columns if not column.is_compound]

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
+from scripts.fuzzing.cases import Case, Change, ExactSource, Fuzzer, WrongAnswerError, attempt_each, value_of
 from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.parquet_layout import (
     DICTIONARY,
@@ -27,7 +27,6 @@ from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import scan_file
-from sidecar.source import BytesSource
 from tests.parquet.damage_worker import doors, small_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +61,7 @@ def sound_files() -> tuple[bytes, ...]:
 
 def rows_of(data: bytes) -> str:
     """The text of all rows of a file, because NaN differs from itself, and Python does not have all values."""
-    rows = scan_file(BytesSource(data), "true").combine_chunks()
+    rows = scan_file(ExactSource(data), "true").combine_chunks()
     texts = (column.to_string(window=1 << 30, container_window=1 << 30) for column in rows.columns)
     return "\n".join((*rows.column_names, *texts))
 
@@ -83,7 +82,7 @@ class ParquetFuzzer(Fuzzer):
         return list(sound_files())
 
     def read(self, case: Case) -> None:
-        source = BytesSource(case.data)
+        source = ExactSource(case.data)
         if case.change is Change.NEUTRAL and value_of(lambda: rows_of(case.data)) != sound_rows(self.seeds[case.seed]):
             raise WrongAnswerError("a field that readers do not know changes the rows")
         if len(case.data) % self.every_door == 0 or case.change is Change.NEUTRAL:
@@ -109,7 +108,7 @@ class ParquetFuzzer(Fuzzer):
         return layout.file()
 
 
-def _whole_filter(source: BytesSource, chunk: ColumnChunk) -> None:
+def _whole_filter(source: ExactSource, chunk: ColumnChunk) -> None:
     """Read a filter. What is left of its bits, or more than them, would deny values."""
     found = read_bloom_filter(source, chunk)
     if found is None:
@@ -133,7 +132,7 @@ class ParquetFooters(ParquetFuzzer):
         return layout.file(bytes_like(rng, encode_struct(layout.footer)))
 
     def read(self, case: Case) -> None:
-        footer = read_footer(BytesSource(case.data))
+        footer = read_footer(ExactSource(case.data))
         stated = columns_of(footer.metadata.structs(2) or [])
         if stated != [leaf.path for leaf in footer.columns]:
             raise WrongAnswerError("the columns of the footer are not those that its schema states")
