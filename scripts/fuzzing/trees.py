@@ -164,6 +164,9 @@ def protobuf_changed(rng: random.Random, data: bytes, depth: int = 0) -> bytes:
         fields.append((rng.randrange(1, 20), protobuf.VARINT, number_like(rng, 0) & _U64))
         return protobuf.encode(protobuf.Message(fields))
     at = rng.randrange(len(fields))
+    if rng.random() < 0.5:  # a footer has one list of stripes, and many types
+        chosen = rng.choice(sorted({number for number, _, _ in fields}))
+        at = rng.choice([place for place, (number, _, _) in enumerate(fields) if number == chosen])
     number, kind, value = fields[at]
     way = rng.randrange(10)
     if way == 0:
