@@ -24,6 +24,7 @@ from sidecar.errors import SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, read_footer
+from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import scan_file
@@ -90,7 +91,7 @@ class ParquetFuzzer(Fuzzer):
                 value_of(call)
         footer = read_footer(source)
         chunks = [chunk for group in footer.row_groups for chunk in group.columns][:COLUMNS]
-        calls: list[Any] = [lambda: rows_of(case.data)]
+        calls: list[Any] = [lambda: rows_of(case.data), lambda: pages_digest(source, footer)]
         calls += [
             lambda group=group: read_indexes_by_leaf(source, footer, group.columns) for group in footer.row_groups[:4]
         ]
