@@ -22,7 +22,7 @@ from scripts.fuzzing.parquet_layout import (
 from scripts.fuzzing.trees import change_struct, extend_struct, struct_changed, thrift_changed
 from sidecar.errors import SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.dictionary import read_dictionary, used_entries
+from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.page_index import read_indexes_by_leaf
@@ -98,7 +98,7 @@ class ParquetFuzzer(Fuzzer):
         for chunk in chunks:
             calls += [
                 lambda chunk=chunk: _whole_filter(source, chunk),
-                lambda chunk=chunk: used_entries(source, chunk),
+                lambda chunk=chunk: read_used(source, chunk)[1],
                 lambda chunk=chunk: read_dictionary(source, chunk).to_arrow(chunk.leaf).validate(full=False),
             ]
         attempt_each(calls)
