@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
 from sidecar.filters.sizing import MAX_BYTES
-from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, fields_of, varint_at, wrong_type
+from sidecar.orc.protobuf import BYTES, FIXED64, MAX_FIELDS, VARINT, fields_of, varint_at, wrong_type
 
 PRE_RELEASE = "has a pre-release form (words as varints), whose hash is unknown"
 
@@ -28,27 +28,34 @@ _K_TAG = 1 << 3 | VARINT
 _UTF8_TAG = 3 << 3 | BYTES
 _WORD_TAG = 2 << 3 | FIXED64
 _WORD = 9  # a tag and eight bytes
+_TOO_MANY = DamagedFileError("the stream has more filters than the stripe has row groups")
 
 
-def decode_filters(data: bytes | memoryview) -> list[OrcBloomFilter | SidecarError]:
+def decode_filters(data: bytes | memoryview, most: int = MAX_FIELDS) -> list[OrcBloomFilter | SidecarError]:
     """Return the filters of a decompressed stream of either kind, with an error in place of each damaged filter.
 
-    Filters that differ only in their bits are not copied: ``data`` stays their memory, and their words need not be
-    aligned in it. Raises :class:`DamagedFileError` if the stream is not a BloomFilterIndex.
+    No filter is decoded after the first ``most``. Filters that differ only in their bits are not copied: ``data`` stays
+    their memory, and their words need not be aligned in it. Raises :class:`DamagedFileError` if the stream is not a
+    BloomFilterIndex.
     """
     table = _table(data)
     if table is not None:
-        return [OrcBloomFilter(words, table[0]) for words in table[1]]
+        k, bits = table
+        return [*(OrcBloomFilter(words, k) for words in bits[:most]), *(_TOO_MANY,) * (len(bits) - most)]
     found: list[OrcBloomFilter | SidecarError] = []
+    errors: dict[str, SidecarError] = {}  # a few bytes of a stream make one, so equal ones are kept once
     for number, kind, part in fields_of(bytes(data)):
         if number != 1:
             continue
         if not isinstance(part, bytes):
             raise wrong_type(number, BYTES, kind)
+        if len(found) >= most:
+            found.append(_TOO_MANY)
+            continue
         try:
             found.append(decode_filter(part))
         except SidecarError as error:
-            found.append(error)
+            found.append(errors.setdefault(str(error), error.with_traceback(None)))
     return found
 
 

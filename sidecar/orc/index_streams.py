@@ -216,14 +216,13 @@ class _Groups:
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        content = _content(self.context, column, stream, data)
+        content, count = _content(self.context, column, stream, data), self.context.stripe.num_row_groups
         with located(tail.name, column.path, stream.offset):
-            found = decode_filters(content)
+            found = decode_filters(content, count)
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )
         reason = reason or self._doubt(stream, len(found))
-        count = self.context.stripe.num_row_groups
         found = [*found[:count], *(_MISSING,) * (count - len(found))]
         return [self._filter(i, bloom, stream, encoding, reason) for i, bloom in enumerate(found)]
 

@@ -86,7 +86,13 @@ class SparkEngine:
 
 
 def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
+    from pyspark import cloudpickle  # keys may have a rule for prefixes that is a function of a program
+
+    # As bytes: another version of sidecar may not have their classes, and is to say that it is another one.
+    shipped = cloudpickle.dumps((plan, opener))  # type: ignore[no-untyped-call]
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan, opener = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))

@@ -101,3 +101,21 @@ def test_a_table_of_filters_above_the_limit_is_decoded_as_it_is(monkeypatch: pyt
     monkeypatch.setattr("sidecar.orc.bloom.MAX_BYTES", 32)
     found = decode_filters(stream(*(message(7, one) for one in bits)))
     assert [one.to_bytes() if isinstance(one, OrcBloomFilter) else one for one in found] == bits
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2, 2), (2, 3, 2, 3)], ids=["alike", "unlike"])
+def test_filters_that_no_row_group_has_are_counted_only(sizes: tuple[int, ...]) -> None:
+    """A few bytes can unfold to more filters than memory holds."""
+    filters = [message(7, bytes(range(8 * size))) for size in sizes]
+    found = decode_filters(stream(*filters), 2)
+    assert [f.to_bytes() for f in found[:2] if isinstance(f, OrcBloomFilter)] == [
+        bytes(range(8 * n)) for n in sizes[:2]
+    ]
+    assert [str(f) for f in found[2:]] == ["the stream has more filters than the stripe has row groups"] * 2
+
+
+def test_equal_errors_are_kept_once() -> None:
+    found = decode_filters(stream(*[message(0, bytes(8)), message(7, b"12345")] * 3))
+    assert len(found) == 6
+    assert len({id(error) for error in found}) == 2
+    assert all(isinstance(error, SidecarError) and error.__traceback__ is None for error in found)

@@ -91,7 +91,7 @@ class EntryMaker:
     def __post_init__(self) -> None:
         self._columns: RecordColumns = walk(self.stored.records, self.decoder.schema)
         needed = {_STATUS, _RECORDS, _SIZE}
-        if not needed <= self._columns.numbers.keys() or needed & self._columns.is_set.keys():
+        if not needed <= self._columns.numbers.keys() or (needed | {_CONTENT}) & self._columns.is_set.keys():
             raise UnsupportedFeatureError("the records lack numbers that every manifest entry has")
         if not {_PATH, _FORMAT, _PARTITION} <= self._columns.spans.keys():
             raise UnsupportedFeatureError("the records lack texts that every manifest entry has")
