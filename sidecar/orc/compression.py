@@ -138,7 +138,9 @@ def _stated_size(chunk: _PackedChunk, block_size: int, file: str | None) -> int:
     return size
 
 
-def _decompress_in_place(chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int) -> memoryview:
+def _decompress_in_place(
+    chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
+) -> memoryview:
     """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
     total = sum(sizes)
     _check_limit(total, limit, file, chunks[0].offset)
