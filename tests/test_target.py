@@ -139,6 +139,41 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EEXIST])
+@pytest.mark.parametrize("call", ["link", "rename"])
+def test_a_file_is_there_if_only_the_answer_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """A network file system gives the name and the answer is lost, or it is asked again and finds the name taken."""
+    give = getattr(os, call)
+
+    def lose_the_answer(old: str, new: str) -> None:
+        give(old, new)
+        raise OSError(number, os.strerror(number))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, call, lose_the_answer)
+    with create_target(str(tmp_path / "file")) as target:
+        target.write(b"whole")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"whole")]
+
+
+def test_an_error_when_a_file_is_closed_is_one_of_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def close_and_refuse(fd: int) -> None:
+        close(fd)
+        monkeypatch.undo()
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with pytest.raises(StorageError, match="quota"), create_target(str(tmp_path / "file")):
+        monkeypatch.setattr(os, "close", close_and_refuse)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")

@@ -1,8 +1,9 @@
 """``scripts/torture storage``: every request of every command fails, in every way in which storage fails.
 
 The grid has a line for each command and a column for each way; a cell has how many requests failed, each in a run of
-its own, and after a slash how many of these runs went wrong. With ``--minutes`` requests are chosen at random, in all
-cells, until the time is over. The S3 servers of ``scripts/services`` are used if they run.
+its own, and after a slash how many of these runs went wrong. The last column has seconds. A line is printed when its
+command is done; ``--commands`` goes on where a run ended. With ``--minutes`` requests are chosen at random, in all
+cells, until the time is over. The S3 server of ``scripts/services`` is used if it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from scripts.servers import s3
@@ -23,14 +25,14 @@ from scripts.torturing.arguments import minutes, some_of
 from sidecar import errors
 from sidecar.iceberg import entry_commits
 from tests.disk import spare_disk
+from tests.faults.faults import Mode
+from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.s3_place import CLIENTS, S3Place
-from tests.faults.storage import DOORS, FolderPlace, Mode
 from tests.faults.storage_cases import COMMANDS, Grid, Place
 from tests.remembering import spare_pyiceberg
 
 FIRST = 160
 """A random request is one of so many. Commands have fewer; then none fails, and another one is chosen."""
-WIDTH = 11
 
 
 def main(arguments: list[str]) -> int:
@@ -46,8 +48,8 @@ def main(arguments: list[str]) -> int:
     spare_pyiceberg()
     spare_disk()
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        places = list(_places(options.doors, Path(folder)))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        places = list(_places(options.doors, Path(folder), ends))
         for place in places:
             seconds = None if options.minutes is None else options.minutes * 60 / len(places)
             wrong += run(place, options.commands, options.seed, seconds)
@@ -57,53 +59,85 @@ def main(arguments: list[str]) -> int:
     return bool(wrong)
 
 
+class Tally:
+    """The grid: how many requests failed in each cell, and which runs went wrong."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.wrong: list[str] = []
+        self._broken, self._failed = Counter[tuple[str, Mode]](), Counter[tuple[str, Mode]]()
+
+    def add(self, name: str, mode: Mode, broken: int, wrong: list[str]) -> None:
+        """Count runs of a cell, and say at once what went wrong."""
+        self._broken[name, mode] += broken
+        self._failed[name, mode] += len(wrong)
+        self.wrong += wrong
+        for text in wrong:
+            print(text, file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{self.place.name}: {name}, {mode.value}: {self.total} ", end="", file=sys.stderr, flush=True)
+
+    @property
+    def total(self) -> int:
+        """How many requests failed."""
+        return self._broken.total()
+
+    def head(self) -> str:
+        """The first lines of the grid, in Markdown."""
+        names = ["requests failed", *(mode.name.lower() for mode in self.place.modes), "s"]
+        return f"\n{self.place.name}:\n\n| {' | '.join(names)} |\n|{' --- |' * len(names)}"
+
+    def row(self, name: str, seconds: float | None) -> str:
+        """The line of a command, which took so many seconds."""
+        cells = []
+        for mode in self.place.modes:
+            failed = self._failed[name, mode]
+            cells.append(f"{self._broken[name, mode]}{f'/{failed}' if failed else ''}")
+        return f"| {name} | {' | '.join(cells)} | {'-' if seconds is None else f'{seconds:.0f}'} |"
+
+
 def run(place: Place, commands: list[str], seed: int, seconds: float | None) -> list[str]:
     """Break the requests of one place, print the grid, and return what went wrong."""
-    grid, broken, wrong = Grid(place), Counter[tuple[str, Mode]](), []
-    failed: Counter[tuple[str, Mode]] = Counter()
     began = time.monotonic()
-    cells = [(name, mode) for name in commands for mode in place.modes]
-    for name, mode, turns in _chosen(cells, seed, seconds):
-        done, problems = grid.cases(name, mode, turns)
-        broken[name, mode] += done
-        failed[name, mode] += len(problems)
-        wrong += problems
-        if sys.stderr.isatty():
-            print(f"\r{place.name}: {name}, {mode.value}: {broken.total()} ", end="", file=sys.stderr, flush=True)
-    took = time.monotonic() - began
-    print(
-        f"\n{place.name}: {broken.total()} requests failed, {grid.unchecked} of them by a bit that no checksum covers;"
-    )
-    print(f"{len(wrong)} runs went wrong; {took:.0f} s")
-    print(" " * 12 + "".join(f"{mode.name.lower():>{WIDTH}}" for mode in place.modes))
-    for name in commands:
-        row = [f"{broken[name, mode]}{f'/{failed[name, mode]}' if failed[name, mode] else ''}" for mode in place.modes]
-        print(f"{name:<12}" + "".join(f"{cell:>{WIDTH}}" for cell in row))
-    return wrong
-
-
-def _chosen(
-    cells: list[tuple[str, Mode]], seed: int, seconds: float | None
-) -> Iterator[tuple[str, Mode, Iterable[int]]]:
-    """Commands, modes and requests: all of them once, or random ones until the time is over."""
+    grid, tally = Grid(place), Tally(place)
     if seconds is None:
-        for name, mode in cells:
-            yield name, mode, itertools.count()
-        return
+        print(tally.head(), flush=True)
+        for name in commands:
+            start = time.monotonic()
+            for mode in place.modes:
+                tally.add(name, mode, *grid.cases(name, mode, itertools.count()))
+            print(tally.row(name, time.monotonic() - start), flush=True)
+    else:
+        for name, mode, turn in _chosen([(name, mode) for name in commands for mode in place.modes], seed, seconds):
+            tally.add(name, mode, *grid.cases(name, mode, [turn]))
+        print(tally.head())
+        for name in commands:
+            print(tally.row(name, None))
+    took = time.monotonic() - began
+    unchecked = f"{grid.unchecked} of them by a bit that no checksum covers"
+    print(f"\n{place.name}: {tally.total} requests failed, {unchecked}")
+    print(f"{len(tally.wrong)} runs went wrong; {took:.0f} s", flush=True)
+    return tally.wrong
+
+
+def _chosen(cells: list[tuple[str, Mode]], seed: int, seconds: float) -> Iterator[tuple[str, Mode, int]]:
+    """Commands, modes and requests at random, until the time is over."""
     chosen, until = random.Random(seed), time.monotonic() + seconds
     while True:
         for name, mode in chosen.sample(cells, len(cells)):
             if time.monotonic() > until:
                 return
-            yield name, mode, [chosen.randrange(min(FIRST, 10 ** chosen.randint(0, 3)))]
+            yield name, mode, chosen.randrange(min(FIRST, 10 ** chosen.randint(0, 3)))
 
 
-def _places(names: list[str], folder: Path) -> Iterator[Place]:
+def _places(names: list[str], folder: Path, ends: ExitStack) -> Iterator[Place]:
     services = running()
     for name in names:
         if name in DOORS:
             yield FolderPlace(name, folder / name)
         elif "s3" in services:
-            yield S3Place(name, services["s3"].catalogs["s3"], s3.BUCKET, folder / name)
+            place = S3Place(name, services["s3"].catalogs["s3"], s3.BUCKET, folder / name)
+            ends.callback(place.close)
+            yield place
         else:
             print(f"{name}: left out, because scripts/services up was not run")

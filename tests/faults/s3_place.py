@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import uuid
@@ -15,8 +16,8 @@ from urllib.parse import urlsplit
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem, S3RetryStrategy
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.faults.faults import Mode
 from tests.faults.s3_proxy import BREAKS, S3Proxy
-from tests.faults.storage import Mode
 
 CLIENTS = {"s3 arrow": "pyiceberg.io.pyarrow.PyArrowFileIO", "s3 fsspec": "pyiceberg.io.fsspec.FsspecFileIO"}
 TIMEOUT = 0.5
@@ -123,6 +124,10 @@ class S3Place:
             self.put(path, self._kept[path])
         if again:
             self._times = self._listed()
+
+    def is_as_kept(self) -> bool:
+        """Whether each object and the catalog are as they were kept, and there is no other object."""
+        return filecmp.cmp(self._folder / "kept.db", self._folder / "cat.db", False) and self._listed() == self._times
 
     @contextmanager
     def breaking(self, mode: Mode, turn: int) -> Iterator[None]:

@@ -27,7 +27,7 @@ from sidecar.errors import CommitConflictError, DamagedFileError, SidecarError, 
 from sidecar.iceberg.registering import unregister
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
-from tests.faults.storage import Flip, Mode
+from tests.faults.faults import Flip, Mode
 
 NOW = timedelta(0)
 OF_OTHERS = "1-of-others.stats"
@@ -61,6 +61,7 @@ class Place(Protocol):
     def delete(self, location: str) -> None: ...
     def keep(self) -> None: ...
     def restore(self) -> None: ...
+    def is_as_kept(self) -> bool: ...
     def breaking(self, mode: Mode, turn: int) -> AbstractContextManager[None]: ...
 
 
@@ -95,8 +96,12 @@ class Command(NamedTuple):
     """What happens to the lake first; files that entries name and that are gone then."""
 
 
-def sorted_rows(found: pa.Table) -> Any:
-    return found.sort_by("k").to_pylist()
+ROWS = pa.schema([("k", pa.int64()), ("s", pa.string())])
+
+
+def sorted_rows(found: pa.Table) -> pa.Table:
+    """Rows that are equal to others whatever their order, and whatever types Arrow has for the same values."""
+    return found.select(ROWS.names).cast(ROWS).sort_by("k")
 
 
 def _embed(lake: Lake) -> Any:
@@ -205,7 +210,7 @@ def rows(start: int, count: int, stride: int = 1) -> pa.Table:
     """Rows whose bytes hardly compress, with keys that a lookup finds in one place."""
     noise = np.random.default_rng(start).integers(0, 2**62, count)
     noise[: count // 2] = np.arange(start, start + (count // 2) * stride, stride)
-    return pa.table({"k": pa.array(noise, pa.int64()), "s": pa.array([f"s{n % 5}" for n in range(count)])})
+    return pa.table({"k": noise, "s": [f"s{n % 5}" for n in range(count)]}, ROWS)
 
 
 def parquet(table: pa.Table) -> bytes:
@@ -304,6 +309,7 @@ class Grid:
         """What a command answers if nothing breaks."""
         if name not in self._right:
             self._right[name] = COMMANDS[name].answer(COMMANDS[name].run(self._begin(name)))
+            self._check_storage(name, Mode.ERROR)
         return self._right[name]
 
     def case(self, name: str, mode: Mode, turn: int) -> tuple[bool, str | None]:
@@ -328,10 +334,7 @@ class Grid:
             self._judge(name, mode, outcome)
             if faults.flip is not None and not self._is_checked:
                 return True, None  # no reader can see it, and what was made of it cannot be right
-            if COMMANDS[name].changes:
-                self._check_table(name, mode)
-            else:
-                self._check_target(name)
+            self._check_storage(name, mode)
         except Exception as error:
             return True, f"{faults.broken}: the run said: {outcome}; then {error!r}"
         return True, None
@@ -411,6 +414,16 @@ class Grid:
         else:
             found = lake.table.scan(KEYS).to_arrow()
         return sorted_rows(found)
+
+    def _check_storage(self, name: str, mode: Mode) -> None:
+        """Check what a run left, and the next run. If it left all files alone, that is a run that nothing broke."""
+        if self.place.is_as_kept():
+            answer = COMMANDS[name].answer(COMMANDS[name].run(self.open()))
+            assert answer == self._right[name], f"the next run has a wrong answer: {str(answer)[:200]}"
+        elif COMMANDS[name].changes:
+            self._check_table(name, mode)
+        else:
+            self._check_target(name)
 
     def _check_table(self, name: str, mode: Mode) -> None:
         lake = self.open()

@@ -5,11 +5,16 @@ All requests: ``scripts/torture storage``.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.faults.storage import DOORS, FolderPlace, Mode
+import sidecar
+from tests.faults.faults import BREAKS, Mode
+from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.storage_cases import COMMANDS, Grid
 
+GUIDE = Path(sidecar.__file__).parent / "guide" / "trust.md"
 MODES_OF_A_DOOR = {
     "file": (Mode.ERROR, Mode.SHORT, Mode.FULL, Mode.FLIPPED),
     "arrow": (Mode.LATE, Mode.STALE, Mode.FLIPPED),
@@ -40,3 +45,13 @@ def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
 def test_what_once_went_wrong(grid: Grid) -> None:
     for name, mode, turn in ONCE_WRONG[grid.place.name]:
         assert grid.cases(name, mode, [turn]) == (1, [])
+
+
+def test_the_grids_of_the_guide_have_every_command_and_every_way() -> None:
+    """One of folders, and one of S3; a cell of numbers alone has runs none of which went wrong."""
+    section = GUIDE.read_text("utf-8").partition("## Storage that fails\n")[2].partition("\n## ")[0]
+    lines = [line.strip("|").replace(" ", "").split("|") for line in section.splitlines() if line.startswith("| ")]
+    heads = [cells for cells in lines if cells[0] == "requestsfailed"]
+    assert heads == [["requestsfailed", *(mode.name.lower() for mode in BREAKS), "s"]] * 2
+    grids = [cells for cells in lines if all(cell.replace(",", "").isdigit() for cell in cells[1:])]
+    assert [cells[0] for cells in grids] == 2 * [name.replace(" ", "") for name in [*COMMANDS, "all"]]
