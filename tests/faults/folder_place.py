@@ -247,6 +247,7 @@ class FolderPlace:
 
     def catalog(self) -> FaultyCatalog:
         """Its catalog, opened anew. It has the namespace ``db``."""
+        is_new = not (self._folder / "cat.db").exists()
         io = {"file": FileDoor, "arrow": ArrowDoor, "fsspec": FsspecDoor}[self.name]
         catalog = FaultyCatalog(
             "faulty",
@@ -255,9 +256,11 @@ class FolderPlace:
                 "warehouse": f"file://{self._folder}/wh" if self.name == "file" else "store://wh",
                 "folder": str(self._folder),
                 "py-io-impl": f"{io.__module__}.{io.__name__}",
+                "init_catalog_tables": str(is_new).lower(),
             },
         )
-        catalog.create_namespace_if_not_exists("db")
+        if is_new:
+            catalog.create_namespace("db")
         return catalog
 
     def location(self, name: str) -> str:
