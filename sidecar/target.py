@@ -184,6 +184,7 @@ class _LocalTarget:
             try:
                 done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=offset + copied)
             except OSError:  # the caller copies the rest block by block; a real error shows up there
+                os.lseek(self._fd, self.position, os.SEEK_SET)  # bytes may have been written before the error
                 break
             if not done:
                 break

@@ -84,8 +84,11 @@ def test_where_the_kernel_does_not_copy_we_do(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the kernel copies nothing here")
-def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives up in the middle: the rest is copied by hand, from where it stopped."""
+@pytest.mark.parametrize("is_untold", [False, True])
+def test_what_the_kernel_copied_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_untold: bool
+) -> None:
+    """It gives up in the middle: the rest is copied by hand, from where it stopped, or said that it did."""
     data = os.urandom(5_000)
     (tmp_path / "source").write_bytes(data)
     copy, calls = os.copy_file_range, []
@@ -93,6 +96,8 @@ def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch:
     def partly(source: int, target: int, count: int, **options: Any) -> int:
         calls.append(count)
         if len(calls) == 3:
+            if is_untold:
+                copy(source, target, 50, **options)
             raise OSError(errno.EIO, "no more")
         return copy(source, target, min(count, 700), **options)
 
