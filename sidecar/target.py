@@ -122,7 +122,7 @@ def create_or_replace(path: str) -> Iterator[str]:
             _sync(temporary)
         reached("target: publish")
         with _storage_errors("cannot rename the finished file", path):
-            os.replace(temporary, path)
+            _give_name(os.replace, temporary, path)
         _sync_folder(folder)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -184,6 +184,7 @@ class _LocalTarget:
             try:
                 done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=offset + copied)
             except OSError:  # the caller copies the rest block by block; a real error shows up there
+                os.lseek(self._fd, self.position, os.SEEK_SET)  # bytes may have been written before the error
                 break
             if not done:
                 break
@@ -351,7 +352,8 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
             with _storage_errors("cannot write", path):
                 os.fsync(fd)
         finally:
-            os.close(fd)
+            with _storage_errors("cannot write", path):  # some systems say here that a write failed
+                os.close(fd)
         _publish(temporary, path, is_repeated)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -414,7 +416,7 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
     reached("target: publish")
     with _storage_errors("cannot rename the finished file", path):
         try:
-            os.link(temporary, path)
+            _give_name(os.link, temporary, path)
         except OSError as error:
             if os.path.lexists(path):
                 if not (is_repeated and filecmp.cmp(temporary, path, shallow=False)):
@@ -422,11 +424,29 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
             elif isinstance(error, FileExistsError):  # it is gone again
                 raise _exists(path) from None
             else:  # no hard links here: rename, which would overwrite a file created since the check
-                os.rename(temporary, path)
+                _give_name(os.rename, temporary, path)
         reached("target: published")
         with contextlib.suppress(FileNotFoundError):  # it was renamed
             os.unlink(temporary)
         _sync_folder(os.path.dirname(path) or ".")
+
+
+def _give_name(give: Callable[[str, str], None], temporary: str, path: str) -> None:
+    """Give the finished file its final name, by a link or a rename. Raises :class:`OSError` if it has none then.
+
+    A network file system may do it and lose the answer, or ask again and find the name taken. So an error counts only
+    if the name is not that of this very file.
+    """
+    finished = os.lstat(temporary)
+    try:
+        give(temporary, path)
+    except OSError:
+        try:
+            is_named = os.path.samestat(finished, os.lstat(path))
+        except OSError:
+            is_named = False
+        if not is_named:
+            raise
 
 
 def _sync(path: str) -> None:

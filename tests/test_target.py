@@ -84,8 +84,11 @@ def test_where_the_kernel_does_not_copy_we_do(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the kernel copies nothing here")
-def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives up in the middle: the rest is copied by hand, from where it stopped."""
+@pytest.mark.parametrize("is_untold", [False, True])
+def test_what_the_kernel_copied_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_untold: bool
+) -> None:
+    """It gives up in the middle: the rest is copied by hand, from where it stopped, or said that it did."""
     data = os.urandom(5_000)
     (tmp_path / "source").write_bytes(data)
     copy, calls = os.copy_file_range, []
@@ -93,6 +96,8 @@ def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch:
     def partly(source: int, target: int, count: int, **options: Any) -> int:
         calls.append(count)
         if len(calls) == 3:
+            if is_untold:
+                copy(source, target, 50, **options)
             raise OSError(errno.EIO, "no more")
         return copy(source, target, min(count, 700), **options)
 
@@ -136,6 +141,41 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(StorageError, match="No space left"), create_target(str(tmp_path / "file")) as target:
         target.write(b"half")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EEXIST])
+@pytest.mark.parametrize("call", ["link", "rename"])
+def test_a_file_is_there_if_only_the_answer_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """A network file system gives the name and the answer is lost, or it is asked again and finds the name taken."""
+    give = getattr(os, call)
+
+    def lose_the_answer(old: str, new: str) -> None:
+        give(old, new)
+        raise OSError(number, os.strerror(number))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, call, lose_the_answer)
+    with create_target(str(tmp_path / "file")) as target:
+        target.write(b"whole")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"whole")]
+
+
+def test_an_error_when_a_file_is_closed_is_one_of_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def close_and_refuse(fd: int) -> None:
+        close(fd)
+        monkeypatch.undo()
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with pytest.raises(StorageError, match="quota"), create_target(str(tmp_path / "file")):
+        monkeypatch.setattr(os, "close", close_and_refuse)
     assert list(tmp_path.iterdir()) == []
 
 

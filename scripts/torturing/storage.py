@@ -1,8 +1,9 @@
 """``scripts/torture storage``: every request of every command fails, in every way in which storage fails.
 
 The grid has a line for each command and a column for each way; a cell has how many requests failed, each in a run of
-its own, and after a slash how many of these runs went wrong. With ``--minutes`` requests are chosen at random, in all
-cells, until the time is over. The S3 servers of ``scripts/services`` are used if they run.
+its own, and after a slash how many of these runs went wrong. The last column has the seconds that all runs took. A
+line is printed when its command is done; ``--commands`` goes on where a run ended. With ``--minutes`` requests are
+chosen at random, in all cells, until the time is over. The S3 server of ``scripts/services`` is used if it runs.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import itertools
 import random
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from scripts.servers import s3
@@ -23,14 +28,16 @@ from scripts.torturing.arguments import minutes, some_of
 from sidecar import errors
 from sidecar.iceberg import entry_commits
 from tests.disk import spare_disk
+from tests.faults.faults import BREAKS, Mode
+from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.s3_place import CLIENTS, S3Place
-from tests.faults.storage import DOORS, FolderPlace, Mode
 from tests.faults.storage_cases import COMMANDS, Grid, Place
 from tests.remembering import spare_pyiceberg
 
+AT_ONCE = 8
+"""Threads that break requests to S3."""
 FIRST = 160
 """A random request is one of so many. Commands have fewer; then none fails, and another one is chosen."""
-WIDTH = 11
 
 
 def main(arguments: list[str]) -> int:
@@ -46,40 +53,98 @@ def main(arguments: list[str]) -> int:
     spare_pyiceberg()
     spare_disk()
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        places = list(_places(options.doors, Path(folder)))
-        for place in places:
-            seconds = None if options.minutes is None else options.minutes * 60 / len(places)
-            wrong += run(place, options.commands, options.seed, seconds)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        doors = _doors(options.doors, Path(folder), ends)
+        for name, make in doors.items():
+            seconds = None if options.minutes is None else options.minutes * 60 / len(doors)
+            wrong += run(name, make, options.commands, options.seed, seconds)
     print(f"{len(wrong)} runs went wrong")
     for text in wrong:
         print(text)
     return bool(wrong)
 
 
-def run(place: Place, commands: list[str], seed: int, seconds: float | None) -> list[str]:
-    """Break the requests of one place, print the grid, and return what went wrong."""
-    grid, broken, wrong = Grid(place), Counter[tuple[str, Mode]](), []
-    failed: Counter[tuple[str, Mode]] = Counter()
-    began = time.monotonic()
-    cells = [(name, mode) for name in commands for mode in place.modes]
-    for name, mode, turns in _chosen(cells, seed, seconds):
-        done, problems = grid.cases(name, mode, turns)
-        broken[name, mode] += done
-        failed[name, mode] += len(problems)
-        wrong += problems
+class Tally:
+    """The grid: how many requests failed in each cell, which runs went wrong, and seconds of each command."""
+
+    def __init__(self, door: str, modes: Sequence[Mode]) -> None:
+        self.door, self.modes = door, modes
+        self.wrong: list[str] = []
+        self._broken, self._failed = Counter[tuple[str, Mode]](), Counter[tuple[str, Mode]]()
+        self._seconds = defaultdict[str, float](float)
+
+    def add(self, name: str, mode: Mode, broken: int, wrong: list[str], seconds: float) -> None:
+        """Count runs of a cell, and say at once what went wrong."""
+        self._broken[name, mode] += broken
+        self._failed[name, mode] += len(wrong)
+        self._seconds[name] += seconds
+        self.wrong += wrong
+        for text in wrong:
+            print(text, file=sys.stderr, flush=True)
         if sys.stderr.isatty():
-            print(f"\r{place.name}: {name}, {mode.value}: {broken.total()} ", end="", file=sys.stderr, flush=True)
-    took = time.monotonic() - began
-    print(
-        f"\n{place.name}: {broken.total()} requests failed, {grid.unchecked} of them by a bit that no checksum covers;"
-    )
-    print(f"{len(wrong)} runs went wrong; {took:.0f} s")
-    print(" " * 12 + "".join(f"{mode.name.lower():>{WIDTH}}" for mode in place.modes))
-    for name in commands:
-        row = [f"{broken[name, mode]}{f'/{failed[name, mode]}' if failed[name, mode] else ''}" for mode in place.modes]
-        print(f"{name:<12}" + "".join(f"{cell:>{WIDTH}}" for cell in row))
-    return wrong
+            print(f"\r{self.door}: {name}, {mode.value}: {self.total} ", end="", file=sys.stderr, flush=True)
+
+    @property
+    def total(self) -> int:
+        """How many requests failed."""
+        return self._broken.total()
+
+    def head(self) -> str:
+        """The first lines of the grid, in Markdown."""
+        names = ["requests failed", *(mode.name.lower() for mode in self.modes), "s"]
+        return f"\n{self.door}:\n\n| {' | '.join(names)} |\n|{' --- |' * len(names)}"
+
+    def is_whole(self, name: str) -> bool:
+        """Whether all cells of a command were counted."""
+        return all((name, mode) in self._broken for mode in self.modes)
+
+    def row(self, name: str) -> str:
+        """The line of a command."""
+        cells = []
+        for mode in self.modes:
+            failed = self._failed[name, mode]
+            cells.append(f"{self._broken[name, mode]}{f'/{failed}' if failed else ''}")
+        return f"| {name} | {' | '.join(cells)} | {self._seconds[name]:.0f} |"
+
+
+def run(door: str, make: Callable[[], Place], commands: list[str], seed: int, seconds: float | None) -> list[str]:
+    """Break the requests of one door, print the grid, and return what went wrong.
+
+    Clients of S3 wait most of the time, so threads share the cells; each has a place, a lake and a proxy of its own.
+    """
+    began, lock = time.monotonic(), threading.Lock()
+    modes = tuple(BREAKS)
+    tally = Tally(door, modes)
+    cells = [(name, mode) for name in commands for mode in modes]
+    work = _chosen(cells, seed, seconds)
+    if seconds is None:
+        print(tally.head(), flush=True)
+
+    def work_on() -> int:
+        grid = Grid(make())
+        while True:
+            with lock:
+                cell = next(work, None)
+            if cell is None:
+                return grid.unchecked
+            name, mode, turns = cell
+            start = time.monotonic()
+            broken, wrong = grid.cases(name, mode, turns)
+            with lock:
+                tally.add(name, mode, broken, wrong, time.monotonic() - start)
+                if seconds is None and tally.is_whole(name):
+                    print(tally.row(name), flush=True)
+
+    threads = AT_ONCE if door in CLIENTS else 1
+    with ThreadPoolExecutor(threads) as pool:
+        unchecked = sum(pool.map(lambda _: work_on(), range(threads)))
+    if seconds is not None:
+        print(tally.head())
+        for name in commands:
+            print(tally.row(name))
+    print(f"\n{door}: {tally.total} requests failed, {unchecked} of them by a bit that no checksum covers")
+    print(f"{len(tally.wrong)} runs went wrong; {time.monotonic() - began:.0f} s", flush=True)
+    return tally.wrong
 
 
 def _chosen(
@@ -98,12 +163,21 @@ def _chosen(
             yield name, mode, [chosen.randrange(min(FIRST, 10 ** chosen.randint(0, 3)))]
 
 
-def _places(names: list[str], folder: Path) -> Iterator[Place]:
-    services = running()
+def _doors(names: list[str], folder: Path, ends: ExitStack) -> dict[str, Callable[[], Place]]:
+    """What makes a place of each door."""
+    services, numbers = running(), itertools.count()
+
+    def s3_place(name: str) -> Place:
+        place = S3Place(name, services["s3"].catalogs["s3"], s3.BUCKET, folder / str(next(numbers)))
+        ends.callback(place.close)
+        return place
+
+    doors: dict[str, Callable[[], Place]] = {}
     for name in names:
         if name in DOORS:
-            yield FolderPlace(name, folder / name)
+            doors[name] = partial(FolderPlace, name, folder / name)
         elif "s3" in services:
-            yield S3Place(name, services["s3"].catalogs["s3"], s3.BUCKET, folder / name)
+            doors[name] = partial(s3_place, name)
         else:
             print(f"{name}: left out, because scripts/services up was not run")
+    return doors

@@ -239,9 +239,14 @@ def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], fi
 
 
 def _validation_error(error: BaseException | None) -> ValidationError | None:
-    """Return the pydantic error that caused a pyiceberg error, if there is one."""
+    """Return the pydantic error that caused a pyiceberg error, if there is one.
+
+    Behind fsspec the error for a missing file is its own cause: causes may be a circle.
+    """
+    seen = set[int]()
     while error is not None and not isinstance(error, ValidationError):
-        error = error.__cause__
+        seen.add(id(error))
+        error = error.__cause__ if id(error.__cause__) not in seen else None
     return error
 
 

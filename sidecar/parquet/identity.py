@@ -16,6 +16,7 @@ import struct
 
 import xxhash
 
+from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.source import Source, digest_ranges
@@ -37,9 +38,12 @@ def pages_fingerprint(footer: Footer) -> bytes:
 
 
 def pages_digest(source: Source, footer: Footer) -> bytes:
-    """Return the SHA-256 of all column chunks as stored, by row group and column: see :func:`digest_ranges`."""
+    """Return the SHA-256 of all column chunks as stored, by row group and column: see :func:`digest_ranges`.
+
+    Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum: its digest would be of no file.
+    """
     chunks = (chunk for group in footer.row_groups for chunk in group.columns)
-    return digest_ranges(source, [(chunk.start, chunk.total_compressed_size) for chunk in chunks])
+    return digest_ranges(CheckedPages(source, footer), [(chunk.start, chunk.total_compressed_size) for chunk in chunks])
 
 
 def is_distinctive(footer: Footer) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,10 +17,12 @@ from urllib.parse import urlsplit
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem, S3RetryStrategy
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.faults.faults import Mode
 from tests.faults.s3_proxy import BREAKS, S3Proxy
-from tests.faults.storage import Mode
 
 CLIENTS = {"s3 arrow": "pyiceberg.io.pyarrow.PyArrowFileIO", "s3 fsspec": "pyiceberg.io.fsspec.FsspecFileIO"}
+WHOLE_SECOND = 1.1
+"""Servers say in whole seconds when an object was written."""
 TIMEOUT = 0.5
 """Seconds that the clients of these tests wait for an answer."""
 
@@ -72,12 +76,15 @@ class S3Place:
         )
         self._kept: dict[str, bytes] = {}
         self._times: dict[str, Any] = {}
+        self._last = self._newest = ""
 
     def catalog(self) -> SqlCatalog:
-        uri = f"sqlite:///{self._folder}/cat.db"
-        own = {"type": "sql", "uri": uri, "warehouse": f"s3://{self._prefix}/wh"}
-        catalog = SqlCatalog("s3", **{**self._settings, **own})
-        catalog.create_namespace_if_not_exists("db")
+        path = self._folder / "cat.db"
+        is_new = not path.exists()
+        own = {"uri": f"sqlite:///{path}", "init_catalog_tables": str(is_new).lower()}
+        catalog = SqlCatalog("s3", **{**self._settings, **own, "warehouse": f"s3://{self._prefix}/wh"})
+        if is_new:
+            catalog.create_namespace("db")
         return catalog
 
     def location(self, name: str) -> str:
@@ -91,7 +98,8 @@ class S3Place:
         return location.removeprefix("s3://").lstrip("/").partition("?")[0]
 
     def put(self, location: str, data: bytes) -> None:
-        with self._store.open_output_stream(self._key(location)) as out:
+        self._last = self._key(location)
+        with self._store.open_output_stream(self._last) as out:
             out.write(data)
 
     def get(self, location: str) -> bytes:
@@ -109,7 +117,8 @@ class S3Place:
         return {info.path: (info.mtime_ns, info.size) for info in found if info.is_file}
 
     def keep(self) -> None:
-        self._times = self._listed()
+        """Remember the state of all objects; the one that was put last is the newest ever after."""
+        self._times, self._newest = self._listed(), self._last
         self._kept = {path: self.get(path) for path in self._times}
         shutil.copyfile(self._folder / "cat.db", self._folder / "kept.db")
 
@@ -122,7 +131,13 @@ class S3Place:
         for path in again:
             self.put(path, self._kept[path])
         if again:
+            time.sleep(WHOLE_SECOND)
+            self.put(self._newest, self._kept[self._newest])
             self._times = self._listed()
+
+    def is_as_kept(self) -> bool:
+        """Whether each object and the catalog are as they were kept, and there is no other object."""
+        return filecmp.cmp(self._folder / "kept.db", self._folder / "cat.db", False) and self._listed() == self._times
 
     @contextmanager
     def breaking(self, mode: Mode, turn: int) -> Iterator[None]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from tests.faults.storage import Flip, Mode, flip_in
+from tests.faults.faults import Flip, Mode, flip_in
 
 BREAKS = {
     Mode.ERROR: ("GET", "HEAD", "PUT", "POST", "DELETE"),

@@ -15,8 +15,8 @@ from scripts.servers import s3
 from scripts.servers.services import running
 from sidecar.errors import StorageError
 from sidecar.source import open_source
+from tests.faults.faults import Mode
 from tests.faults.s3_place import CLIENTS, S3Place
-from tests.faults.storage import Mode
 from tests.faults.storage_cases import KEYS, LONGEST, Grid
 
 pytestmark = pytest.mark.services

@@ -5,11 +5,17 @@ All requests: ``scripts/torture storage``.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.faults.storage import DOORS, FolderPlace, Mode
+import sidecar
+from tests.faults.faults import BREAKS, Mode
+from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.storage_cases import COMMANDS, Grid
 
+GUIDE = Path(sidecar.__file__).parent / "guide" / "trust.md"
 MODES_OF_A_DOOR = {
     "file": (Mode.ERROR, Mode.SHORT, Mode.FULL, Mode.FLIPPED),
     "arrow": (Mode.LATE, Mode.STALE, Mode.FLIPPED),
@@ -19,10 +25,10 @@ MODES_OF_A_DOOR = {
 ONCE_WRONG = {
     "file": [("scan", Mode.DENIED, 9), ("expire", Mode.FULL, 0)],
     "arrow": [("strip", Mode.FLIPPED, 0), ("convert", Mode.FLIPPED, 2), ("embed TABLE", Mode.FULL, 21)],
-    "fsspec": [("repair", Mode.LATE, 5)],
+    "fsspec": [("repair", Mode.LATE, 5), ("expire", Mode.STALE, 6)],
 }
-"""Errors that named neither file nor table, a flipped bit that was written into the new file, and an entry of another
-writer that was dropped because the question for its file was not answered."""
+"""Errors that named neither file nor table, a flipped bit that was written into the new file, an entry of another
+writer that was dropped because the question for its file was not answered, and an endless search for a cause."""
 
 
 @pytest.fixture(scope="module", params=DOORS)
@@ -40,3 +46,23 @@ def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
 def test_what_once_went_wrong(grid: Grid) -> None:
     for name, mode, turn in ONCE_WRONG[grid.place.name]:
         assert grid.cases(name, mode, [turn]) == (1, [])
+
+
+def test_the_grids_of_the_guide_have_every_command_and_every_way() -> None:
+    """One of local files, and one of S3 after a line that names the commands it has not.
+
+    A cell of numbers alone has runs none of which went wrong.
+    """
+    section = GUIDE.read_text("utf-8").partition("## Storage that fails\n")[2].partition("\n## ")[0]
+    head = f"| requests failed | {' | '.join(mode.name.lower() for mode in BREAKS)} | s |\n"
+    _, local, s3 = section.split(head)
+    assert names_in(local) == [*COMMANDS, "all"]
+    told = re.search(r"Not in it: (.*?);", " ".join(local.split()))
+    left_out = told[1].split(", ") if told else []
+    assert names_in(s3) == [*(name for name in COMMANDS if name not in left_out), "all"]
+    assert {*left_out} <= COMMANDS.keys()
+
+
+def names_in(grid: str) -> list[str]:
+    """The first cells of lines whose other cells are numbers."""
+    return re.findall(r"^\| ([\w ]+?) \|(?: [\d,]+ \|)+$", grid, re.MULTILINE)

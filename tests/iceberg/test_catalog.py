@@ -113,6 +113,23 @@ def test_denied_access_is_a_storage_error(catalog: Any, monkeypatch: pytest.Monk
     assert "abc" not in str(caught.value)
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_an_error_whose_causes_are_a_circle_ends(catalog: Any, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """pyiceberg raises the error for a missing file behind fsspec from itself; looking for its root took for ever."""
+
+    table = catalog.load_table("db.catalog_orders")
+
+    def lose(_: object) -> None:
+        error, other = FileNotFoundError("metadata is missing"), OSError("another one")
+        error.__cause__ = error if length == 1 else other
+        other.__cause__ = error
+        raise error
+
+    monkeypatch.setattr(table.catalog, "load_table", lose)
+    with pytest.raises(StorageError, match="metadata is missing"):
+        reload_table(table)
+
+
 def test_one_version_of_a_table_opens_by_its_metadata_file(catalog: Any, properties: dict[str, str]) -> None:
     location = catalog.load_table("db.catalog_orders").metadata_location
     table = open_table(location)

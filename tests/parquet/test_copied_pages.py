@@ -16,8 +16,9 @@ from sidecar.errors import WrongChecksumError
 from sidecar.parquet import copied_pages, pages
 from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.footer import read_footer
+from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.pages import walk_pages
-from sidecar.source import BytesSource, LocalSource
+from sidecar.source import BytesSource, LocalSource, digest_ranges
 from tests.parquet.embed_cases import nothing, rewritten
 
 DATA = Path(__file__).parents[1] / "data" / "parquet"
@@ -53,6 +54,18 @@ def test_a_flipped_bit_in_any_page_is_found_whatever_the_blocks(version: str, st
         with pytest.raises(WrongChecksumError) as caught:
             copy(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], step)
         assert (caught.value.file, caught.value.offset) == ("copied.parquet", page.offset)
+
+
+def test_a_changed_page_is_not_taken_for_one_of_another_file() -> None:
+    """Its digest would go into a sidecar that fits no file, or say that the file was written anew."""
+    data = stored()
+    footer = read_footer(BytesSource(data))
+    chunks = [(c.start, c.total_compressed_size) for group in footer.row_groups for c in group.columns]
+    assert pages_digest(BytesSource(data), footer) == digest_ranges(BytesSource(data), chunks)
+    page = next(iter(walk_pages(BytesSource(data), footer.row_groups[1].columns[0])))
+    changed = data[: page.body] + bytes([data[page.body] ^ 1]) + data[page.body + 1 :]
+    with pytest.raises(WrongChecksumError):
+        pages_digest(BytesSource(changed), footer)
 
 
 def test_pages_without_checksums_and_headers_that_cannot_be_decoded_are_copied() -> None:

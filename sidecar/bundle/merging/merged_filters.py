@@ -26,7 +26,6 @@ from sidecar.bundle.filters.rules import RULES, IndexRule
 from sidecar.bundle.filters.slicing import Blocks, group_pages, unslice_pages
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
 from sidecar.bundle.merging.source_segment import CheckedGroup, CheckedSegment
-from sidecar.errors import DamagedFileError
 
 Ordinals = npt.NDArray[np.int64]
 
@@ -160,13 +159,14 @@ class _BlockLoader:
         """Have the range of stored blocks with ``block`` in memory."""
         if self._first <= block < self._end:
             return
-        group, bundle = self._part.stored.group, self._part.stored.bundle
+        stored = self._part.stored
+        group, bundle = stored.group, stored.bundle
         layout = group.layout
         first = block // layout.page_regions * layout.page_regions
         count = min(pages_step(group), layout.blocks - first)
         pages, bad = open_pages(group, bundle.place, read_pages(group, bundle.read_ranges, first, count))
-        for name in bad:  # it was sound a moment ago
-            raise DamagedFileError(f"the filters were damaged while they were merged, group {group.ordinal}, {name}")
+        for name in bad:
+            raise stored.source.damaged_meanwhile(f"{name} of filter group {group.ordinal}", bundle.toc.field_id)
         self._blocks = unslice_pages(bare_group(group), first, pages.blocks, pages.data)
         self._first, self._end = first, first + pages.blocks
 

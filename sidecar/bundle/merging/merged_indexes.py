@@ -11,7 +11,6 @@ from sidecar.bundle.indexes.index_blob import IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
 from sidecar.bundle.merging.source_segment import CheckedSegment, FieldBlob, parts_of
-from sidecar.errors import DamagedFileError
 
 ENTRIES_AT_ONCE = 256
 """Entries that are read together. The reader splits them if they are more than 16 MiB."""
@@ -38,8 +37,8 @@ class MergedIndexes:
             read = {number: self._read(sources[number], own) for number, own in by_source.items()}
             for unit in batch:
                 number, own = self.origins[unit]
-                if own not in read[number]:  # it was sound a moment ago
-                    raise DamagedFileError("an index was damaged while it was merged", found=f"unit {own}")
+                if own not in read[number]:
+                    raise sources[number].source.damaged_meanwhile(f"the index of unit {own}", self.key[1])
                 yield read[number][own]
 
     def _read(self, source: CheckedSegment, units: Sequence[int]) -> dict[int, tuple[bytes, ...]]:

@@ -108,6 +108,15 @@ class SourceSegment:
         stored = {blob.offset: blob.properties for blob in self.sidecar.puffin.metadata.blobs}
         return {(e.blob_type, e.fields[0]): stored.get(e.offset, {}) for e in self.entries[:-1]}
 
+    def damaged_meanwhile(self, what: str, field_id: int) -> DamagedFileError:
+        """Return the error for a part of a field's blob that was sound when :func:`check_segment` read it."""
+        return DamagedFileError(
+            f"{what} came damaged from the storage, and not so a moment ago",
+            file=self.sidecar.source.name,
+            column=self.sidecar.doubts.known_column(field_id),
+            hint="Try again; verify finds what is damaged in the file.",
+        )
+
     @property
     def age(self) -> tuple[int, str]:
         """Sorts segments, oldest first: sequence number of the snapshot, and time."""
@@ -118,6 +127,7 @@ class SourceSegment:
 class CheckedGroup:
     """A group of filters without damage. ``own_blocks`` and ``tails`` are by position."""
 
+    source: SourceSegment
     bundle: FilterBundle
     group: StoredGroup
     own_blocks: npt.NDArray[np.int64]
@@ -211,7 +221,7 @@ def check_segment(source: SourceSegment) -> CheckedSegment:
     for key, blob in source.blobs.items():
         damaged = np.zeros(segment.num_units, np.bool_)
         if isinstance(blob, FilterBundle):
-            checked.filters.setdefault(key[1], []).extend(_sound_groups(blob, damaged))
+            checked.filters.setdefault(key[1], []).extend(_sound_groups(source, blob, damaged))
         else:
             checked.entries[key] = _sound_entries(blob, damaged)
         if damaged.any():
@@ -262,19 +272,19 @@ def _check_blob(blob: FilterBundle | IndexBlob[Any, Any]) -> None:
         raise DamagedFileError("the groups of a field overlap")
 
 
-def _sound_groups(bundle: FilterBundle, damaged: npt.NDArray[np.bool_]) -> list[CheckedGroup]:
+def _sound_groups(source: SourceSegment, bundle: FilterBundle, damaged: npt.NDArray[np.bool_]) -> list[CheckedGroup]:
     """Return the groups without damage; set ``damaged`` for the units of the others."""
     sound, place, read = [], bundle.place, bundle.read_ranges
     for group in bundle.toc.groups:
         try:
-            checked = CheckedGroup(bundle, group, read_own_blocks(group, place, read), read_tails(group, place, read))
+            own_blocks, tails = read_own_blocks(group, place, read), read_tails(group, place, read)
         except DamagedFileError as error:
             bundle.doubt(error)
             damaged[group.units] = True
             continue
         bad = next((bad for pages in walk_pages(group, read) if (bad := open_pages(group, place, pages).bad)), None)
         if bad is None:
-            sound.append(checked)
+            sound.append(CheckedGroup(source, bundle, group, own_blocks, tails))
         else:
             bundle.doubt(DamagedFileError(f"the filters of group {group.ordinal} are damaged, {bad[0]}"))
             damaged[group.units] = True

@@ -10,6 +10,7 @@ import pytest
 from sidecar.bundle.filters import positions
 from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
 from sidecar.bundle.model import UnitState
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
 from sidecar.source import BytesSource
 from tests.bundle.cases import ask_hash, filter_of, hash_of
@@ -122,6 +123,38 @@ def test_a_read_that_fails_is_no_damage() -> None:
     source.down = True
     with pytest.raises(StorageError, match="down"):
         check_segment(SourceSegment(stored, stored.segments[0]))
+
+
+def test_whatever_read_of_a_merge_brings_a_flipped_bit_the_error_names_the_file() -> None:
+    """Parts are read twice, to be checked and to be merged. What is damaged only the second time fails the merge."""
+    lake = Lake([1] * 3)
+    noise = np.random.default_rng(1).bytes(10_000)
+    entries = {(file, 0): (PAGE_KINDS[0], noise, b"offset %d" % file) for file in range(3)}
+    filters = {1: {unit: OwnFilter(filter_of(values_of(unit), 1024).tobytes()) for unit in lake.units(range(3))}}
+    data, _ = write_parts(lake, [Part(range(3), filters, indexes=given({3: entries}, {}))])
+
+    class Flipping(BytesSource):
+        reads, flipped = 0, -1
+
+        def read(self, offset: int, length: int) -> bytes:
+            self.reads += 1
+            found = super().read(offset, length)
+            return found[:-1] + bytes([found[-1] ^ 1]) if self.reads == self.flipped + 1 else found
+
+    named, number = [], 0
+    while True:
+        source = Flipping(data, "test.stats")
+        stored = SidecarFile.open(source)
+        source.flipped = source.reads + number
+        try:
+            merged(lake, stored, list(range(3)))
+        except DamagedFileError as error:
+            named.append((number, error.file, error.what.partition(" came ")[0]))
+        if source.reads <= source.flipped:
+            break
+        number += 1
+    assert {file for _, file, _ in named} == {"test.stats"}
+    assert {what.split()[0] for _, _, what in named} >= {"page", "the"}
 
 
 def test_sizes_that_are_widened_are_in_the_test() -> None:
