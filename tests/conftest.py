@@ -208,6 +208,14 @@ def start_spark(catalog_dir: Path) -> Any:
     return session
 
 
+def add_rest_catalog(session: Any, name: str, address: str) -> None:
+    """Have the session know the catalog of a REST server by a name."""
+    prefix = f"spark.sql.catalog.{name}"
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": address}
+    for key, value in {**settings, ".cache-enabled": "false"}.items():
+        session.conf.set(f"{prefix}{key}", value)
+
+
 @pytest.fixture(scope="session")
 def duckdb_iceberg() -> Iterator[Any]:
     """A DuckDB connection with its own Iceberg reader; the extensions come as PyPI packages."""

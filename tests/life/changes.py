@@ -385,7 +385,7 @@ def move(life: Life) -> str | None:
     place, catalog = local(table.location()), life.catalog
     location = table.location()
     life.number += 1000
-    new_location = location.replace(old.removeprefix("db."), life.name.removeprefix("db."))
+    new_location = location.replace(old.rpartition(".")[2], life.name.rpartition(".")[2])
     target = local(new_location)
     current = local(table.metadata_location).name
     shutil.move(place, target)

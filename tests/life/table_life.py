@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,17 +55,34 @@ class Staged:
     rows: Mapping[int, Row]
 
 
+class SharedCatalog(NamedTuple):
+    """A catalog that Spark and pyiceberg have.
+
+    Attributes:
+        catalog: pyiceberg's.
+        in_spark: its name in Spark.
+        namespace: where the tables are.
+        can_commit_version_3: whether changes of the metadata of version 3 are committed for pyiceberg: a REST server
+            writes that metadata itself; pyiceberg's own catalogs do not write it.
+    """
+
+    catalog: Any
+    in_spark: str = "cat"
+    namespace: str = "db"
+    can_commit_version_3: bool = False
+
+
 @dataclass
 class Life:
     """A table while it changes. ``name`` ends with its number, which grows when the table moves."""
 
-    catalog: Any
+    place: SharedCatalog
     number: int
     rng: random.Random
     mixed: bool = False
     """Whether some files are ORC."""
     spark: Any = None
-    """A Spark session with the same catalog."""
+    """A Spark session with the catalog of the table."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Other properties of the table than :data:`PROPERTIES`."""
     contents: dict[int, Contents] = field(default_factory=dict)
@@ -102,7 +119,12 @@ class Life:
 
     @property
     def name(self) -> str:
-        return f"db.life_{self.number:06}"
+        return f"{self.place.namespace}.life_{self.number:06}"
+
+    @property
+    def catalog(self) -> Any:
+        """pyiceberg's catalog of the table."""
+        return self.place.catalog
 
     @property
     def table(self) -> Table:
