@@ -1,8 +1,8 @@
 """Lives of tables: random changes of any kind, and after each the answers beside a list of the rows.
 
 ``scripts/torture life --seed 7 --minutes 30`` is for tables that pyiceberg writes, ``--spark`` for those that Spark and
-pyiceberg write by turns, in a catalog on SQLite and in one of a REST server. ``--planted`` plants known bugs in sidecar, one after another, and says how many lives it
-takes to find each.
+pyiceberg write by turns, in a catalog on SQLite and in one of a REST server. ``--planted`` plants known bugs in
+sidecar, one after another, and says how many lives it takes to find each.
 """
 
 from __future__ import annotations

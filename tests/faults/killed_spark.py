@@ -18,9 +18,9 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.run_steps import reached
 from tests.faults.harness import OPERATIONS, Operation
-from tests.faults.kill_grid import Prepared, kill_everywhere, prepared
+from tests.faults.kill_grid import kill_everywhere
 from tests.faults.killed_tables import TableOperation
-from tests.faults.killing import LONGEST, killed_when
+from tests.faults.killing import LONGEST, killed_when, put
 
 SPARK_ROWS = ("build, Spark", "embed TABLE, Spark")
 """The rows of the grid whose work runs on Spark."""
@@ -65,7 +65,7 @@ def spark_operation(name: str, session: Any) -> SparkOperation:
     return SparkOperation(session, Operation(embed, OPERATIONS["embed"].is_done), has_new_file)
 
 
-def announce(what: str, done: int | None, total: int | None) -> None:
+def announce(what: str, done: int | None = None, total: int | None = None) -> None:
     """Make steps of what the driver reports as its progress on Spark."""
     if "on Spark" in what:
         reached(BEGINS)
@@ -88,16 +88,14 @@ def has_new_file(place: Path) -> bool:
 def kill_drivers(name: str, session: Any, folder: Path) -> list[str]:
     """Kill the driver of an operation at each of its steps and while executors work. Check what is left. The steps."""
     operation = spark_operation(name, session)
-    killed = kill_everywhere([operation], folder / "steps", is_thorough=True)
-    (one,) = prepared([operation], folder / "work")
-    return [*killed, kill_at_work(one)]
+    killed = kill_everywhere([operation], folder, is_thorough=True)
+    place = folder / "place"
+    put(folder / "0", place)
+    kill_at_work(operation, place)
+    return [*killed, AT_WORK]
 
 
-def kill_at_work(one: Prepared) -> str:
+def kill_at_work(operation: SparkOperation, place: Path) -> None:
     """Kill the driver while executors work, and check what is left when they are done."""
-    place, operation = one.folder.parent / "place", one.operation
-    assert isinstance(operation, SparkOperation)
-    one.put(place)
     assert killed_when(partial(operation.run, place), lambda: operation.is_at_work(place)), "nobody worked"
     operation.check(place)
-    return AT_WORK

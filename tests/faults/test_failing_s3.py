@@ -42,7 +42,7 @@ def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
 
 
 def test_s3fs_is_ended_before_it_has_asked_125_times(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of sidecar's own reads; what s3fs does by itself would take a minute with the time-outs of this test."""
+    """The limit of sidecar's own reads. By itself s3fs would take a minute, with the time-outs of this test."""
     if grid.place.name != "s3 fsspec":
         pytest.skip("Arrow's client has limits of its own")
     from s3fs import S3FileSystem

@@ -232,7 +232,7 @@ def by_pyiceberg(change: Change) -> Change:
 
     def run(life: Life) -> str | None:
         writes_manifests = change.__name__ in ("append", "embed", "delete_by_positions")
-        return change(life) if life.table.format_version < 3 or can_commit(life) and not writes_manifests else None
+        return change(life) if life.table.format_version < 3 or (can_commit(life) and not writes_manifests) else None
 
     run.__name__ = change.__name__
     return run

@@ -13,8 +13,8 @@ from scripts.servers.services import Service
 from sidecar.iceberg import entry_commits
 from tests.life import spark_changes
 from tests.life.machine import served, spark_lives
-from tests.life.spark_changes import by_pyiceberg
 from tests.life.sidecar_changes import compact, expire_registrations, refresh
+from tests.life.spark_changes import by_pyiceberg
 
 pytestmark = [pytest.mark.services, pytest.mark.jvm]
 
