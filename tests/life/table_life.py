@@ -188,11 +188,12 @@ class Life:
         return made, {key: by_field_id(self.schema, record) for key, record in zip(keys, written, strict=True)}
 
     def data_files(self, snapshot: Snapshot) -> list[DataFile]:
-        """The live data files of a snapshot, as pyiceberg reads the manifests."""
+        """The live data files of a snapshot, as pyiceberg reads the manifests, oldest first."""
         known = self.files_of_snapshots.get(snapshot.snapshot_id)
         if known is None:
             lines = [m for m in snapshot.manifests(self.table.io) if m.content == ManifestContent.DATA]
-            known = [entry.data_file for line in lines for entry in line.fetch_manifest_entry(self.table.io)]
+            entries = [entry for line in lines for entry in line.fetch_manifest_entry(self.table.io)]
+            known = [entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number or 0)]
             self.files_of_snapshots[snapshot.snapshot_id] = known
         return known
 
@@ -211,7 +212,10 @@ class Life:
         return self.ids_of_files[key]
 
     def file_of_id(self, snapshot: Snapshot) -> dict[int, str]:
-        """The file that each live row of a snapshot is in."""
+        """The file that each live row of a snapshot is in: the newest of those that have its id.
+
+        A row that was updated, with a delete beside its old file, is in two.
+        """
         live = self.contents[snapshot.snapshot_id].rows
         return {key: f.file_path for f in self.data_files(snapshot) for key in self.ids_in(f) if key in live}
 
