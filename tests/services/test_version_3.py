@@ -25,16 +25,15 @@ def test_the_life_of_a_table_of_version_3(
 ) -> None:
     monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
     machine: Any = spark_lives(spark, [served(spark, services["rest"].catalogs["rest"]["uri"])])()
-    machine.begin(2)
-    seeds = iter(range(100))
-    while machine.life.table.format_version < 3:
-        machine.step(spark_changes.upgrade_to_3, next(seeds))
+    machine.begin(0)
+    machine.step(spark_changes.upgrade_to_3, 2)
     doing = (spark_changes.delete, by_pyiceberg(refresh), spark_changes.update, spark_changes.refresh_in_spark)
-    for change in doing:
-        machine.step(change, next(seeds))
+    for change, seed in zip(doing, (10, 1, 7, 4), strict=True):  # the first deletes beside the files
+        machine.step(change, seed)
     assert [machine.grid.done[change.__name__] for change in doing] == [1, 1, 1, 1], machine.life.history.log
     table = machine.life.table
     head = table.current_snapshot()
+    assert table.format_version == 3
     deletes = [line for line in head.manifests(table.io) if line.content == ManifestContent.DELETES]
     formats = {entry.data_file.file_format for line in deletes for entry in line.fetch_manifest_entry(table.io)}
     assert formats == {FileFormat.PUFFIN}, "rows are deleted by vectors"
