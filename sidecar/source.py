@@ -338,7 +338,7 @@ def _in_time(filesystem: Any, ask: Callable[..., Any], length: int) -> Any:
     """
     if not getattr(filesystem, "async_impl", False):
         return ask()
-    from fsspec.exceptions import FSTimeoutError
+    from fsspec.exceptions import FSTimeoutError  # type: ignore[import-untyped]
 
     seconds = ANSWER_SECONDS + length / SLOWEST
     try:

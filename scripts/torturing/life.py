@@ -113,7 +113,10 @@ def _live(machine: type[Lives], number: int, lives: int, shrink: bool = True) ->
 
 
 def _life_of(error: BaseException) -> str:
-    """The shrunk life and what went wrong."""
+    """The shrunk life and what went wrong; of several lives, one after the other."""
+    several: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    if several:
+        return "\n".join(map(_life_of, several))
     notes = "\n".join(getattr(error, "__notes__", []))
     places = "".join(traceback.format_tb(error.__traceback__)[-3:])
     return f"{type(error).__name__}: {error}\n{places}{notes}"
