@@ -219,6 +219,11 @@ class Life:
         live = self.contents[snapshot.snapshot_id].rows
         return {key: f.file_path for f in self.data_files(snapshot) for key in self.ids_in(f) if key in live}
 
+    def places(self) -> dict[int, str]:
+        """The file that each live row of ``main`` is in."""
+        snapshot = self.table.current_snapshot()
+        return {} if snapshot is None else self.file_of_id(snapshot)
+
     def files_of_id_ranges(self) -> list[tuple[int, DataFile]]:
         """The live files of ``main`` in an order that does not depend on their names."""
         snapshot = self.table.current_snapshot()
