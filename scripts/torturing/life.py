@@ -107,6 +107,7 @@ def _live(machine: type[Lives], number: int, lives: int, shrink: bool = True) ->
             deadline=None,
             database=None,
             phases=phases,
+            report_multiple_bugs=shrink,  # else the first one ends the run
             suppress_health_check=list(HealthCheck),
         ),
     )
