@@ -64,6 +64,8 @@ class Lives(RuleBasedStateMachine):
         self.life = self.new_life(seed)
         for change in (changes.append, changes.append, build):
             changes.run(self.life, change, seed)
+        if self.life.place.can_commit_version_3:
+            changes.run(self.life, spark_changes.upgrade_to_3, seed)  # at times, see there
 
     def step(self, change: Change, seed: int) -> None:
         """Do one change, and all checks."""

@@ -26,7 +26,6 @@ def test_the_life_of_a_table_of_version_3(
     monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
     machine: Any = spark_lives(spark, [served(spark, services["rest"].catalogs["rest"]["uri"])])()
     machine.begin(0)
-    machine.step(spark_changes.upgrade_to_3, 2)
     doing = (spark_changes.delete, by_pyiceberg(refresh), spark_changes.update, spark_changes.refresh_in_spark)
     for change, seed in zip(doing, (10, 1, 7, 4), strict=True):  # the first deletes beside the files
         machine.step(change, seed)
