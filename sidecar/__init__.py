@@ -20,13 +20,13 @@ from __future__ import annotations
 import logging
 import re
 from importlib import import_module
-from pathlib import Path
+from pkgutil import get_data
 from typing import Any
 
 from sidecar import errors as errors
 
-# Type checkers read the list of names from the stub. Reading it here too keeps one list.
-_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
+# Type checkers read the list of names from the stub; it is read here too, to keep one list. It may be in an archive.
+_STUB = (get_data(__name__, "__init__.pyi") or b"").decode()
 _HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)}
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

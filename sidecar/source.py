@@ -51,7 +51,12 @@ SLOWEST = 64 * 1024
 WHOLE_FILE = 64 << 20
 """Bytes that a file of unknown length counts as: manifests and metadata are shorter."""
 
+_MOST_JOINED = 1 << 20
+"""A local read of this many bytes is not made longer: copying its parts costs more than another read."""
+
 _DIGEST_STEP = 8 << 20
+_LOCAL_DIGEST_STEP = 1 << 20
+"""Bytes that are hashed at once: a request to a store takes long, but what is read from a disk stays in the cache."""
 
 AnyPath = str | os.PathLike[str]
 """A path or URL as callers give it; ``os.fspath`` makes text of it."""
@@ -483,11 +488,11 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
             expected=f"at most {source.size} bytes",
             found=f"{total} bytes",
         )
-    digest = hashlib.sha256()
+    digest, step = hashlib.sha256(), _LOCAL_DIGEST_STEP if requests_at_once(source) == 1 else _DIGEST_STEP
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
-        for at in range(offset, offset + length, _DIGEST_STEP):
-            digest.update(source.read(at, min(_DIGEST_STEP, offset + length - at)))
+        for at in range(offset, offset + length, step):
+            digest.update(source.read(at, min(step, offset + length - at)))
     return digest.digest()
 
 
@@ -511,12 +516,13 @@ def try_ranges(
     """Like :func:`read_ranges`, but return the error in place of a damaged range's bytes. Storage errors raise."""
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
     near = gap_of(source) if gap is None else gap
+    most = _MOST_JOINED if requests_at_once(source) == 1 else source.size
     runs: list[tuple[int, int, list[int]]] = []
     at = 0
     while at < len(order):
         start, length = ranges[order[at]]
         end, last = start + length, at + 1
-        while last < len(order) and ranges[order[last]][0] <= end + near:
+        while last < len(order) and ranges[order[last]][0] <= end + near and end - start <= most:
             end = max(end, sum(ranges[order[last]]))
             last += 1
         runs.append((start, end, order[at:last]))

@@ -149,3 +149,24 @@ def test_the_first_pages_are_short(page: str) -> None:
 def test_no_folder_has_too_many_modules() -> None:
     counts = Counter(str(path.parent.relative_to(PACKAGE)) for path in MODULES if path.name != "__init__.py")
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def made_for_each(tree: ast.AST) -> list[int]:
+    """Lines of ``x in a - b`` in conditions of comprehensions: a set is made for each item."""
+    loops = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    return [
+        compared.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, loops)
+        for generator in node.generators
+        for condition in generator.ifs
+        for compared in ast.walk(condition)
+        if isinstance(compared, ast.Compare) and isinstance(compared.ops[0], (ast.In, ast.NotIn))
+        if any(isinstance(right, ast.BinOp) for right in compared.comparators)
+    ]
+
+
+def test_no_set_is_made_anew_for_each_item() -> None:
+    """It takes a time that grows as the square of a table's files."""
+    assert made_for_each(ast.parse("[x for x in all if x in a - b]")) == [1]
+    assert {path.name: lines for path in MODULES if (lines := made_for_each(tree_of(path)))} == {}

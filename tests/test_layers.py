@@ -130,6 +130,17 @@ def test_planning_compiles_nothing(module: str) -> None:
     assert not {"pyiceberg.catalog.rest", "cryptography"} & loaded, "slows the first plan"
 
 
+def test_a_plan_loads_what_few_plans_need_when_they_need_it() -> None:
+    late = (
+        "sidecar.orc",
+        "sidecar.parquet",
+        "sidecar.bundle.sketches",
+        "sidecar.iceberg.records",
+        "sidecar.planning.key_pruning",
+    )
+    assert not [name for name in loaded_by("sidecar.planning.planner") if name.startswith(late)]
+
+
 def test_importing_the_package_is_cheap() -> None:
     packages = {name.split(".")[0] for name in loaded_by("sidecar")}
     assert not packages & {"numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "typer", "rich"}

@@ -88,6 +88,7 @@ def indexing_alone(table: Any, columns: Sequence[str]) -> Taken:
 
 def forget(table: Any) -> None:
     """Take away what the run before registered, which a build would carry over."""
+    table.refresh()
     with table.update_statistics() as update:
         for entry in table.metadata.statistics:
             update.remove_statistics(entry.snapshot_id)

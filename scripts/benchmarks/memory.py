@@ -16,6 +16,7 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.processes import Peak, peaks_of
 from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_of_tiny_files, rate, rows
+from sidecar.engines.choice import BuildEngine
 
 LIMIT = at_most(1.074)
 """One GiB in GB."""
@@ -26,7 +27,8 @@ def measure(bench: Bench) -> None:
     files, blocks = bench.size(8_000, quick=200), bench.size(8_192, quick=1_024)
     catalog = catalog_of_tiny_files(files)
     folder, size = data.folder_of(catalog), 64 * files * blocks / 1e9
-    show(bench, f"build of a bundle of {size:.1f} GB", run(folder, "build", str(blocks)))
+    for engine in ("spark", "local"):
+        show(bench, f"build of a bundle of {size:.1f} GB, {engine}", run(folder, "build", engine, str(blocks)))
     catalog.load_table("db.t").append(rows(files))
     show(bench, f"refresh of a bundle of {size:.1f} GB", run(folder, "refresh"))
     show(bench, f"compaction of a bundle of {size:.1f} GB", run(folder, "compact"))
@@ -48,16 +50,21 @@ def run(folder: Path, step: str, *arguments: str) -> list[Peak]:
     return peaks_of([sys.executable, "-m", "scripts.benchmarks.memory", str(folder), step, *arguments])
 
 
+def engine_of(name: str) -> BuildEngine:
+    return "spark" if name == "spark" else "local"
+
+
 def main(folder: str, step: str, *arguments: str) -> None:
     """Run a step in this process."""
     table = data.open_catalog(Path(folder)).load_table("db.t")
     columns = [field.name for field in table.schema().fields]
 
     def build() -> None:
-        sidecar.build(table, columns, kinds=["bloom"], fpp=rate(int(arguments[0])), engine="local")
+        fpp = rate(int(arguments[1]))
+        sidecar.build(table, columns, kinds=["bloom"], fpp=fpp, engine=engine_of(arguments[0]), full=True)
 
     def build_all() -> None:
-        sidecar.build(table, columns, engine="spark" if arguments[0] == "spark" else "local")
+        sidecar.build(table, columns, engine=engine_of(arguments[0]))
 
     def compact() -> None:
         sidecar.compact(table)

@@ -68,19 +68,19 @@ def small_manifests(bench: Bench) -> None:
     for name, files, per_manifest in (("24 files in 24 manifests", 24, 1), ("658 files in one manifest", 658, 658)):
         tables[name] = catalog_of_manifests(files, per_manifest).load_table("db.many")
         write_sidecar(tables[name], 1)
-    predicate = PREDICATES["point"][0]
-    sides = {}
-    for name, table in tables.items():
-        sides[f"sidecar, {name}"] = Side(partial(sidecar.plan, table, predicate), repeat=5)
-        sides[f"pyiceberg, {name}"] = Side(partial(_plan_alone, table, predicate), repeat=5)
-    what = "a warm plan"
-    times = bench.compare(what, sides, 7)
-    for name, target in zip(tables, (at_most(8), None), strict=True):
-        for clock in ("wall", "cpu"):
-            found = times.of(f"sidecar, {name}", clock)
-            label = f"{what} of {name}" + (" (CPU)" if clock == "cpu" else "")
-            bench.row(label, found.median * 1000, "ms", target, spread=found.spread)
-        bench.faster(f"{what} of {name}", times, f"sidecar, {name}", f"pyiceberg, {name}")
+    for kind, (predicate, _) in PREDICATES.items():
+        sides = {}
+        for name, table in tables.items():
+            sides[f"sidecar, {name}"] = Side(partial(sidecar.plan, table, predicate), repeat=5)
+            sides[f"pyiceberg, {name}"] = Side(partial(_plan_alone, table, predicate), repeat=5)
+        times = bench.compare(f"a warm plan, {kind}", sides, 7)
+        for name, target in zip(tables, (at_most(8), None), strict=True):
+            what = f"a warm plan of {name}, {kind}"
+            for clock in ("wall", "cpu"):
+                found = times.of(f"sidecar, {name}", clock)
+                label = f"{what} (CPU)" if clock == "cpu" else what
+                bench.row(label, found.median * 1000, "ms", target, spread=found.spread)
+            bench.faster(what, times, f"sidecar, {name}", f"pyiceberg, {name}")
 
 
 def _plan_alone(table: Any, predicate: str) -> int:

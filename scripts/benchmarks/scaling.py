@@ -1,8 +1,8 @@
 """How cost grows, over three decades each, with the exponent of the power law that fits (--quick: two decades).
 
-Build time in rows and in files, on Spark in rows; lookup in units; plan and refresh in files; memory of a build in
-columns and in units, by the kernel's own count. CPU times, each the median of a few turns. Files and row groups
-are tiny where their number is what grows.
+Build time in rows and in files, on Spark in rows, and as a share of the time in this process; lookup in units; plan and
+refresh in files; memory of a build in columns and in units, by the kernel's own count. CPU times but for that share,
+each the median of a few turns. Files and row groups are tiny where their number is what grows.
 """
 
 from __future__ import annotations
@@ -11,12 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import sidecar
 from scripts.benchmarks.build import forget
@@ -24,18 +19,20 @@ from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.timing import Clock, Side, take_turns
 from scripts.benchmarks.inputs.bundles import OneLookup, random_hashes, write_bundle
+from scripts.benchmarks.inputs.longs import catalog_of_two_longs
 from scripts.benchmarks.inputs.manifests import KEY, catalog_of_manifests, write_sidecar
 from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_of_tiny_files, rows
 from scripts.benchmarks.memory import run as memory_of
 from scripts.benchmarks.peers.spark import pid_of, spark_session
+from scripts.benchmarks.spark import ratio_in_rows
 
-FILES = 8
 Points = Sequence[tuple[float, float]]
 
 
 def measure(bench: Bench) -> None:
     """Draw all curves."""
     build_in_rows(bench)
+    ratios_on_spark(bench)
     tiny = steps(bench, 10, 10_000)
     bench.curve("build in files", "files", "seconds of CPU", [(n, build_of_files(bench, n)) for n in tiny])
     units = steps(bench, 100, 1_000_000, decades=4)
@@ -57,47 +54,29 @@ def build_in_rows(bench: Bench) -> None:
     here, on_spark = [], []
     with spark_session({}) as session:
         for number in sizes:
-            table = table_of_rows(number)
+            table = catalog_of_two_longs(number).load_table("db.longs")
             sides = {
-                "here": Side(partial(build, table), before=partial(forget_all, table)),
-                "on Spark": Side(partial(build, table, spark=session), before=partial(forget_all, table)),
+                "here": Side(partial(build, table), before=partial(forget, table)),
+                "on Spark": Side(partial(build, table, spark=session), before=partial(forget, table)),
             }
             bench.say(f"build of {number:,} rows")
             times = take_turns(sides, turns_of(bench), clock=Clock([pid_of(session)]))
             here.append((number, times.of("here", "cpu").median))
             on_spark.append((number, times.of("on Spark", "cpu").median))
-            bench.row(
-                f"build on Spark, {number:,} rows",
-                times.ratio(["on Spark"], ["here"]).median,
-                "x",
-                against="in process",
-            )
     bench.curve("build in rows", "rows", "seconds of CPU", here)
     bench.curve("build on Spark in rows", "rows", "seconds of CPU", on_spark)
-
-
-def table_of_rows(number: int) -> Any:
-    """Return a table of eight files of two columns of longs."""
-
-    def make(folder: Path, catalog: Any) -> None:
-        random, paths = np.random.default_rng(1), []
-        for at in range(FILES):
-            path = folder / f"{at}.parquet"
-            longs = {name: random.integers(0, 2**62, number // FILES) for name in ("k", "m")}
-            pq.write_table(pa.table(longs), path, use_dictionary=False, compression="none")
-            paths.append(f"file:{path}")
-        catalog.create_table("db.t", pa.schema([("k", pa.int64()), ("m", pa.int64())])).add_files(paths)
-
-    return data.table(f"rows-{number}", make).load_table("db.t")
 
 
 def build(table: Any, **more: Any) -> None:
     sidecar.build(table, ["k", "m"], engine="spark" if more else "local", full=True, **more)
 
 
-def forget_all(table: Any) -> None:
-    table.refresh()
-    forget(table)
+def ratios_on_spark(bench: Bench) -> None:
+    """Draw how the time of a build on Spark, divided by that in this process, falls with rows and cores."""
+    millions = bench.size((1, 3, 10, 30), quick=(1, 3))
+    for cores in (1, 2):
+        with spark_session({}, cores=cores) as session:
+            ratio_in_rows(bench, session, cores, [1_000_000 * number for number in millions])
 
 
 def seconds(bench: Bench, what: str, run: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
@@ -112,7 +91,7 @@ def turns_of(bench: Bench) -> int:
 
 def build_of_files(bench: Bench, number: int) -> float:
     table = catalog_of_tiny_files(number).load_table("db.t")
-    return seconds(bench, f"build of {number:,} files", partial(build, table), partial(forget_all, table))
+    return seconds(bench, f"build of {number:,} files", partial(build, table), partial(forget, table))
 
 
 def lookup_in(bench: Bench, number: int) -> float:

@@ -1,7 +1,8 @@
 """Scans beside those of pyiceberg, DuckDB, polars and DataFusion, local files, all in one process.
 
-*Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), one key that one file has. The sidecar
-is built from the same files. pyiceberg scans the table, the engines read the list of its files, whose filters they use
+*Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), four keys that one file each has, one
+after the other. One sidecar has the filters of the files, as builds take them over, the other filters at the automatic
+rate (``--harvest never``). pyiceberg scans the table, the engines read the list of its files, whose filters they use
 where they can. *Broad*: one table of mixed columns, predicates that leave most rows, and one that 1 % of rows meet.
 """
 
@@ -24,6 +25,7 @@ from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.longs import catalog_of_longs, files_of_longs, keys_of
 from scripts.benchmarks.inputs.mixed import FILES, catalog_with_mixed_columns
 
+KEYS = 4
 BROAD: dict[str, tuple[Target, Target | None]] = {
     "k >= 0": (at_most(1.03), None),
     "n > 10": (at_most(1.05), None),
@@ -50,39 +52,44 @@ def measure(bench: Bench) -> None:
 def needle(bench: Bench, files: int, rows: int) -> None:
     paths = files_of_longs(files, rows, with_filters=True)
     catalog = catalog_of_longs(files, rows, with_filters=True)
-    sidecar.build(catalog.load_table("db.longs"), ["k"], kinds=["bloom"], engine="local")
-    table = catalog.load_table("db.longs")
-    duck, context, key = duckdb.connect(), datafusion.SessionContext(), keys_of(files, rows)[0]
+    build = partial(sidecar.build, columns=["k"], kinds=["bloom"], engine="local", full=True)
+    build(catalog.load_table("db.longs"))
+    build(catalog.load_table("db.rated"), harvest="never")
+    table, rated = catalog.load_table("db.longs"), catalog.load_table("db.rated")
+    duck, context, keys = duckdb.connect(), datafusion.SessionContext(), keys_of(files, rows)[:KEYS]
     context.sql("SET datafusion.execution.parquet.bloom_filter_on_read = true").collect()
 
-    def by_datafusion() -> Any:
+    def by_datafusion(key: int) -> Any:
         frame = context.read_parquet(str(Path(paths[0]).parent)).filter(datafusion.col("k") == datafusion.lit(key))
         return frame.to_arrow_table()
 
-    sides: dict[str, Callable[[], Any]] = {
-        "sidecar": lambda: sidecar.scan(table, f"k = {key}"),
-        "sidecar, table loaded": lambda: sidecar.scan(catalog.load_table("db.longs"), f"k = {key}"),
-        "pyiceberg": lambda: table.scan(row_filter=f"k = {key}").to_arrow(),
-        "pyiceberg, table loaded": lambda: catalog.load_table("db.longs").scan(row_filter=f"k = {key}").to_arrow(),
-        "DuckDB": lambda: duck.execute(f"SELECT * FROM read_parquet({paths}) WHERE k = {key}").to_arrow_table(),
-        "polars": lambda: polars.scan_parquet(paths).filter(polars.col("k") == key).collect().to_arrow(),
+    def all_keys(scan: Callable[[int], Any]) -> Callable[[], list[int]]:
+        return lambda: [scan(key).num_rows for key in keys]
+
+    sides: dict[str, Callable[[int], Any]] = {
+        "sidecar": lambda key: sidecar.scan(table, f"k = {key}"),
+        "sidecar, automatic rate": lambda key: sidecar.scan(rated, f"k = {key}"),
+        "sidecar, table loaded": lambda key: sidecar.scan(catalog.load_table("db.longs"), f"k = {key}"),
+        "pyiceberg": lambda key: table.scan(row_filter=f"k = {key}").to_arrow(),
+        "pyiceberg, table loaded": lambda key: catalog.load_table("db.longs").scan(row_filter=f"k = {key}").to_arrow(),
+        "DuckDB": lambda key: duck.execute(f"SELECT * FROM read_parquet({paths}) WHERE k = {key}").to_arrow_table(),
+        "polars": lambda key: polars.scan_parquet(paths).filter(polars.col("k") == key).collect().to_arrow(),
         "DataFusion": by_datafusion,
-        "pyarrow dataset": lambda: pq.read_table(paths, filters=[("k", "=", key)]),
+        "pyarrow dataset": lambda key: pq.read_table(paths, filters=[("k", "=", key)]),
     }
-    quick = {name: 5 for name in sides if name.startswith("sidecar")}
-    what = f"one key in {files} files"
-    times = bench.compare(what, {name: Side(run, repeat=quick.get(name, 1)) for name, run in sides.items()})
-    wrong = [name for name, found in times.results.items() if found.num_rows != 1]
+    quick = {name: 3 for name in sides if name.startswith("sidecar")}
+    what = f"{KEYS} keys in {files} files"
+    repeated = {name: Side(all_keys(scan), repeat=quick.get(name, 1)) for name, scan in sides.items()}
+    times = bench.compare(what, repeated)
+    wrong = [name for name, found in times.results.items() if found != [1] * KEYS]
     if wrong:
         raise RuntimeError(f"not one row: {', '.join(wrong)}")
-    for peer, target in (
-        ("DuckDB", at_least(6)),
-        ("pyiceberg", at_least(100)),
-        ("polars", None),
-        ("DataFusion", None),
-        ("pyarrow dataset", None),
-    ):
-        bench.faster(what, times, "sidecar", peer, target)
+    for peer, target in (("DuckDB", at_least(6)), ("pyiceberg", at_least(100))):
+        for side, label in (("sidecar", "filters of the files"), ("sidecar, automatic rate", "automatic rate")):
+            bench.faster(f"{what}, {label}", times, side, peer, target)
+            bench.faster(f"{what}, {label}", times, side, peer, clock="cpu")
+    for peer in ("polars", "DataFusion", "pyarrow dataset"):
+        bench.faster(what, times, "sidecar", peer)
         bench.faster(what, times, "sidecar", peer, clock="cpu")
     bench.faster(f"{what}, table loaded", times, "sidecar, table loaded", "pyiceberg, table loaded", at_least(30))
 

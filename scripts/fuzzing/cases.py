@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from scripts.fuzzing.mutation import damaged
 from sidecar.errors import SidecarError
+from sidecar.source import BytesSource
 
 MOST_MEMORY = 256 << 20
 """Bytes of resident memory that no case may exceed."""
@@ -30,6 +31,17 @@ class Change(str, Enum):
 
 class WrongAnswerError(Exception):
     """The decoder answered, but its answer is not what the bytes can mean."""
+
+
+class ExactSource(BytesSource):
+    """A source in memory that notices what no source may give: other bytes than were asked for."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes. Raises :class:`WrongAnswerError` if there are others."""
+        data = super().read(offset, length)
+        if offset < 0 or len(data) != length:
+            raise WrongAnswerError(f"{len(data)} bytes were read in place of {length} from {offset}")
+        return data
 
 
 @dataclass(frozen=True)

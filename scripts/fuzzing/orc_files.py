@@ -11,20 +11,22 @@ from typing import Any
 
 import pyarrow.orc
 
-from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
-from scripts.fuzzing.mutation import bytes_like
+from scripts.fuzzing.cases import Case, Change, ExactSource, Fuzzer, WrongAnswerError, attempt_each, value_of
+from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.orc_layout import OrcLayout
 from scripts.fuzzing.parquet_files import rows_of, sound_rows
 from scripts.fuzzing.trees import protobuf_changed
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Field, Message, decode, encode
+from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource
 from tests.hostile_doors import doors
 from tests.orc.decode_cases import random_table
 from tests.orc.files import read_all
 from tests.orc.test_decode_damage import read_everything
 
+COLUMNS = 6
+"""Columns that are asked for a value."""
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = (
     "tests/data/orc/apache_bad_bloom_filter_1.6.11.orc",
@@ -59,7 +61,7 @@ class OrcFuzzer(Fuzzer):
         return list(sound_files())
 
     def read(self, case: Case) -> None:
-        source = BytesSource(case.data, "it.orc")
+        source = ExactSource(case.data, "it.orc")
         if case.change is Change.NEUTRAL:
             found = value_of(lambda: rows_of(case.data))
             if found != value_of(lambda: sound_rows(self.seeds[case.seed])):
@@ -76,9 +78,16 @@ class OrcFuzzer(Fuzzer):
                 lambda: inspect_file(source),
                 lambda: read_all(source, legacy=True),
                 lambda: rows_of(case.data),
-                *(lambda name=name: probe_file(source, name, 5) for name in ("i32", "s", "d9")),
+                *(lambda name=name: probe_file(source, name, 5) for name in leaves_of(source)),
             ]
         )
+
+
+def leaves_of(source: ExactSource) -> list[str]:
+    """The names of columns with values, decimals first; none if the tail cannot be read."""
+    tail = value_of(lambda: read_tail(source))
+    found = [] if tail is None else [column for column in tail.columns if not column.is_compound]
+    return [column.path for column in sorted(found, key=lambda one: one.kind != "DECIMAL")][:COLUMNS]
 
 
 def unknown_field(rng: random.Random) -> Field:
@@ -93,6 +102,21 @@ def with_unknown(rng: random.Random, data: bytes) -> bytes:
     return encode(Message(fields))
 
 
+def digits_changed(rng: random.Random, data: bytes) -> bytes:
+    """A footer with another precision or scale of one of its types, mostly of a decimal."""
+    footer = decode(data)
+    types = footer.messages(_TYPES)
+    decimals = [one for one in types if one.has(_PRECISION)]
+    chosen = rng.choice(decimals if decimals and rng.random() < 0.9 else types)
+    number = rng.choice((_PRECISION, _SCALE))
+    chosen.set(number, number_like(rng, chosen.varint(number)))
+    footer.set_all(_TYPES, types)
+    return encode(footer)
+
+
+_TYPES, _PRECISION, _SCALE = 4, 5, 6  # fields of a footer and of a type
+
+
 class OrcTails(OrcFuzzer):
     name = "orc-tail"
     what = "postscript, footer and statistics of ORC files"
@@ -100,7 +124,9 @@ class OrcTails(OrcFuzzer):
     def changed(self, rng: random.Random, seed: int) -> bytes:
         layout = OrcLayout(self.seeds[seed])
         part = rng.random()
-        if part < 0.7:
+        if part < 0.2:
+            layout.change_footer = lambda data: digits_changed(rng, data)
+        elif part < 0.7:
             layout.change_footer = lambda data: protobuf_changed(rng, data)
         elif part < 0.85:
             layout.change_postscript = lambda data: protobuf_changed(rng, data)

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
-from scripts.fuzzing.mutation import bytes_like
+from scripts.fuzzing.cases import Case, Change, ExactSource, Fuzzer, WrongAnswerError, attempt_each, value_of
+from scripts.fuzzing.mutation import bytes_like, number_like
 from scripts.fuzzing.parquet_layout import (
     DICTIONARY,
     ParquetLayout,
@@ -22,12 +22,12 @@ from scripts.fuzzing.parquet_layout import (
 from scripts.fuzzing.trees import change_struct, extend_struct, struct_changed, thrift_changed
 from sidecar.errors import SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.dictionary import read_dictionary, used_entries
-from sidecar.parquet.footer import read_footer
+from sidecar.parquet.dictionary import read_dictionary, read_used
+from sidecar.parquet.footer import ColumnChunk, read_footer
+from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import scan_file
-from sidecar.source import BytesSource
 from tests.parquet.damage_worker import doors, small_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def sound_files() -> tuple[bytes, ...]:
 
 def rows_of(data: bytes) -> str:
     """The text of all rows of a file, because NaN differs from itself, and Python does not have all values."""
-    rows = scan_file(BytesSource(data), "true").combine_chunks()
+    rows = scan_file(ExactSource(data), "true").combine_chunks()
     texts = (column.to_string(window=1 << 30, container_window=1 << 30) for column in rows.columns)
     return "\n".join((*rows.column_names, *texts))
 
@@ -83,7 +83,7 @@ class ParquetFuzzer(Fuzzer):
         return list(sound_files())
 
     def read(self, case: Case) -> None:
-        source = BytesSource(case.data)
+        source = ExactSource(case.data)
         if case.change is Change.NEUTRAL and value_of(lambda: rows_of(case.data)) != sound_rows(self.seeds[case.seed]):
             raise WrongAnswerError("a field that readers do not know changes the rows")
         if len(case.data) % self.every_door == 0 or case.change is Change.NEUTRAL:
@@ -91,14 +91,14 @@ class ParquetFuzzer(Fuzzer):
                 value_of(call)
         footer = read_footer(source)
         chunks = [chunk for group in footer.row_groups for chunk in group.columns][:COLUMNS]
-        calls: list[Any] = [lambda: rows_of(case.data)]
+        calls: list[Any] = [lambda: rows_of(case.data), lambda: pages_digest(source, footer)]
         calls += [
             lambda group=group: read_indexes_by_leaf(source, footer, group.columns) for group in footer.row_groups[:4]
         ]
         for chunk in chunks:
             calls += [
-                lambda chunk=chunk: read_bloom_filter(source, chunk),
-                lambda chunk=chunk: used_entries(source, chunk),
+                lambda chunk=chunk: _whole_filter(source, chunk),
+                lambda chunk=chunk: read_used(source, chunk)[1],
                 lambda chunk=chunk: read_dictionary(source, chunk).to_arrow(chunk.leaf).validate(full=False),
             ]
         attempt_each(calls)
@@ -107,6 +107,17 @@ class ParquetFuzzer(Fuzzer):
         layout = ParquetLayout(self.seeds[seed])
         extend_struct(rng, layout.footer)
         return layout.file()
+
+
+def _whole_filter(source: ExactSource, chunk: ColumnChunk) -> None:
+    """Read a filter. What is left of its bits, or more than them, would deny values."""
+    found = read_bloom_filter(source, chunk)
+    if found is None:
+        return
+    end = found.offset + found.length
+    stored = source.read(found.offset + found.header_length, max(found.bitset_length, 0))
+    if not found.offset + found.header_length < end <= source.size or found.filter.to_bytes() != stored:
+        raise WrongAnswerError(f"a filter of {found.bitset_length} bytes has other bits than the file")
 
 
 class ParquetFooters(ParquetFuzzer):
@@ -121,13 +132,41 @@ class ParquetFooters(ParquetFuzzer):
         layout = ParquetLayout(self.seeds[seed])
         return layout.file(bytes_like(rng, encode_struct(layout.footer)))
 
+    def read(self, case: Case) -> None:
+        footer = read_footer(ExactSource(case.data))
+        stated = columns_of(footer.metadata.structs(2) or [])
+        if stated != [leaf.path for leaf in footer.columns]:
+            raise WrongAnswerError("the columns of the footer are not those that its schema states")
+        super().read(case)
+
+
+def columns_of(elements: list[Struct]) -> list[str] | None:
+    """The dotted paths of a schema's columns by the format's own words; ``None`` if they do not say which these are.
+
+    An element has a type or children, and each is followed by its children.
+    """
+    rest, found = iter(elements), list[str]()
+
+    def walk(above: tuple[str, ...] | None, element: Struct) -> bool:
+        path = () if above is None else (*above, element.text(4) or "")
+        children = element.integer(5) or 0
+        if above is not None and element.integer(1) is not None:
+            found.append(".".join(path))
+            return not children
+        return all((child := next(rest, None)) is not None and walk(path, child) for _ in range(children))
+
+    first = next(rest, None)
+    is_tree = first is not None and walk(None, first) and next(rest, None) is None
+    return found if is_tree else None
+
 
 class ParquetFilterHeaders(ParquetFuzzer):
     name = "parquet-filter"
     what = "headers and bits of Bloom filters in Parquet files"
 
     def changed(self, rng: random.Random, seed: int) -> bytes:
-        return self._with_filter(rng, seed, lambda data: thrift_changed(rng, data))
+        change = size_changed if rng.random() < 0.4 else thrift_changed
+        return self._with_filter(rng, seed, lambda data: change(rng, data))
 
     def blind(self, rng: random.Random, seed: int) -> bytes:
         return self._with_filter(rng, seed, lambda data: bytes_like(rng, data[:40]) + data[40:])
@@ -145,6 +184,13 @@ class ParquetFilterHeaders(ParquetFuzzer):
         if rng.random() < 0.3:
             del meta.fields[15]
         return layout.file()
+
+
+def size_changed(rng: random.Random, data: bytes) -> bytes:
+    """A filter whose header states another size than that of the bits after it."""
+    header, start = decode_struct(data)
+    header.fields[1] = (I32, number_like(rng, len(data) - start))
+    return encode_struct(header) + data[start:]
 
 
 class ParquetPageIndexes(ParquetFuzzer):

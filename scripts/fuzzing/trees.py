@@ -46,7 +46,32 @@ def change_struct(rng: random.Random, tree: thrift.Struct) -> None:
     """Change one to three fields of a Thrift structure, at any depth."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         structs = list(_structs(tree))
-        _change_field(rng, rng.choice(structs), structs)
+        siblings = _siblings(structs)
+        if siblings and rng.random() < 0.2:
+            _take_field(rng, rng.choice(siblings[rng.choice(list(siblings))]))
+        else:
+            _change_field(rng, rng.choice(structs), structs)
+
+
+def _siblings(structs: list[thrift.Struct]) -> dict[int, list[list[thrift.Struct]]]:
+    """The lists of several structures, by their field ids: what one has may have another meaning in its neighbour."""
+    found: dict[int, list[list[thrift.Struct]]] = {}
+    for struct in structs:
+        for field_id, (kind, value) in struct.fields.items():
+            if kind == thrift.LIST and value.element_type == thrift.STRUCT and len(value.values) > 1:
+                found.setdefault(field_id, []).append(value.values)
+    return found
+
+
+def _take_field(rng: random.Random, siblings: list[thrift.Struct]) -> None:
+    """Give one structure of a list a field of another one, mostly one that it does not have, often changed."""
+    target, donor = rng.sample(siblings, 2)
+    missing = [field_id for field_id in donor.fields if field_id not in target.fields]
+    choices = missing if missing and rng.random() < 0.8 else list(donor.fields)
+    if choices:
+        field_id = rng.choice(choices)
+        kind, value = copy.deepcopy(donor.fields[field_id])
+        target.fields[field_id] = (kind, _other_value(rng, kind, value) if rng.random() < 0.5 else value)
 
 
 def extend_struct(rng: random.Random, tree: thrift.Struct) -> None:
@@ -139,6 +164,9 @@ def protobuf_changed(rng: random.Random, data: bytes, depth: int = 0) -> bytes:
         fields.append((rng.randrange(1, 20), protobuf.VARINT, number_like(rng, 0) & _U64))
         return protobuf.encode(protobuf.Message(fields))
     at = rng.randrange(len(fields))
+    if rng.random() < 0.5:  # a footer has one list of stripes, and many types
+        chosen = rng.choice(sorted({number for number, _, _ in fields}))
+        at = rng.choice([place for place, (number, _, _) in enumerate(fields) if number == chosen])
     number, kind, value = fields[at]
     way = rng.randrange(10)
     if way == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from sidecar.bundle.indexes.page_indexes import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import FILES_PER_BATCH
-from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units.coverage import CoverageRuns
 from sidecar.bundle.units.fingerprints import FingerprintIndex, Fingerprints
@@ -31,6 +30,9 @@ from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 
 _T = TypeVar("_T")
 

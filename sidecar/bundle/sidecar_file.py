@@ -36,8 +36,6 @@ from sidecar.bundle.indexes.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
-from sidecar.bundle.sketches.group_table import decode_sketch_toc
-from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, check_properties, parse_place, read_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
@@ -344,6 +342,9 @@ class SidecarFile:
         segment.entries.append(entry)
 
     def _add_sketches(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
+        from sidecar.bundle.sketches.group_table import decode_sketch_toc
+        from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
+
         toc = decode_sketch_toc(entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
         if segment.num_files * FINGERPRINT_BYTES > segment.entry.length:

@@ -10,34 +10,16 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from sidecar.cli import (
-    build,
-    config,
-    convert,
-    embed,
-    extract,
-    guide,
-    inspect,
-    plan,
-    probe,
-    repair,
-    scan,
-    serve,
-    status,
-    strip,
-    verify,
-    warm_up,
-)
-from sidecar.cli.care import compact, expire, gc, refresh
-from sidecar.cli.facts import advise, find, report
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
@@ -47,25 +29,26 @@ from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
-COMMANDS: dict[str, tuple[Any, ...]] = {
+COMMANDS: dict[str, tuple[str, ...]] = {
     "Build and care": (
-        build.build,
-        refresh.refresh,
-        status.status,
-        verify.verify,
-        repair.repair,
-        compact.compact,
-        expire.expire,
-        gc.gc,
-        warm_up.warm_up,
+        "build",
+        "care.refresh",
+        "status",
+        "verify",
+        "repair",
+        "care.compact",
+        "care.expire",
+        "care.gc",
+        "warm_up",
     ),
-    "Ask": (plan.plan, scan.scan, probe.probe, find.find, inspect.inspect, advise.advise, report.report),
-    "Serve": (serve.serve,),
-    "Data files": (embed.embed, strip.strip, extract.extract),
-    "Convert": (convert.convert,),
-    "Learn and set up": (guide.guide, config.config),
+    "Ask": ("plan", "scan", "probe", "facts.find", "inspect", "facts.advise", "facts.report"),
+    "Serve": ("serve",),
+    "Data files": ("embed", "strip", "extract"),
+    "Convert": ("convert",),
+    "Learn and set up": ("guide", "config"),
 }
-"""The commands by task, in the order in which the help and the command reference list them."""
+"""The modules of the commands by task, in the order in which the help and the command reference list them. Each has a
+function of its own name, which the command runs."""
 
 ABOUT = "Bloom filters, page indexes and distinct counts for Iceberg tables and their data files."
 
@@ -91,8 +74,47 @@ sidecar --show-completion prints the script.
 sidecar COMMAND --help shows the options of a command, with examples. sidecar guide lists the guides."""
 
 
+class Parsers(Mapping[str, Any]):
+    """The parsers of all commands, by name. Each is made when it is looked up."""
+
+    def __init__(self) -> None:
+        self._modules = {name_of(module): module for module in chain(*COMMANDS.values())}
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _parser_of(self._modules[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+def _parser_of(module: str) -> Any:
+    """Load the module of a command, and make its parser."""
+    function = getattr(import_module(f"sidecar.cli.{module}"), module.rpartition(".")[2])
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name_of(module), cls=Command, context_settings={"ignore_unknown_options": True})(
+        with_shared_options(function, start, catalog=module == "serve")
+    )
+    return get_command(alone)
+
+
 class CommandGroup(TyperGroup):
     """Turns errors into a sentence and an exit code, for the console script and for tests alike."""
+
+    def __init__(self, **settings: Any) -> None:
+        """``settings`` are those of typer."""
+        super().__init__(**settings)
+        parsers: Any = Parsers()
+        self.commands = parsers
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, of which none is loaded for that."""
+        return list(self.commands)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command."""
@@ -121,7 +143,7 @@ class CommandGroup(TyperGroup):
         """List the commands by task. A summary that is too long for the terminal is wrapped, not cut."""
         width = max(map(len, self.commands))
         for task, commands in COMMANDS.items():
-            names = [name_of(command) for command in commands]
+            names = [name_of(module) for module in commands]
             with formatter.section(task):
                 formatter.write_dl([(name.ljust(width), summary(self.commands[name])) for name in names])
 
@@ -152,9 +174,9 @@ def _are_short(token: str, known: set[str]) -> bool:
     return not token.startswith("--") and all(f"-{letter}" in known for letter in token[1:])
 
 
-def name_of(function: Callable[..., None]) -> str:
-    """The name of the command that a function runs."""
-    return function.__name__.replace("_", "-")
+def name_of(module: str) -> str:
+    """The name of the command that is in a module."""
+    return module.rpartition(".")[2].replace("_", "-")
 
 
 def summary(command: Any) -> str:
@@ -247,8 +269,3 @@ def subject(targets: list[str]) -> dict[str, Any]:
 
 
 app.callback(help=ABOUT)(with_shared_options(main_options, _before_command, catalog=True))
-
-for command in chain(*COMMANDS.values()):
-    app.command(name_of(command), cls=Command, context_settings={"ignore_unknown_options": True})(
-        with_shared_options(command, start, catalog=command is serve.serve)
-    )

@@ -32,9 +32,9 @@ def reference() -> str:
     """The whole page as Markdown."""
     commands = get_command(app).commands  # type: ignore[attr-defined]
     parts = [HEAD]
-    for task, functions in COMMANDS.items():
+    for task, modules in COMMANDS.items():
         parts.append(f"## {task}\n")
-        parts += ["\n".join(_section(name, commands[name])) for name in map(name_of, functions)]
+        parts += ["\n".join(_section(name, commands[name])) for name in map(name_of, modules)]
     return "\n".join(parts)
 
 

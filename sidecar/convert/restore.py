@@ -123,6 +123,12 @@ def _members(group: StoredGroup, units: Sequence[int]) -> list[int]:
 
 def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> Leaf | None:
     """Return the leaf that a group belongs to; ``None`` unless exactly one leaf matches and has the encoding."""
+    leaf = _only_leaf(footer, field_id, resolution)
+    return leaf if leaf is not None and leaf.encoding.name == encoding else None
+
+
+def _only_leaf(footer: Footer, field_id: int, resolution: str) -> Leaf | None:
+    """Return the leaf that a field is resolved to; ``None`` unless it is exactly one."""
     if resolution == BY_ID:
         found = [leaf for leaf in footer.columns if leaf.field_id == field_id]
     elif resolution.startswith(BY_NAME):
@@ -131,7 +137,7 @@ def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> 
         found = [leaf for leaf in footer.columns if leaf.path in (path, path.split("|")[0])]
     else:
         found = []
-    return found[0] if len(found) == 1 and found[0].encoding.name == encoding else None
+    return found[0] if len(found) == 1 else None
 
 
 def find_orc_column(tail: OrcTail, field_id: int, resolution: str) -> OrcColumn | None:
@@ -218,7 +224,7 @@ def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tu
     """Yield (row group, leaf, state) of all units for one kind; the state is *indexed* or the reason why not."""
     assert kind in (BLOOM, PAGE_INDEX)
     for row_group, field_id, state in _states(matches, kind):
-        leaf = _leaf_of(footer, field_id, state.resolution)
+        leaf = _only_leaf(footer, field_id, state.resolution)
         if leaf is not None:
             yield row_group, leaf, state.state
 
@@ -226,7 +232,7 @@ def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tu
 def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int]:
     """Return the indexes of the leaves that the sidecar has ORC filters for, which a Parquet file cannot hold."""
     found = (
-        _leaf_of(footer, bundle.toc.field_id, group.resolution)
+        _only_leaf(footer, bundle.toc.field_id, group.resolution)
         for match in matches
         for bundle in match.segment.orc_bundles.values()
         for group in bundle.toc.groups
@@ -250,10 +256,3 @@ def _states(matches: Sequence[Match], kind: str) -> Iterator[tuple[int, int, Cov
             if covered.kind == kind:
                 for row_group, unit in enumerate(match.units):
                     yield row_group, covered.field_id, covered.states[covered.codes[unit]]
-
-
-def _leaf_of(footer: Footer, field_id: int, resolution: str) -> Leaf | None:
-    for leaf in footer.columns:
-        if find_leaf(footer, field_id, resolution, leaf.encoding.name) is leaf:
-            return leaf
-    return None

@@ -10,7 +10,7 @@ with the same date in the proleptic calendar, because ORC Java looks that day up
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -23,11 +23,11 @@ from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
-from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.calendar import old_days_in_proleptic
-from sidecar.orc.decode import read_row_groups
+from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
@@ -38,6 +38,10 @@ from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.source import Source
 
 _ORC_135 = 6
+_MOST_ROWS = 1 << 15
+"""Rows of row groups that are decoded together, if they are several: their values stay in the second-level cache."""
+_ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decimal64"})
+"""Families of encodings in which each value that is not null has one key, in the order of the values."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ class OrcFilterMaker:
             if self._given is not None and index.column.id in self._given.columns and self._take(work, old):
                 continue
             self._keep(work, old)
-            if index.column.id in self._wanted - work.kept:
+            if index.column.id in self._wanted and index.column.id not in work.kept:
                 self._renew(work, old)
         return work
 
@@ -259,16 +263,27 @@ class OrcFilterMaker:
         return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
-        stride, fpp = self._tail.row_index_stride, self._rules.rate_of(old.column)
+        size = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))
         filters: list[OrcBloomFilter] = []
         try:
-            for values in read_row_groups(self._source, self._tail, old.stripe, old.footer, old.column):
-                filters.append(OrcBloomFilter.from_arrow(values, encoding, stride, fpp))
-                if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
-                    filters[-1].insert(hash_orc(_moved_days(values), encoding))
+            cursor = LeafCursor(self._source, self._tail, old.footer, old.column)
+            for groups in _taken_together(old, encoding, cursor.step):
+                values = cursor.take(sum(groups))
+                if encoding.family in _ONE_KEY_EACH and not values.null_count:
+                    hashes = hash_orc(values, encoding)
+                    filters += [OrcBloomFilter.from_hashes(part, *size) for part in _cut(hashes, groups)]
+                    continue
+                parts = [values] if len(groups) == 1 else _cut(values, groups)
+                filters += [self._of_row_group(part, encoding, size) for part in parts]
         except UsageError as error:  # values that are not of the encoding
             raise UnsupportedFeatureError(error.what, found=error.found) from error
         return filters
+
+    def _of_row_group(self, values: pa.Array[Any], encoding: OrcEncoding, size: tuple[int, int]) -> OrcBloomFilter:
+        made = OrcBloomFilter.from_hashes(hash_orc(values, encoding), *size)
+        if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
+            made.insert(hash_orc(_moved_days(values), encoding))
+        return made
 
     def _note(
         self,
@@ -302,6 +317,30 @@ class OrcFilterMaker:
                 )
             )
         work.outcomes[old.column.id] = outcomes
+
+
+def _taken_together(old: _Old, encoding: OrcEncoding, step: int) -> Iterator[list[int]]:
+    """Yield the rows of row groups whose values are decoded together: few calls for many values.
+
+    Alone are those of a nested column, where rows have no values or several, and those of timestamps, whose unit
+    depends on the values of their row group.
+    """
+    most = 0 if old.column.parent or encoding.zone or encoding.writer else min(step, _MOST_ROWS)
+    together: list[int] = []
+    for group in old.stripe.row_groups:
+        if together and sum(together) + group.rows > most:
+            yield together
+            together = []
+        together.append(group.rows)
+    yield together
+
+
+def _cut(values: Any, lengths: Sequence[int]) -> Iterator[Any]:
+    """Yield consecutive slices of an array, of these lengths."""
+    at = 0
+    for length in lengths:
+        yield values[at : at + length]
+        at += length
 
 
 def _moved_days(values: pa.Array[Any]) -> pa.Array[Any]:

@@ -24,7 +24,7 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.filters.leaf import Leaf
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import NewPaths
-from sidecar.iceberg.resolve import FoundColumn, TableColumn, resolve_in_file
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
@@ -157,10 +157,9 @@ class SuccessorWriter:
         """Return the leaves that get filters by field id, and an outcome for each column that the file lacks."""
         leaves: dict[int, Leaf] = {}
         absent: list[Outcome] = []
+        columns = ColumnsInFile(footer.columns, self.fields.schema, self.fields.name_mapping, file.identity)
         for column in self.fields.columns:
-            found = resolve_in_file(
-                footer.columns, column.field_id, self.fields.schema, self.fields.name_mapping, file.identity
-            )
+            found = columns.find(column.field_id)
             if isinstance(found, FoundColumn):
                 leaves[column.field_id] = found.leaf
             else:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 MAX_HASHES = 100
 """Largest k that is accepted: a stride of one value and a rate of 1e-12 give 89. (Pre-release files have 10,000.)"""
-_CHUNK = 8192
-"""Hashes in one step: this many stay in the first-level cache."""
 _M32 = (1 << 32) - 1
 
 
@@ -140,7 +138,11 @@ class OrcBloomFilter:
 
     def to_bytes(self) -> bytes:
         """Return the bitset as the field ``utf8bitset`` stores it: little-endian words."""
-        return self.words.astype("<u8", copy=False).tobytes()
+        return self.stored_words().tobytes()
+
+    def stored_words(self) -> memoryview:
+        """Return the bytes of :meth:`to_bytes`, in the memory of the filter where that is possible."""
+        return self.words.astype("<u8", copy=False).view(np.uint8).data
 
     @property
     def m(self) -> int:
@@ -170,8 +172,7 @@ class OrcBloomFilter:
 
         if not self.words.flags.writeable:
             self.words = self.words.copy()
-        for at in range(0, len(hashes), _CHUNK):
-            orc_bloom.insert(self.words, self.k, hashes[at : at + _CHUNK])
+        orc_bloom.insert(self.words, self.k, hashes)
 
     def insert_arrow(
         self, values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, strict: bool = False
@@ -186,8 +187,7 @@ class OrcBloomFilter:
         from sidecar.kernels import orc_bloom
 
         out = np.empty(len(hashes), np.bool_)
-        for at in range(0, len(hashes), _CHUNK):
-            orc_bloom.check(self.words, self.k, hashes[at : at + _CHUNK], out[at : at + _CHUNK])
+        orc_bloom.check(self.words, self.k, hashes, out)
         return out
 
     def might_contain_hash(self, h: int) -> bool:

@@ -82,15 +82,18 @@ class EqualityDeletes:
     deletes: list[ManifestEntry] = field(default_factory=list)
     sequence_numbers: dict[str, int] = field(default_factory=dict)
 
-    def see(self, entry: ManifestEntry) -> None:
-        """Add a live manifest entry, of a delete file or of a data file."""
-        if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
-            self.deletes.append(entry)
-        else:
-            path, sequence = entry.data_file.file_path, entry.sequence_number or 0
+    def see(self, entries: Iterable[ManifestEntry]) -> None:
+        """Add live manifest entries, of delete files or of data files."""
+        sequences = self.sequence_numbers
+        for entry in entries:
+            file = entry.data_file
+            if file.content == DataFileContent.EQUALITY_DELETES:
+                self.deletes.append(entry)
+                continue
+            sequence = entry.sequence_number or 0
             # Two live entries can have the same path. The smaller number lets more deletes apply.
-            if self.sequence_numbers.setdefault(path, sequence) > sequence:
-                self.sequence_numbers[path] = sequence
+            if sequences.setdefault(file.file_path, sequence) > sequence:
+                sequences[file.file_path] = sequence
 
     def apply_to(self, file: DataFile) -> bool:
         """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""

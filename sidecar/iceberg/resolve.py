@@ -156,32 +156,48 @@ class MissingColumn:
     reason: str
 
 
-def resolve_in_file(
-    leaves: Sequence[LeafT],
-    field_id: int,
-    schema: Schema,
-    name_mapping: NameMapping | None,
-    identity: Mapping[int, bool],
-) -> FoundColumn[LeafT] | MissingColumn:
-    """Find the leaf of a file that stores the table's column ``field_id``, or the reason why it is missing.
+class ColumnsInFile(Generic[LeafT]):
+    """The table's columns in one file. What all columns share is found once, so that wide files stay cheap.
 
     ``leaves`` are all leaves of the file; ``identity`` is the file's
-    :attr:`sidecar.iceberg.listing.ListedFile.identity`. Cases that engines read differently count as missing: only
-    some columns have ids, an id or a mapped name occurs twice, the mapping does not describe the nesting.
+    :attr:`sidecar.iceberg.listing.ListedFile.identity`.
     """
-    ids = [leaf.field_id for leaf in leaves if leaf.field_id is not None and leaf.field_id >= 0]
-    if not ids:
-        found = _resolve_by_name(leaves, field_id, schema, name_mapping)
-    elif len(ids) < len(leaves):
-        found = MissingColumn("only some columns of the file have field ids")
-    else:
-        found = _only([leaf for leaf in leaves if leaf.field_id == field_id], BY_ID, "field id")
-    if field_id in identity:
-        if isinstance(found, FoundColumn) and not identity[field_id]:
-            return MissingColumn(IDENTITY_UNPROVEN)
-        if isinstance(found, MissingColumn) and found.reason == UnitState.ABSENT:
-            return MissingColumn(IDENTITY_NOT_STORED)
-    return found
+
+    def __init__(
+        self,
+        leaves: Sequence[LeafT],
+        schema: Schema,
+        name_mapping: NameMapping | None,
+        identity: Mapping[int, bool],
+    ) -> None:
+        self._leaves, self._identity = leaves, identity
+        self._by_id: dict[int, list[LeafT]] = {}
+        for leaf in leaves:
+            if leaf.field_id is not None and leaf.field_id >= 0:
+                self._by_id.setdefault(leaf.field_id, []).append(leaf)
+        self._with_ids = sum(map(len, self._by_id.values()))
+        self._named = None if name_mapping is None or self._by_id else _NamedLeaves(leaves, name_mapping, schema)
+
+    def find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
+        """Find the leaf that stores the column ``field_id``, or the reason why it is missing.
+
+        Cases that engines read differently count as missing: only some columns have ids, an id or a mapped name
+        occurs twice, the mapping does not describe the nesting.
+        """
+        found = self._find(field_id)
+        if field_id in self._identity:
+            if isinstance(found, FoundColumn) and not self._identity[field_id]:
+                return MissingColumn(IDENTITY_UNPROVEN)
+            if isinstance(found, MissingColumn) and found.reason == UnitState.ABSENT:
+                return MissingColumn(IDENTITY_NOT_STORED)
+        return found
+
+    def _find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
+        if self._with_ids and self._with_ids < len(self._leaves):
+            return MissingColumn("only some columns of the file have field ids")
+        if self._with_ids:
+            return _only(self._by_id.get(field_id, []), BY_ID, "field id")
+        return MissingColumn(NO_IDS_NO_MAPPING) if self._named is None else self._named.find(field_id)
 
 
 def resolution_holds(resolution: str, field_id: int, name_mapping: NameMapping | None, schema: Schema) -> bool:
@@ -196,27 +212,9 @@ def resolution_holds(resolution: str, field_id: int, name_mapping: NameMapping |
     if not resolution.startswith(BY_NAME) or name_mapping is None:
         return False
     path, *others = resolution.removeprefix(BY_NAME).split("|")
-    walked = _walk(path, name_mapping, schema)
-    names = _names(field_id, name_mapping)
+    mapped = _MappedFields(name_mapping, schema)
+    walked, names = mapped.walk(path), mapped.names(field_id)
     return walked.field_id == field_id and names is not None and names <= {walked.names, *others}
-
-
-def _resolve_by_name(
-    leaves: Sequence[LeafT], field_id: int, schema: Schema, name_mapping: NameMapping | None
-) -> FoundColumn[LeafT] | MissingColumn:
-    if name_mapping is None:
-        return MissingColumn(NO_IDS_NO_MAPPING)
-    names = _names(field_id, name_mapping)
-    if names is None:
-        return MissingColumn("name mapping does not name the column, or is ambiguous")
-    walks = [(leaf, _walk(leaf.path, name_mapping, schema)) for leaf in leaves]
-    if any(walk.doubtful and _chain_holds(name_mapping, field_id, walk.last_id) for _, walk in walks):
-        return MissingColumn("nesting of the column in the file differs from the name mapping")
-    matches = [(leaf, walk) for leaf, walk in walks if walk.field_id == field_id]
-    if len(matches) != 1:
-        return _only([leaf for leaf, _ in matches], BY_NAME, "mapped name")
-    leaf, walk = matches[0]
-    return FoundColumn(leaf, "|".join([f"{BY_NAME}{leaf.path}", *sorted(names - {walk.names})]))
 
 
 def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
@@ -241,23 +239,6 @@ class _Walk:
     doubtful: bool = False
 
 
-def _walk(path: str, name_mapping: NameMapping, schema: Schema) -> _Walk:
-    parts, level, used = path.split("."), name_mapping.root, []
-    while True:
-        mapped = next((m for m in level if parts[0] in m.names), None)
-        if mapped is None or mapped.field_id is None or mapped.field_id not in schema.field_ids:
-            return _Walk()
-        used.append(parts[0])
-        kind = schema.find_type(mapped.field_id)
-        if isinstance(kind, PrimitiveType):
-            done = len(parts) == 1
-            return _Walk(mapped.field_id if done else None, ".".join(used), mapped.field_id, not done)
-        step = _step_into(kind, parts[1:])
-        if step is None:
-            return _Walk(last_id=mapped.field_id, doubtful=True)
-        parts, level = step, mapped.fields
-
-
 def _step_into(kind: IcebergType, parts: list[str]) -> list[str] | None:
     """Return the path below a nested field, without the groups that Parquet adds to lists and maps."""
     if isinstance(kind, StructType):
@@ -269,21 +250,82 @@ def _step_into(kind: IcebergType, parts: list[str]) -> list[str] | None:
     return None
 
 
-def _chains(level: Sequence[MappedField], field_id: int) -> list[list[MappedField]]:
-    """Return all paths from the top of a name mapping to a field id."""
-    chains = [[mapped] for mapped in level if mapped.field_id == field_id]
-    return chains + [[m, *below] for m in level for below in _chains(m.fields, field_id)]
+class _MappedFields:
+    """A name mapping, and the schema whose fields it names, with an index of both."""
+
+    def __init__(self, name_mapping: NameMapping, schema: Schema) -> None:
+        self._root, self._schema, self._field_ids = name_mapping.root, schema, frozenset(schema.field_ids)
+        self._by_name: dict[int | None, dict[str, MappedField]] = {}
+        self._chains: dict[int, list[tuple[MappedField, ...]]] = {}
+        self._index(self._root, ())
+
+    def _index(self, level: Sequence[MappedField], above: tuple[MappedField, ...]) -> None:
+        for mapped in level:
+            chain = (*above, mapped)
+            if mapped.field_id is not None:
+                self._chains.setdefault(mapped.field_id, []).append(chain)
+            self._index(mapped.fields, chain)
+
+    def chain_holds(self, field_id: int, ancestor: int | None) -> bool:
+        """Return whether a path from the top to a field leads through another one."""
+        return any(mapped.field_id == ancestor for chain in self._chains.get(field_id, []) for mapped in chain)
+
+    def names(self, field_id: int) -> set[str] | None:
+        """Return all dotted names of a field; ``None`` if none, too many, or some with separators."""
+        chains = self._chains.get(field_id, [])
+        if len(chains) != 1 or any(c in name for m in chains[0] for name in m.names for c in _RESERVED):
+            return None
+        if prod(len(mapped.names) for mapped in chains[0]) not in range(1, MAX_NAMES + 1):
+            return None
+        return {".".join(names) for names in product(*(mapped.names for mapped in chains[0]))}
+
+    def walk(self, path: str) -> _Walk:
+        """Follow the path of a leaf."""
+        parts, used = path.split("."), list[str]()
+        names = self._names_of(None, self._root)
+        while True:
+            mapped = names.get(parts[0])
+            if mapped is None or mapped.field_id is None or mapped.field_id not in self._field_ids:
+                return _Walk()
+            used.append(parts[0])
+            kind = self._schema.find_type(mapped.field_id)
+            if isinstance(kind, PrimitiveType):
+                done = len(parts) == 1
+                return _Walk(mapped.field_id if done else None, ".".join(used), mapped.field_id, not done)
+            step = _step_into(kind, parts[1:])
+            if step is None:
+                return _Walk(last_id=mapped.field_id, doubtful=True)
+            parts, names = step, self._names_of(id(mapped), mapped.fields)
+
+    def _names_of(self, parent: int | None, level: Sequence[MappedField]) -> dict[str, MappedField]:
+        """Return the fields of a level by name; of two with one name the first."""
+        if parent not in self._by_name:
+            self._by_name[parent] = {name: mapped for mapped in reversed(level) for name in mapped.names}
+        return self._by_name[parent]
 
 
-def _chain_holds(name_mapping: NameMapping, field_id: int, ancestor: int | None) -> bool:
-    return any(m.field_id == ancestor for chain in _chains(name_mapping.root, field_id) for m in chain)
+class _NamedLeaves(Generic[LeafT]):
+    """The leaves of a file without field ids, as a name mapping names them."""
 
+    def __init__(self, leaves: Sequence[LeafT], name_mapping: NameMapping, schema: Schema) -> None:
+        self._mapped = _MappedFields(name_mapping, schema)
+        self._walks: dict[int, list[tuple[LeafT, _Walk]]] = {}
+        self._doubtful: set[int | None] = set()
+        for leaf in leaves:
+            walk = self._mapped.walk(leaf.path)
+            if walk.doubtful:
+                self._doubtful.add(walk.last_id)
+            if walk.field_id is not None:
+                self._walks.setdefault(walk.field_id, []).append((leaf, walk))
 
-def _names(field_id: int, name_mapping: NameMapping) -> set[str] | None:
-    """Return all dotted names of a field in a mapping; ``None`` if none, too many, or some with separators."""
-    chains = _chains(name_mapping.root, field_id)
-    if len(chains) != 1 or any(c in name for m in chains[0] for name in m.names for c in _RESERVED):
-        return None
-    if prod(len(mapped.names) for mapped in chains[0]) not in range(1, MAX_NAMES + 1):
-        return None
-    return {".".join(names) for names in product(*(mapped.names for mapped in chains[0]))}
+    def find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
+        names = self._mapped.names(field_id)
+        if names is None:
+            return MissingColumn("name mapping does not name the column, or is ambiguous")
+        if any(self._mapped.chain_holds(field_id, doubtful) for doubtful in self._doubtful):
+            return MissingColumn("nesting of the column in the file differs from the name mapping")
+        walks = self._walks.get(field_id, [])
+        if len(walks) != 1:
+            return _only([leaf for leaf, _ in walks], BY_NAME, "mapped name")
+        leaf, walk = walks[0]
+        return FoundColumn(leaf, "|".join([f"{BY_NAME}{leaf.path}", *sorted(names - {walk.names})]))

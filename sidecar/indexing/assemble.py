@@ -134,8 +134,8 @@ def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -
         if wanted >= set(own) and exposing.isdisjoint(own):
             manifests.append((manifest, len(files)))
             files += listing.files[own.start : own.stop]
-    whole = {file.ordinal for file in files}
-    files += [file for file in listing.files if file.ordinal in wanted - whole]
+    others = wanted - {file.ordinal for file in files}
+    files += [file for file in listing.files if file.ordinal in others]
     return Selection(files, manifests, exposing)
 
 

@@ -18,7 +18,7 @@ from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.dictionary import read_dictionary, used_entries
+from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
@@ -117,11 +117,13 @@ class ChunkIndexer:
             with self._counting(chunk):
                 if not wholly_dictionary(self._source, chunk.chunk):
                     return
-                values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
                 # A filter may hold entries that no row uses, but a sketch must not count them.
                 if chunk.theta:
-                    used = used_entries(self._source, chunk.chunk)
+                    page, used = read_used(self._source, chunk.chunk)
+                    values = page.to_arrow(chunk.leaf)
                     values = values if used.all() else values.filter(pa.array(used))
+                else:
+                    values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
         except SidecarError:
             return
         chunk.begin(len(values), self._options, self._sketches)

@@ -242,7 +242,7 @@ class _Build:
         reached("build: index")
         problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
-        records = self.engine.index(make_tasks(groups), plan, progress)
+        records = self.engine.index(make_tasks(groups, self.engine.name), plan, progress)
         encrypted = encrypted_of(records, options)
         selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
         indexed = collect(selection.files, records, options.lg_k)

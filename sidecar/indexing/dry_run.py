@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import FileFormat
 
+from sidecar.engines.choice import ChosenEngine
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.registering import check_mergeable
@@ -137,10 +138,10 @@ def nothing_planned(fpp: float | str, seconds: float) -> PlannedBuild:
     )
 
 
-def planned_build(prepared: PreparedBuild, engine: tuple[str, str]) -> PlannedBuild:
+def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild:
     """Return what a build would do that has got as far as its first data file.
 
-    ``engine`` is the engine's name and the reason for it. Raises the errors of
+    ``engine`` is what would index the files. Raises the errors of
     :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
     table, listing, plan, earlier = prepared.table, prepared.listing, prepared.plan, prepared.earlier
@@ -153,8 +154,8 @@ def planned_build(prepared: PreparedBuild, engine: tuple[str, str]) -> PlannedBu
         snapshot_id=listing.snapshot_id,
         commits=commits,
         folder=statistics_folder(table) if commits else None,
-        engine=engine[0],
-        engine_reason=engine[1],
+        engine=engine.name,
+        engine_reason=engine.reason,
         files_total=len(listing.files),
         files=[FileToIndex(file.path, file.file_size) for file in indexable],
         files_carried=len(earlier.served),
@@ -167,7 +168,7 @@ def planned_build(prepared: PreparedBuild, engine: tuple[str, str]) -> PlannedBu
         ],
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
-        tasks=len(make_tasks(group_files(indexable))),
+        tasks=len(make_tasks(group_files(indexable), engine.name)),
         files_size=sum(file.file_size for file in [*indexable, *recounted]),
         segments_carried=len(earlier.segments),
         bytes_carried=bytes_carried(table, plan, earlier) if commits else 0,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sidecar.convert.outcome import Progress
+from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
 
@@ -18,7 +19,7 @@ from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
 class Engine(Protocol):
     """Runs stage 1. Close it, also after an error."""
 
-    name: str
+    name: EngineKind
     kept: KeptIndexes
     """The filters and page indexes of all calls of :meth:`index`; of the same unit and column, those of the last."""
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pyiceberg.manifest import FileFormat
 
 from sidecar.convert.outcome import Progress
-from sidecar.engines.work import in_turn
+from sidecar.engines.work import EngineKind, in_turn
 from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
@@ -26,7 +26,7 @@ from sidecar.source import Source
 class LocalEngine:
     """Runs stage 1 in this process on ``threads`` threads, see :class:`sidecar.indexing.engine.Engine`."""
 
-    name = "local"
+    name: EngineKind = "local"
 
     def __init__(self, opener: Opener, threads: int | None = None) -> None:
         self.threads = threads or os.cpu_count() or 1

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from sidecar.engines.work import EngineKind
 from sidecar.iceberg.listing import ListedFile
 from sidecar.indexing.tasks import FilePiece, UnitsTask
 
-MIN_BIN = 16 << 20
+MIN_BIN: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}
+"""Bytes of a small task. A task of Spark costs more to start; small ones divide the work better between threads."""
+MIN_PIECE = 16 << 20
+"""Bytes of a small piece. Smaller ones would more often have no row group, and be opened for nothing."""
 MAX_BIN = 128 << 20
 BINS = 64
 """The number of tasks to aim for: enough to keep a pool busy; more only if tasks would exceed :data:`MAX_BIN`."""
 
 
-def make_tasks(groups: Sequence[Sequence[ListedFile]]) -> list[UnitsTask]:
-    """Return tasks over the files of all ``groups``, in order. Sketches count the values of each group.
+def make_tasks(groups: Sequence[Sequence[ListedFile]], engine: EngineKind) -> list[UnitsTask]:
+    """Return tasks for an engine over the files of all ``groups``, in order. Sketches count the values of each group.
 
     The files of a group are neighbours, so few tasks have several groups: each task sends a sketch of each of its
     groups to the driver.
     """
     numbered = [(number, file) for number, files in enumerate(groups) for file in files]
     total = sum(file.file_size for _, file in numbered)
-    size = min(max(total // BINS, MIN_BIN), MAX_BIN)
+    size = min(max(total // BINS, MIN_BIN[engine]), MAX_BIN)
     tasks: list[UnitsTask] = []
     pieces: list[FilePiece] = []
     held = 0
-    for piece in (piece for number, file in numbered for piece in _pieces(file, size, number)):
+    for piece in (piece for number, file in numbered for piece in _pieces(file, max(size, MIN_PIECE), number)):
         length = piece.stop - piece.start
         if pieces and held + length > size:
             tasks.append(UnitsTask(len(tasks), tuple(pieces)))

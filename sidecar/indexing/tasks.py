@@ -32,7 +32,7 @@ from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, advisory
-from sidecar.iceberg.resolve import FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
+from sidecar.iceberg.resolve import ColumnsInFile, FileLeaf, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.fault import fault_of, reason_of
@@ -220,7 +220,8 @@ def _index_piece(
     try:
         source = _unlocked(source, piece, plan)
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
-        found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
+        columns = ColumnsInFile(file.leaves, plan.schema, plan.name_mapping, piece.identity)
+        found = {column.field_id: columns.find(column.field_id) for column in plan.columns}
     except Exception as error:  # a broken footer may cause any error; it costs this file alone
         advisory(error)
         if _has_encrypted_footer(source, piece):
@@ -229,7 +230,7 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     # A column that could be decrypted is still not indexed unless the caller allows it: the sidecar would leak it.
-    for field_id, leaf in _encrypted_fields(file, piece, plan):
+    for field_id, leaf in _encrypted_fields(file, columns, plan):
         yield Record("encrypted", piece.file, field_id=field_id)
         if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
             found[field_id] = MissingColumn(UnitState.REFUSED)
@@ -276,7 +277,9 @@ def _has_encrypted_footer(source: Source, piece: FilePiece) -> bool:
         return False
 
 
-def _encrypted_fields(file: DataFile, piece: FilePiece, plan: BuildPlan) -> Iterator[tuple[int, FileLeaf]]:
+def _encrypted_fields(
+    file: DataFile, columns: ColumnsInFile[FileLeaf], plan: BuildPlan
+) -> Iterator[tuple[int, FileLeaf]]:
     """Yield the table's fields, requested or not, that are encrypted in the file.
 
     Fields that are not requested matter too: the bounds in their manifest entries must not go into the sidecar.
@@ -285,7 +288,7 @@ def _encrypted_fields(file: DataFile, piece: FilePiece, plan: BuildPlan) -> Iter
         return
     for field_id in sorted(plan.schema.field_ids):
         if plan.schema.find_type(field_id).is_primitive:
-            found = resolve_in_file(file.leaves, field_id, plan.schema, plan.name_mapping, piece.identity)
+            found = columns.find(field_id)
             if isinstance(found, FoundColumn) and file.is_encrypted(found.leaf):
                 yield field_id, found.leaf
 
@@ -348,9 +351,3 @@ def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: 
     )
     if options.page_index:
         yield Record("pages", file, unit.row_group, column.field_id, reason=reason)
-
-
-def _resolve(
-    file: DataFile, column: TableColumn, piece: FilePiece, plan: BuildPlan
-) -> FoundColumn[FileLeaf] | MissingColumn:
-    return resolve_in_file(file.leaves, column.field_id, plan.schema, plan.name_mapping, piece.identity)

@@ -20,6 +20,8 @@ C1 = np.uint64(0x87C37B91114253D5)
 C2 = np.uint64(0x4CF5AD432745937F)
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
+_ENOUGH_FOR_FLOAT = 1024
+"""Bits of the smallest filter whose quotients are exact enough in single precision."""
 
 
 @kernel(readable(types.int64), writable(types.uint64))
@@ -90,34 +92,81 @@ def _position(sum32: Any, bits: Any) -> Any:
     return c % bits
 
 
+@helper
+def _next_sum(total: Any, upper: Any) -> Any:
+    return np.uint32(total + upper)
+
+
+@helper
+def _without_sign(total: Any) -> Any:
+    """Return a sum as 31 bits: if it is negative as int32, it is inverted."""
+    signed = np.int32(total)
+    return np.int32(signed ^ np.int32(signed >> np.int32(31)))
+
+
+@helper
+def _rest(c: Any, quotient: Any, bits: Any) -> Any:
+    """Return ``c mod bits``, given a quotient that is right or one less than that."""
+    rest = np.uint32(np.uint32(c) - np.uint32(np.uint32(quotient) * bits))
+    return min(rest, np.uint32(rest - bits))  # if it is small enough already, the difference is a large number
+
+
+@helper
+def _halves(hashes: NDArray[np.uint64], start: int, count: int, lower: Any, upper: Any) -> int:
+    """Split a block of hashes into halves, and return their number: sorted columns repeat each value, once is enough.
+
+    Offsets are unsigned, because numba would look whether signed ones are negative, and vector code cannot.
+    """
+    first = np.uint64(start)
+    one = np.uint64(1)
+    repeated = 0
+    for i in range(1, count):
+        at = first + np.uint64(i)
+        repeated += np.int64(hashes[at] == hashes[at - one])
+    if repeated * 4 < count:
+        for i in range(count):
+            h = hashes[first + np.uint64(i)]
+            lower[i] = np.uint32(h)
+            upper[i] = np.uint32(h >> np.uint64(32))
+        return count
+    kept = 0
+    for i in range(count):
+        at = first + np.uint64(i)
+        lower[kept] = np.uint32(hashes[at])
+        upper[kept] = np.uint32(hashes[at] >> np.uint64(32))
+        kept += np.int64(i + 1 == count or hashes[at] != hashes[at + one])
+    return kept
+
+
 @kernel(writable(types.uint64), INTEGER, readable(types.uint64))
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
     """Set the ``k`` bits of every hash. ``words`` has less than 2**31 bits.
 
     The positions of a block of hashes are computed together: no step depends on another, so it becomes vector code, and
-    setting bits does not wait for it. The quotient is computed in doubles and off by at most one, which the two
-    lines after it correct. The many ``np.int32`` keep numba from widening sums of 32-bit numbers.
+    setting bits does not wait for it. A quotient is a product with the inverse of ``bits``, which is made a little too
+    small, so that three roundings (of the sum, the inverse and the product, each by 2**-24 of it) never make a quotient
+    too large, and at most 7 * 2**-24 of it too small. In float that is less than one for quotients up to 2**21; in
+    double it is for all. The many ``np.uint32`` keep numba from widening sums of 32-bit numbers.
     """
-    bits = np.int32(len(words) * 64)
-    inverse = 1.0 / np.float64(bits)
-    totals = np.empty(BLOCK, np.int32)
-    uppers = np.empty(BLOCK, np.int32)
-    chosen = np.empty(BLOCK, np.int32)
+    bits = np.uint32(len(words) * 64)
+    exact = (1.0 - 2.0**-51) / np.float64(bits)
+    short = np.float32((1.0 - 2.0**-22) / np.float64(bits))
+    totals = np.empty(BLOCK, np.uint32)
+    uppers = np.empty(BLOCK, np.uint32)
+    chosen = np.empty(BLOCK, np.uint32)
     for start in range(0, len(hashes), BLOCK):
-        count = min(BLOCK, len(hashes) - start)
-        for i in range(count):
-            h = hashes[start + i]
-            totals[i] = np.int32(np.uint32(h & np.uint64(0xFFFFFFFF)))
-            uppers[i] = np.int32(np.uint32(h >> np.uint64(32)))
+        count = _halves(hashes, start, min(BLOCK, len(hashes) - start), totals, uppers)
         for _ in range(k):
-            for i in range(count):
-                total = np.int32(totals[i] + uppers[i])
-                totals[i] = total
-                c = np.int32(total ^ np.int32(total >> np.int32(31)))
-                rest = np.int32(c - np.int32(np.int32(np.float64(c) * inverse) * bits))
-                rest = np.int32(rest + np.int32(bits & np.int32(rest >> np.int32(31))))
-                over = np.int32(rest - bits)
-                chosen[i] = np.int32(over + np.int32(bits & np.int32(over >> np.int32(31))))
+            if bits >= _ENOUGH_FOR_FLOAT:
+                for i in range(count):
+                    totals[i] = _next_sum(totals[i], uppers[i])
+                    c = _without_sign(totals[i])
+                    chosen[i] = _rest(c, np.int32(np.float32(c) * short), bits)
+            else:
+                for i in range(count):
+                    totals[i] = _next_sum(totals[i], uppers[i])
+                    c = _without_sign(totals[i])
+                    chosen[i] = _rest(c, np.int32(np.float64(c) * exact), bits)
             for i in range(count):
                 at = np.uint64(chosen[i])
                 words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))

@@ -20,6 +20,11 @@ from sidecar.kernels._load import load64
 _ONE = np.uint64(1)
 _BYTE = np.uint64(0xFF)
 _LOW32 = np.uint64(0xFFFFFFFF)
+_LOADED_WIDTH = 57
+"""The widest numbers of which each is inside the eight bytes that begin with its first byte."""
+_LONGEST_RUN = 512
+_LONGEST_REPEAT = 10
+"""Values of the longest short repeat."""
 
 
 @helper
@@ -161,22 +166,31 @@ def _swapped(word: Any) -> Any:
 
 @helper
 def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArray[np.uint64]) -> None:
-    """Unpack ``count`` big-endian numbers of ``width`` bits from byte ``at``. The caller checks the bounds."""
+    """Unpack ``count`` big-endian numbers of ``width`` bits from byte ``at``. The caller checks the bounds.
+
+    Nearly all numbers are inside eight bytes that can be loaded as one word; their loop has no branches.
+    """
     bit = at * 8
-    for i in range(count):
+    whole = 0
+    if width <= _LOADED_WIDTH:
+        whole = count
+        if ((bit + (count - 1) * width) >> 3) + 8 > len(data):
+            whole = min(max(((len(data) - 8) * 8 + 7 - bit) // width + 1, 0), count)
+        right = np.uint64(64 - width)
+        for i in range(whole):
+            out[i] = (_swapped(load64(data, bit >> 3)) << np.uint64(bit & 7)) >> right
+            bit += width
+    for i in range(whole, count):
         first = bit >> 3
         gone = bit & 7
-        if gone + width <= 64 and first + 8 <= len(data):
-            out[i] = (_swapped(load64(data, first)) << np.uint64(gone)) >> np.uint64(64 - width)
-        else:
-            value = np.uint64(data[first]) & (_BYTE >> np.uint64(gone))
-            left = width - (8 - gone)
-            while left > 0:
-                first += 1
-                taken = min(left, 8)
-                value = (value << np.uint64(taken)) | (np.uint64(data[first]) >> np.uint64(8 - taken))
-                left -= taken
-            out[i] = value >> np.uint64(-left) if left < 0 else value
+        value = np.uint64(data[first]) & (_BYTE >> np.uint64(gone))
+        left = width - (8 - gone)
+        while left > 0:
+            first += 1
+            taken = min(left, 8)
+            value = (value << np.uint64(taken)) | (np.uint64(data[first]) >> np.uint64(8 - taken))
+            left -= taken
+        out[i] = value >> np.uint64(-left) if left < 0 else value
         bit += width
 
 
@@ -204,8 +218,11 @@ def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int
 
 
 @helper
-def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) -> Any:
-    """Decode one run into ``run`` (int64 [512]). Returns its number of values and its end (-1 if the data ends)."""
+def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, out: Any, to: int) -> Any:
+    """Decode one run into ``out`` (int64) from ``to``, where there is room for 512 values.
+
+    Returns its number of values and its end (-1 if the data ends).
+    """
     first = np.int64(data[at])
     kind = first >> 6
     if kind == 0:  # short repeat
@@ -215,7 +232,7 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
             return 0, -1
         value = _as_int(_big_endian(data, at + 1, width), signed)
         for i in range(count):
-            run[i] = value
+            out[to + i] = value
         return count, at + 1 + width
     if at + 2 > len(data):
         return 0, -1
@@ -228,7 +245,7 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
             return 0, -1
         _unpack(data, at + 2, width, count, raw)
         for i in range(count):
-            run[i] = _as_int(raw[i], signed)
+            out[to + i] = _as_int(raw[i], signed)
         return count, end
     if kind == 2:  # patched base
         if at + 4 > len(data):
@@ -245,7 +262,7 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
         _unpack(data, values_at, width, count, raw)
         end = _patch(data, patches_at, width, third, fourth, raw[:count])
         for i in range(count):
-            run[i] = start + np.int64(raw[i])
+            out[to + i] = start + np.int64(raw[i])
         return count, end
     value_bits, end = _varint(data, at + 2)  # delta
     if end < 0:
@@ -254,11 +271,11 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
     if end < 0:
         return 0, -1
     value, step = _as_int(value_bits, signed), _unzigzag(step_bits)
-    run[0] = value
+    out[to] = value
     if code == 0:
         for i in range(1, count):
             value += step
-            run[i] = value
+            out[to + i] = value
         return count, end
     deltas_at = end
     deltas = max(count - 2, 0)
@@ -268,11 +285,11 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
     _unpack(data, deltas_at, width, deltas, raw)
     if count > 1:
         value += step
-        run[1] = value
+        out[to + 1] = value
     for i in range(deltas):
         delta = np.int64(raw[i])
         value += -delta if step < 0 else delta
-        run[i + 2] = value
+        out[to + i + 2] = value
     return count, end
 
 
@@ -286,8 +303,8 @@ def integers_v2(
     place: NDArray[np.int64],
 ) -> int:
     """Decode RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
-    raw = np.empty(512, np.uint64)
-    run = np.empty(512, np.int64)
+    raw = np.empty(_LONGEST_RUN, np.uint64)
+    run = np.empty(_LONGEST_RUN, np.int64)
     filled = -skip
     begin = at
     count = 0
@@ -295,14 +312,43 @@ def integers_v2(
         if at >= len(data):
             return -1
         begin = at
-        count, at = _run_v2(data, at, signed, raw, run)
+        head = np.int64(data[at])
+        if head < 64 and at + 9 <= len(data) and filled >= 0 and filled + _LONGEST_REPEAT <= len(out):
+            # A short repeat, of which a column with few repetitions has very many. Fill as many as it can have: the
+            # next run begins after those that it does have.
+            width = ((head >> 3) & 7) + 1
+            value = _as_int(_swapped(load64(data, at + 1)) >> np.uint64(64 - 8 * width), signed)
+            for i in range(_LONGEST_REPEAT):
+                out[filled + i] = value
+            count = (head & 7) + 3
+            at += 1 + width
+        elif filled >= 0 and filled + _LONGEST_RUN <= len(out):
+            count, at = _run_v2(data, at, signed, raw, out, filled)
+        else:  # the run may begin before the wanted values, or end after them
+            count, at = _run_v2(data, at, signed, raw, run, 0)
+            for i in range(max(-filled, 0), min(count, len(out) - filled)):
+                out[filled + i] = run[i]
         if at < 0:
             return -1
-        for i in range(max(-filled, 0), min(count, len(out) - filled)):
-            out[filled + i] = run[i]
         filled += count
     _set_place(place, begin, at, count, filled - len(out))
     return at
+
+
+@kernel(readable(types.int64), writable(types.int32))
+def offsets(lengths: NDArray[np.int64], out: NDArray[np.int32]) -> int:
+    """Set ``out`` (int32 [n + 1]) to the offsets of values with these lengths, from 0, and return the last one.
+
+    Returns -1 for a negative length, and if all lengths together are 2**31 or more.
+    """
+    total = 0
+    out[0] = 0
+    for i in range(len(lengths)):
+        if lengths[i] < 0 or lengths[i] > 0x7FFFFFFF - total:
+            return -1
+        total += lengths[i]
+        out[i + 1] = total
+    return total
 
 
 # --- timestamps ---------------------------------------------------------------------------------------------

@@ -11,13 +11,15 @@ the same size. So the messages of a stream usually differ only in their bits, an
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
 from sidecar.filters.sizing import MAX_BYTES
-from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, fields_of, varint_at, wrong_type
+from sidecar.orc.protobuf import BYTES, FIXED64, MAX_FIELDS, VARINT, fields_of, varint_at, wrong_type
 
 PRE_RELEASE = "has a pre-release form (words as varints), whose hash is unknown"
 
@@ -26,33 +28,38 @@ _K_TAG = 1 << 3 | VARINT
 _UTF8_TAG = 3 << 3 | BYTES
 _WORD_TAG = 2 << 3 | FIXED64
 _WORD = 9  # a tag and eight bytes
+_TOO_MANY = DamagedFileError("the stream has more filters than the stripe has row groups")
 
 
-def decode_filters(data: bytearray) -> list[OrcBloomFilter | SidecarError]:
+def decode_filters(data: bytes | memoryview, most: int = MAX_FIELDS) -> list[OrcBloomFilter | SidecarError]:
     """Return the filters of a decompressed stream of either kind, with an error in place of each damaged filter.
 
-    The bits are not copied. The function changes ``data``, and the filters keep it as their memory. Raises
-    :class:`DamagedFileError` if the stream is not a BloomFilterIndex.
+    No filter is decoded after the first ``most``. Filters that differ only in their bits are not copied: ``data`` stays
+    their memory, and their words need not be aligned in it. Raises :class:`DamagedFileError` if the stream is not a
+    BloomFilterIndex.
     """
     table = _table(data)
     if table is not None:
-        return [OrcBloomFilter(words, table[0]) for words in table[1]]
+        k, bits = table
+        return [*(OrcBloomFilter(words, k) for words in bits[:most]), *(_TOO_MANY,) * (len(bits) - most)]
     found: list[OrcBloomFilter | SidecarError] = []
-    raw = bytes(data)
-    data.clear()  # a stream may be decompressed to many times its size, so at most two copies of it are held
-    for number, kind, part in fields_of(raw):
+    errors: dict[str, SidecarError] = {}  # a few bytes of a stream make one, so equal ones are kept once
+    for number, kind, part in fields_of(bytes(data)):
         if number != 1:
             continue
         if not isinstance(part, bytes):
             raise wrong_type(number, BYTES, kind)
+        if len(found) >= most:
+            found.append(_TOO_MANY)
+            continue
         try:
             found.append(decode_filter(part))
         except SidecarError as error:
-            found.append(error)
+            found.append(errors.setdefault(str(error), error.with_traceback(None)))
     return found
 
 
-def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
+def _table(data: bytes | memoryview) -> tuple[int, NDArray[np.uint64]] | None:
     """Return k and the words, uint64 [filters, words], of UTF-8 filters that differ only in their bits; or ``None``."""
     try:
         length, inner = varint_at(data, 1)
@@ -65,14 +72,11 @@ def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
     alike = tags == (_FILTER_TAG, _K_TAG, _UTF8_TAG) and inner + length == period and len(data) % period == 0
     if not alike or not size or size % 8 or size > MAX_BYTES or not 1 <= k <= MAX_HASHES:
         return None
-    whole = np.frombuffer(data, np.uint8)
-    table = whole.reshape(-1, period)
+    table = np.frombuffer(data, np.uint8).reshape(-1, period)
     if (table[:, :start] != table[0, :start]).any():
         return None
-    for at, bits in zip(range(0, len(whole), size), table[:, start:], strict=False):
-        whole[at : at + size] = bits  # bits move to the front, so none is overwritten before its move
-    words = whole[: len(table) * size].view("<u8").astype(np.uint64, copy=False)
-    return k, words.reshape(len(table), -1)
+    words: NDArray[Any] = np.ndarray((len(table), size // 8), "<u8", data, start, (period, 8))
+    return k, words.astype(np.uint64, copy=False)
 
 
 def decode_filter(data: bytes) -> OrcBloomFilter:

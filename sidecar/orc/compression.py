@@ -11,10 +11,14 @@ The postscript itself is never compressed. Specification: orc-v1.md, "Compressio
 
 from __future__ import annotations
 
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import lz4.block
+import numpy as np
 import pyarrow as pa
 import zstandard
 
@@ -25,6 +29,9 @@ CODECS = ("NONE", "ZLIB", "SNAPPY", "LZO", "LZ4", "ZSTD", "BROTLI")
 
 MAX_BLOCK = 1 << 23
 """Largest compressionBlockSize in bytes: the length of a chunk has 23 bits."""
+
+JAVA_ZSTD_LEVEL, CPP_ZSTD_LEVEL = 3, 1
+"""Levels of ZSTD in ORC's own writers."""
 
 _HEADER = 3
 _EXPANSION = 512
@@ -47,17 +54,11 @@ def decompress(
     offset: int = 0,
     limit: int = 64 << 20,
 ) -> bytes:
-    """Return the content of a whole stream.
-
-    ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
-    largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
-    codec, and content beyond ``limit``.
-    """
-    parts = decompress_chunks(data, codec, block_size, file=file, offset=offset, limit=limit)
-    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+    """Return the content of a whole stream. Parameters and errors are those of :func:`decompress_stream`."""
+    return bytes(decompress_stream(data, codec, block_size, file=file, offset=offset, limit=limit))
 
 
-def decompress_chunks(
+def decompress_stream(
     data: bytes | memoryview,
     codec: str,
     block_size: int,
@@ -65,16 +66,45 @@ def decompress_chunks(
     file: str | None = None,
     offset: int = 0,
     limit: int = 64 << 20,
-) -> list[bytes | memoryview]:
-    """Return the content of a stream as a list of chunks; original chunks are not copied. See :func:`decompress`."""
+) -> bytes | memoryview:
+    """Return the content of a whole stream, in the memory of ``data`` if it is stored there in one piece.
+
+    ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
+    largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
+    codec, and content beyond ``limit``.
+    """
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
-        return [data]
+        return data
+    chunks = _chunks_of(data, block_size, file, offset)
+    if codec == "ZSTD" and len(chunks) > 1:
+        sizes = [_stated_size(chunk, block_size, file) for chunk in chunks]
+        if min(sizes) >= 0:
+            return _decompress_in_place(chunks, sizes, file, limit)
     parts: list[bytes | memoryview] = []
-    total = at = 0
-    while at < len(data):
+    total = 0
+    for chunk in chunks:
+        part = chunk.data if chunk.is_original else _decompressed(chunk, codec, block_size, file)
+        total += len(part)
+        _check_limit(total, limit, file, chunk.offset)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Chunk(NamedTuple):
+    """A chunk without its header; ``offset`` is the place of the header in the file."""
+
+    offset: int
+    data: memoryview
+    is_original: bool
+
+
+def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offset: int) -> list[_Chunk]:
+    view, chunks = memoryview(data), list[_Chunk]()
+    at = 0
+    while at < len(view):
         start = at + _HEADER
-        header = int.from_bytes(data[at:start], "little")
+        header = int.from_bytes(view[at:start], "little")
         end = start + (header >> 1)
         if end > len(data):
             raise DamagedFileError(
@@ -92,12 +122,36 @@ def decompress_chunks(
                 expected=f"at most {block_size} bytes",
                 found=header >> 1,
             )
-        part = data[start:end] if header & 1 else _chunk(data[start:end], codec, block_size, file, offset + at)
-        total += len(part)
-        _check_limit(total, limit, file, offset + at)
-        parts.append(part)
+        chunks.append(_Chunk(offset + at, view[start:end], bool(header & 1)))
         at = end
-    return parts
+    return chunks
+
+
+def _stated_size(chunk: _Chunk, block_size: int, file: str | None) -> int:
+    """Return the bytes of a chunk's content, for ZSTD those that its frame states; -1 if it does not."""
+    if chunk.is_original:
+        return len(chunk.data)
+    with _codec_errors("ZSTD", file, chunk.offset):
+        size = zstandard.frame_content_size(chunk.data)
+    if size > block_size:
+        raise _too_large(block_size, file, chunk.offset)
+    return size
+
+
+def _decompress_in_place(chunks: Sequence[_Chunk], sizes: Sequence[int], file: str | None, limit: int) -> memoryview:
+    """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
+    total = sum(sizes)
+    _check_limit(total, limit, file, chunks[0].offset)
+    out = np.empty(total, np.uint8).data
+    at = 0
+    for chunk, size in zip(chunks, sizes, strict=True):
+        if chunk.is_original:
+            out[at : at + size] = chunk.data
+        else:
+            with _codec_errors("ZSTD", file, chunk.offset):
+                _zstd_into(chunk.data, out[at : at + size])
+        at += size
+    return out
 
 
 def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
@@ -111,12 +165,31 @@ def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
         )
 
 
-def _chunk(data: bytes | memoryview, codec: str, block_size: int, file: str | None, offset: int) -> bytes:
+def _decompressed(chunk: _Chunk, codec: str, block_size: int, file: str | None) -> bytes:
     function = _DECOMPRESS.get(codec)
     if function is None:
-        raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=offset, found=codec)
+        raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=chunk.offset, found=codec)
+    with _codec_errors(codec, file, chunk.offset):
+        out = function(chunk.data, block_size)
+    if len(out) > block_size:
+        raise _too_large(block_size, file, chunk.offset)
+    return out
+
+
+def _too_large(block_size: int, file: str | None, offset: int) -> DamagedFileError:
+    return DamagedFileError(
+        "the content of a compression chunk is larger than the block size",
+        file=file,
+        offset=offset,
+        expected=f"at most {block_size} bytes",
+    )
+
+
+@contextmanager
+def _codec_errors(codec: str, file: str | None, offset: int) -> Iterator[None]:
+    """Turn the errors of codecs into :class:`DamagedFileError`."""
     try:
-        out = function(data, block_size)
+        yield
     except (
         pa.ArrowException,
         OSError,
@@ -128,14 +201,6 @@ def _chunk(data: bytes | memoryview, codec: str, block_size: int, file: str | No
         raise DamagedFileError(
             f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset
         ) from error
-    if len(out) > block_size:
-        raise DamagedFileError(
-            "the content of a compression chunk is larger than the block size",
-            file=file,
-            offset=offset,
-            expected=f"at most {block_size} bytes",
-        )
-    return out
 
 
 def _zlib(data: bytes | memoryview, size: int) -> bytes:
@@ -163,11 +228,34 @@ def _lz4(data: bytes | memoryview, size: int) -> bytes:
     return bytes(lz4.block.decompress(data, uncompressed_size=size))
 
 
+class _ZstdContexts(threading.local):
+    """The contexts of one thread. Making one takes as long as decompressing a part of a chunk."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+    def compress(self, data: memoryview, level: int) -> bytes:
+        """Return ``data`` as one frame."""
+        if level not in self.compressors:
+            self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self.compressors[level].compress(data)
+
+
+_zstd_contexts = _ZstdContexts()
+
+
 def _zstd(data: bytes | memoryview, size: int) -> bytes:
     """Decompress a frame. The library allocates the size that the frame states, so the size is checked first."""
     if zstandard.frame_content_size(data) > size:
         raise ValueError("the content is larger than the block size")
-    return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    return _zstd_contexts.decompressor.decompress(data, max_output_size=size)
+
+
+def _zstd_into(data: bytes | memoryview, out: memoryview) -> None:
+    """Decompress a frame that states the size of ``out`` into it."""
+    if _zstd_contexts.decompressor.stream_reader(data).readinto(out) != len(out):
+        raise ValueError("the frame ends early")
 
 
 def _brotli(data: bytes | memoryview, size: int) -> bytes:
@@ -178,37 +266,37 @@ def _brotli(data: bytes | memoryview, size: int) -> bytes:
 _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BROTLI": _brotli}
 
 
-def compress(data: bytes, codec: str, block_size: int) -> bytes:
+def compress(data: bytes, codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL) -> bytes:
     """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
 
-    ZLIB has level 2, which gives the same chunks as ORC's own writers. Raises :class:`UnsupportedFeatureError` for an
-    unknown codec.
+    ZLIB has level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's
+    ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown codec.
     """
     if codec == "NONE":
         return data
     function = _COMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be written", found=codec)
-    out = bytearray()
-    for at in range(0, len(data), block_size):
-        original = data[at : at + block_size]
-        packed = function(original)
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    for at in range(0, len(view), block_size):
+        original = view[at : at + block_size]
+        packed = function(original, zstd_level)
         smaller = len(packed) < len(original)
         chunk = packed if smaller else original
-        out += (len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little")
-        out += chunk
-    return bytes(out)
+        parts += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)
+    return b"".join(parts)
 
 
-def _deflate(data: bytes) -> bytes:
+def _deflate(data: memoryview, zstd_level: int) -> bytes:
     deflate = zlib.compressobj(2, zlib.DEFLATED, -15)
     return deflate.compress(data) + deflate.flush()
 
 
-_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+_COMPRESS: dict[str, Callable[[memoryview, int], bytes]] = {
     "ZLIB": _deflate,
-    "SNAPPY": lambda data: pa.Codec("snappy").compress(data, asbytes=True),
-    "LZ4": lambda data: lz4.block.compress(data, store_size=False),
-    "ZSTD": lambda data: zstandard.ZstdCompressor(level=3).compress(data),
-    "BROTLI": lambda data: pa.Codec("brotli").compress(data, asbytes=True),
+    "SNAPPY": lambda data, _: pa.Codec("snappy").compress(data, asbytes=True),
+    "LZ4": lambda data, _: lz4.block.compress(data, store_size=False),
+    "ZSTD": lambda data, zstd_level: _zstd_contexts.compress(data, zstd_level),
+    "BROTLI": lambda data, _: pa.Codec("brotli").compress(data, asbytes=True),
 }

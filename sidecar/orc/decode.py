@@ -27,7 +27,7 @@ clock, not the instant, is before 1970.)
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -48,6 +48,7 @@ from sidecar.source import Source
 
 _MOST_PER_BYTE = 1040
 """More values than a byte of any stream can encode: two bytes encode up to 130 bytes of 8 bits, so a byte 520."""
+_LAST_ASCII = 0x7F
 _EPOCH_2015 = 1_420_070_400
 _DECIMAL64_DIGITS = 18
 _UNSTABLE = (1, 9999)
@@ -106,7 +107,7 @@ def read_row_groups(
 class LeafCursor:
     """A reader of a leaf column that goes through its entries, from the first row of the stripe or of a row group.
 
-    The encoded streams stay in memory; :meth:`take` decodes the entries.
+    :meth:`take` decodes the entries. ``source`` must stay open: streams of a local file are read piece by piece.
     """
 
     def __init__(
@@ -160,6 +161,25 @@ class _StreamPosition:
     bits: int
     carried: NDArray[np.uint8]
     """The last decoded byte of a bit stream, if some of its bits are not taken yet: uint8 [0 or 1]."""
+    following: Iterator[NDArray[np.uint8]]
+
+    @property
+    def left(self) -> int:
+        """Bytes that are in memory from the position on."""
+        return len(self.data) - self.at
+
+    def read_on(self, least: int) -> bool:
+        """Take at least ``least`` more bytes into memory, fewer if the stream ends. Return False if there are none."""
+        parts = [self.data[self.at :]]
+        for piece in self.following:
+            parts.append(piece)
+            least -= len(piece)
+            if least <= 0:
+                break
+        if len(parts) == 1:
+            return False
+        self.data, self.at = np.concatenate(parts), 0
+        return True
 
 
 class ColumnDecoder:
@@ -172,7 +192,7 @@ class ColumnDecoder:
         self.zone = footer.writer_timezone
         nothing = np.empty(0, np.uint8)
         self.places = {
-            stream: _StreamPosition(found.data, found.at, found.skip, found.bits, nothing)
+            stream: _StreamPosition(found.data, found.at, found.skip, found.bits, nothing, found.following)
             for stream, found in contents.items()
         }
         self._words: pa.Array[Any] | None = None
@@ -260,7 +280,8 @@ class ColumnDecoder:
         if kind == "BYTE":
             return _any_array(self._bytes("DATA", count).view(np.int8))
         if kind in _INTEGERS:
-            return _any_array(self._integers("DATA", count, signed=True)).cast(_INTEGERS[kind])
+            numbers = _any_array(self._integers("DATA", count, signed=True))
+            return numbers if kind == "LONG" else numbers.cast(_INTEGERS[kind])
         if kind == "DATE":
             return _any_array(self._integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
         if kind in _FLOATS:
@@ -278,9 +299,18 @@ class ColumnDecoder:
         found = self.places.get(stream)
         if found is None:
             raise DamagedFileError(f"the column has no stream {stream}", expected=f"{count} values")
-        if found.at > len(found.data) or count + found.skip > _MOST_PER_BYTE * (len(found.data) - found.at):
-            self._short(stream, count)
+        while count + found.skip > _MOST_PER_BYTE * found.left:
+            if not found.read_on(1):
+                self._short(stream, count)
         return found
+
+    def _decode(self, stream: str, count: int, kernel: Callable[[_StreamPosition], int]) -> tuple[_StreamPosition, int]:
+        """Return the stream, and what ``kernel`` returns of it: -1 if its bytes end early, then with more of them."""
+        found = self._place(stream, count)
+        while (end := kernel(found)) == -1:
+            if not found.read_on(max(found.left, 1)):
+                self._short(stream, count)
+        return found, end
 
     def _short(self, stream: str, count: int) -> NoReturn:
         raise DamagedFileError(f"the stream {stream} ends early", expected=f"{count} values")
@@ -289,7 +319,9 @@ class ColumnDecoder:
         if length == 0:
             return np.empty(0, np.uint8)
         found = self._place(stream, 0)
-        if length > len(found.data) - found.at:
+        if length > found.left:
+            found.read_on(length - found.left)
+        if length > found.left:
             self._short(stream, length)
         found.at += length
         return found.data[found.at - length : found.at]
@@ -299,10 +331,9 @@ class ColumnDecoder:
 
         if count == 0:
             return np.empty(0, np.uint8)
-        found = self._place(stream, count)
+        self._place(stream, count)
         out, place = np.empty(count, np.uint8), np.zeros(2, np.int64)
-        if orc_rle.bytes_rle(found.data, found.at, found.skip, out, place) < 0:
-            self._short(stream, count)
+        found, _ = self._decode(stream, count, lambda it: orc_rle.bytes_rle(it.data, it.at, it.skip, out, place))
         found.at, found.skip = place.tolist()
         return out
 
@@ -322,12 +353,11 @@ class ColumnDecoder:
 
         if count == 0:
             return np.empty(0, np.int64)
-        found = self._place(stream, count)
+        self._place(stream, count)
         v2 = v2 or self.encoding.kind.endswith("_V2")
         decode = orc_rle.integers_v2 if v2 else orc_rle.integers_v1
         out, place = np.empty(count, np.int64), np.zeros(2, np.int64)
-        if decode(found.data, found.at, found.skip, signed, out, place) < 0:
-            self._short(stream, count)
+        found, _ = self._decode(stream, count, lambda it: decode(it.data, it.at, it.skip, signed, out, place))
         found.at, found.skip = place.tolist()
         return out
 
@@ -358,15 +388,19 @@ class ColumnDecoder:
         return words.take(_any_array(indexes))
 
     def _spans(self, data: str, lengths: str, count: int) -> pa.Array[Any]:
+        from sidecar.kernels import orc_rle
+
         sizes = self._integers(lengths, count, signed=False)
-        if count and (sizes.min() < 0 or sizes.sum(dtype=np.float64) >= 2**31):
+        offsets = np.empty(count + 1, np.int32)
+        length = orc_rle.offsets(sizes, offsets)
+        if length < 0:
             raise DamagedFileError("the lengths of values are negative, or 2 GiB or more together")
-        offsets = np.zeros(count + 1, np.int32)
-        np.cumsum(sizes, out=offsets[1:])
-        buffers = [None, _buffer(offsets), _buffer(self._raw(data, int(offsets[-1])))]
-        kind = pa.binary() if self.column.kind == "BINARY" else pa.string()
-        array = pa.Array.from_buffers(kind, count, buffers)
-        array.validate(full=True)
+        content = self._raw(data, length)
+        is_text = self.column.kind != "BINARY"
+        kind = pa.string() if is_text else pa.binary()
+        array = pa.Array.from_buffers(kind, count, [None, _buffer(offsets), _buffer(content)])
+        if is_text and content.max(initial=0) > _LAST_ASCII:
+            array.validate(full=True)  # is each text UTF-8? It looks at text after text, which takes far longer
         return array
 
     def _decimals(self, count: int) -> pa.Array[Any]:
@@ -380,12 +414,9 @@ class ColumnDecoder:
             out[:, 1] = (out[:, 0].view(np.int64) >> np.int64(63)).view(np.uint64)
         elif count:
             scales = self._integers("SECONDARY", count, signed=True)
-            found = self._place("DATA", count)
-            end = orc_rle.decimals(found.data, found.at, scales, scale, out)
+            found, end = self._decode("DATA", count, lambda it: orc_rle.decimals(it.data, it.at, scales, scale, out))
             if end == -2:
                 raise DamagedFileError("a decimal has more than 38 digits")
-            if end < 0:
-                self._short("DATA", count)
             found.at = end
         array = pa.Array.from_buffers(kind, count, [None, _buffer(out)])
         array.validate(full=True)

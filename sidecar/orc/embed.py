@@ -33,13 +33,14 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.orc.compression import compress
-from sidecar.orc.protobuf import Message, encode
+from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress
+from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
-from sidecar.orc.tail import MAGIC, OrcTail, Stripe
+from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
 from sidecar.source import Source, check_unchanged
 from sidecar.target import Target
 
@@ -78,18 +79,20 @@ def check_embeddable(tail: OrcTail) -> None:
         raise UnsupportedFeatureError("the file is encrypted (ORC column encryption)", file=tail.name)
 
 
-def encode_filters(filters: Iterable[OrcBloomFilter], tail: OrcTail) -> bytes:
+def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes:
     """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
-    index = Message()
-    index.set_all(1, (_bloom_filter(bloom) for bloom in filters))
-    return compress(encode(index), tail.compression, tail.block_size)
+    parts: list[bytes | memoryview] = []
+    for bloom in filters:
+        parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
+    level = CPP_ZSTD_LEVEL if tail.writer == CPP else JAVA_ZSTD_LEVEL
+    return compress(b"".join(parts), tail.compression, tail.block_size, zstd_level=level)
 
 
-def _bloom_filter(bloom: OrcBloomFilter) -> Message:
-    message = Message()
-    message.set(1, bloom.k)
-    message.set(3, bloom.to_bytes())
-    return message
+@lru_cache(16)
+def _filter_header(k: int, length: int) -> bytes:
+    """Return what is before the words of a BloomFilter in a BloomFilterIndex; ``length`` is that of the words."""
+    header = encode(Message([(1, VARINT, k)])) + bytes_header(3, length)
+    return bytes_header(1, len(header) + length) + header
 
 
 def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[StripeFilters]) -> WrittenOrc:

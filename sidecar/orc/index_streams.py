@@ -18,7 +18,7 @@ from sidecar.errors import DamagedFileError, SidecarError, located
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.bloom import decode_filters
-from sidecar.orc.compression import bound, decompress_chunks
+from sidecar.orc.compression import bound, decompress_stream
 from sidecar.orc.row_index import RowIndex, decode_row_index, take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
@@ -159,10 +159,10 @@ def _index(
     )
 
 
-def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> list[bytes | memoryview]:
+def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
-        return decompress_chunks(
+        return decompress_stream(
             data,
             tail.compression,
             tail.block_size,
@@ -172,7 +172,7 @@ def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryv
 
 
 def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
-    content = b"".join(_content(context, column, stream, data))
+    content = bytes(_content(context, column, stream, data))
     with located(context.tail.name, column.path, stream.offset):
         index = decode_row_index(content)
         if len(index) != context.stripe.num_row_groups:
@@ -216,14 +216,13 @@ class _Groups:
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        content = bytearray().join(_content(self.context, column, stream, data))
+        content, count = _content(self.context, column, stream, data), self.context.stripe.num_row_groups
         with located(tail.name, column.path, stream.offset):
-            found = decode_filters(content)
+            found = decode_filters(content, count)
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )
         reason = reason or self._doubt(stream, len(found))
-        count = len(self.context.stripe.row_groups)
         found = [*found[:count], *(_MISSING,) * (count - len(found))]
         return [self._filter(i, bloom, stream, encoding, reason) for i, bloom in enumerate(found)]
 

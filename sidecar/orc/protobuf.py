@@ -224,7 +224,7 @@ def pack(values: Iterable[int]) -> bytes:
     return bytes(out)
 
 
-def varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
+def varint_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the varint at ``data[at]`` and the offset after it. Raises IndexError if the bytes end first."""
     byte = data[at]
     at += 1
@@ -257,6 +257,14 @@ def encode(message: Message) -> bytes:
             _put_varint(out, value)
         else:
             out += value.to_bytes(8 if kind == FIXED64 else 4, "little")
+    return bytes(out)
+
+
+def bytes_header(number: int, length: int) -> bytes:
+    """Return what is before the ``length`` bytes of field ``number``: its tag and the length."""
+    out = bytearray()
+    _put_varint(out, number << 3 | BYTES)
+    _put_varint(out, length)
     return bytes(out)
 
 

@@ -8,20 +8,20 @@ all their patches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError, located
-from sidecar.orc.compression import bound, decompress
+from sidecar.orc.compression import bound, decompress_stream
 from sidecar.orc.index_streams import positions_of
 from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
-from sidecar.source import Source, read_ranges
+from sidecar.source import Source, read_ranges, requests_at_once
 
 MAX_CONTENT = 1 << 30
 """Bytes of the largest decompressed stream that is decoded."""
@@ -29,6 +29,8 @@ MAX_CONTENT = 1 << 30
 MAX_ROWS = 1 << 28
 """Rows of the largest row group that is decoded; a limit, because a few bytes can encode very many equal values."""
 
+_PIECE = 512 << 10
+"""Bytes of a stream, as stored, that are read at once from a local file."""
 _LONGEST_RUN = 4608
 _HEADER = 3
 
@@ -44,6 +46,8 @@ class Content:
     """The number of values to skip in the run; in a stream of bits, the number of bytes."""
     bits: int
     """The number of bits to skip after that."""
+    following: Iterator[NDArray[np.uint8]] = field(default_factory=lambda: iter(()))
+    """Yields the next bytes of the stream, which are read when they are needed."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,10 @@ def read_streams(
 ) -> dict[int, dict[str, Content]]:
     """Return column id -> stream kind -> content: of the whole stripe, or with ``indexes`` from ``row_group`` on.
 
-    Near streams are fetched in one read. Raises :class:`DamagedFileError` for positions that do not fit the column,
-    and for streams that cannot be decompressed; :class:`UnsupportedFeatureError` for row groups of
-    more than :data:`MAX_ROWS` rows.
+    Near streams are fetched in one read, but whole streams of a local file piece by piece, when they are decoded; so
+    ``source`` must stay open. Raises :class:`DamagedFileError` for positions that do not fit the column, and for
+    streams that cannot be decompressed; :class:`UnsupportedFeatureError` for row groups of more than :data:`MAX_ROWS`
+    rows.
     """
     stripe = footer.stripe
     rows = min(stripe.num_rows, stripe.stride or stripe.num_rows)
@@ -84,12 +89,44 @@ def read_streams(
         for column in columns
         for window in _windows(tail, footer, columns[column], indexes, row_group)
     }
-    ranges = [(w.stream.offset + w.start, w.end - w.start) for w in windows.values()]
     out: dict[int, dict[str, Content]] = {column: {} for column in columns}
+    if indexes is None and requests_at_once(source) == 1:
+        for (column, kind), window in windows.items():
+            pieces = _pieces(source, tail, window.stream, columns[column])
+            out[column][kind] = Content(next(pieces, np.empty(0, np.uint8)), 0, 0, 0, pieces)
+        return out
+    ranges = [(w.stream.offset + w.start, w.end - w.start) for w in windows.values()]
     for ((column, kind), window), data in zip(windows.items(), read_ranges(source, ranges), strict=True):
         with located(tail.name, columns[column].path, window.stream.offset + window.start):
             out[column][kind] = _content(tail, window, data)
     return out
+
+
+def _pieces(source: Source, tail: OrcTail, stream: Stream, column: OrcColumn) -> Iterator[NDArray[np.uint8]]:
+    """Yield the decompressed bytes of a whole stream in pieces that stay in the cache while they are decoded.
+
+    Fresh memory for a whole stream costs more than the reads that this takes instead.
+    """
+    at = total = 0
+    step = _PIECE
+    while at < stream.length:
+        length = min(step, stream.length - at)
+        with located(tail.name, column.path, stream.offset + at):
+            data = source.read(stream.offset + at, length)
+            content: bytes | memoryview = data
+            if tail.compression != "NONE":
+                whole = length if at + length == stream.length else _whole_chunks(data)
+                if not whole:
+                    step *= 2
+                    continue
+                data = data[:whole]
+                limit = bound(stream.length, MAX_CONTENT) - total
+                content = decompress_stream(
+                    data, tail.compression, tail.block_size, offset=stream.offset + at, limit=limit
+                )
+        at += len(data)
+        total += len(content)
+        yield np.frombuffer(content, np.uint8)
 
 
 def _windows(
@@ -131,15 +168,16 @@ def _slack(tail: OrcTail) -> int:
 def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
     rest = list(window.rest)
     at = 0
+    content: bytes | memoryview = data
     if tail.compression != "NONE":
         if window.end < window.stream.length:
             data = data[: _whole_chunks(data)]
         offset = window.stream.offset + window.start
         limit = bound(len(data), MAX_CONTENT)
-        data = decompress(data, tail.compression, tail.block_size, offset=offset, limit=limit)
+        content = decompress_stream(data, tail.compression, tail.block_size, offset=offset, limit=limit)
         at = rest.pop(0) if rest else 0
     skip, bits, *_ = [*rest, 0, 0]
-    return Content(np.frombuffer(data, np.uint8), at, skip, bits)
+    return Content(np.frombuffer(content, np.uint8), at, skip, bits)
 
 
 def _whole_chunks(data: bytes) -> int:

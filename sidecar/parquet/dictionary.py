@@ -6,7 +6,7 @@ DATA_PAGE compresses all of that together, and each kind of levels follows its l
 come first and are uncompressed, and the header has their lengths.
 
 A dictionary may have entries that no row uses (pyarrow writes such files). They do not harm a filter, but a sketch of
-distinct values must not count them: :func:`used_entries` finds the entries that are used.
+distinct values must not count them: :func:`read_used` finds the entries that are used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DATA_WINDOW = 512 << 10
 """Bytes of data pages read at a time. Reading stops when every entry has been seen."""
 
 _FIRST_READ = 64 << 10
-_FIRST_PAGES, _MOST_PAGES = 4, 256  # read together: few at first, because a page or two may use every entry
+_MOST_PAGES = 256  # read together: one at first, twice as many each time, because one or two may use every entry
 _MAX_BIT_WIDTH = 32
 
 
@@ -134,9 +134,7 @@ def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
     with located(source.name, chunk.leaf.path, chunk.start):
         gap = chunk.data_page_offset - chunk.start
         reader = ChunkReader(source, chunk, gap if 0 < gap <= MAX_PAGE else _FIRST_READ)
-        page = _dictionary_header(reader, chunk)
-        body = decompress(chunk.codec, reader.body(page), page.uncompressed_size)
-        return decode_dictionary(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
+        return _decoded(reader, _dictionary_header(reader, chunk), chunk)
 
 
 def check_dictionary_encoding(page: PageHeader) -> None:
@@ -154,6 +152,11 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     check_dictionary_size(page, chunk.leaf)
     check_page_size(page.compressed_size, page.uncompressed_size)
     return page
+
+
+def _decoded(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk) -> DictionaryPage:
+    body = decompress(chunk.codec, reader.body(page), page.uncompressed_size)
+    return decode_dictionary(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
 
 
 def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> DictionaryPage:
@@ -183,18 +186,19 @@ def _expect_filled(used: int, size: int) -> None:
         raise DamagedFileError("a dictionary page is longer than its values", expected=used, found=size)
 
 
-def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
-    """Return which entries of the dictionary the data pages use: bool[num_values].
+def read_used(source: Source, chunk: ColumnChunk) -> tuple[DictionaryPage, npt.NDArray[np.bool_]]:
+    """Return the dictionary page, and which of its entries the data pages use: bool[num_values].
 
     The chunk must be :func:`~sidecar.parquet.pages.wholly_dictionary`. Reading stops when all entries are used. Raises
-    :class:`DamagedFileError` for broken pages (also for an index beyond the dictionary) and
-    :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
+    as :func:`read_dictionary` does, :class:`DamagedFileError` for broken data pages (also for an index beyond the
+    dictionary), and :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
     """
     with located(source.name, chunk.leaf.path, chunk.start):
         reader = ChunkReader(source, chunk, DATA_WINDOW)
-        dictionary = _dictionary_header(reader, chunk)
+        header = _dictionary_header(reader, chunk)
+        dictionary = _decoded(reader, header, chunk)
         used = np.zeros(dictionary.num_values, np.bool_)
-        values, offset, most = 0, dictionary.end, _FIRST_PAGES
+        values, offset, most = 0, header.end, 1
         while offset < reader.end:
             marked, end = mark_index_pages(reader, offset, chunk, used, most)
             if end == offset:
@@ -202,14 +206,14 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
                 marked, end = _mark_page(reader, page, chunk, used), page.end
             values, offset, most = values + marked, end, min(2 * most, _MOST_PAGES)
             if used.all():
-                return used
+                return dictionary, used
         if values != chunk.num_values:
             raise DamagedFileError(
                 "the pages of a column chunk have a different number of values than the footer says",
                 expected=chunk.num_values,
                 found=values,
             )
-        return used
+        return dictionary, used
 
 
 def _mark_page(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.NDArray[np.bool_]) -> int:

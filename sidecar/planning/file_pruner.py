@@ -3,7 +3,7 @@
 ``OpenedSidecar`` owns the open file. ``FilePruner`` asks it in three steps:
 
 1. :meth:`FilePruner.answer_listed` answers for manifests whose entries the sidecar lists, so they need not be opened.
-2. :meth:`FilePruner.keep_file` asks filters about the files of the other manifests, one by one.
+2. :meth:`FilePruner.keep_files` asks filters about the files of the other manifests, one by one.
 3. :meth:`FilePruner.prune_pages` asks page indexes about all files that are left, together.
 
 The sidecar is opened in the first step if the predicate asks something of filters, or if there are so many files that
@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
+from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace
+from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace, Verdict
 from sidecar.planning.funnel import Funnel, KeptBecause, KeptReason, NotIndexed
-from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
-from sidecar.planning.key_sets import KeySet
 from sidecar.planning.listed_files import (
     AnsweredManifests,
     Flags,
@@ -38,6 +38,10 @@ from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.planning.task_planner import Evaluators, Identify, count_files
+
+if TYPE_CHECKING:
+    from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
+    from sidecar.planning.key_sets import KeySet
 
 BROAD = 2000
 """With at least this many files, the sidecar's bounds are used even if the predicate asks nothing of filters."""
@@ -77,7 +81,7 @@ class FilePruner:
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
         """Paths of kept files for which filters answered every part of the predicate that filters can answer."""
-        self._keys = None if keys is None else KeyPruner(keys, opened.resolution_holds)
+        self._keys = None if keys is None else _key_pruner(keys, opened)
         self._judged_by_keys = 0
         self._dropped = 0
         self._dropped_by_bounds = 0
@@ -113,23 +117,30 @@ class FilePruner:
         answers.expect_paths_of(line for line in lines if line.manifest_path not in answered.entries)
         return answered
 
-    def keep_file(self, data_file: DataFile, identify: Identify) -> bool:
-        """Return whether the file has to be read, and count it."""
+    def keep_files(self, files: Sequence[tuple[DataFile, Identify]]) -> list[bool]:
+        """Return of each file whether it has to be read, and count it."""
         self._opened.open_for_question()
-        verdict = self._opened.verdict(identify)
+        keep = [True] * len(files)
+        if self._opened.judges:
+            keep = [self._keep(file.file_path, self._opened.verdict(identify)) for file, identify in files]
+        else:
+            self._kept.update(dict.fromkeys((file.file_path for file, _ in files), self._opened.otherwise))
+        identities = self._identify
+        for file, identify in compress(files, keep):
+            path = file.file_path
+            # A path with two live entries gets no identity, as tasks do not say which of them they are of.
+            identities[path] = _unknown if path in identities else identify
+        return keep
+
+    def _keep(self, path: str, verdict: Verdict) -> bool:
         if not verdict.keep:
             self._dropped += 1
             return False
         assert verdict.reason is not None
-        self._remember(data_file.file_path, identify)
-        self._kept[data_file.file_path] = verdict.reason
+        self._kept[path] = verdict.reason
         if verdict.reason is KeptBecause.MAY_MATCH:
-            self.answered.add(data_file.file_path)
+            self.answered.add(path)
         return True
-
-    def _remember(self, path: str, identify: Identify) -> None:
-        """Keep a file's identity for its task. A path with two live entries gets none, as tasks do not say which."""
-        self._identify[path] = _unknown if path in self._identify else identify
 
     def prune_pages(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
         """Return the tasks of files that keys and page indexes keep; :attr:`row_groups` has what they leave of each."""
@@ -278,6 +289,12 @@ class FilePruner:
         return self._opened.is_locked or any(
             isinstance(reason, NotIndexed) and reason.is_locked for reason in self._kept.values()
         )
+
+
+def _key_pruner(keys: KeySet, opened: OpenedSidecar) -> KeyPruner:
+    from sidecar.planning.key_pruning import KeyPruner
+
+    return KeyPruner(keys, opened.resolution_holds)
 
 
 def _unknown() -> None:

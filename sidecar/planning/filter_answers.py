@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
 from sidecar.bundle.units.fingerprints import Fingerprints
+from sidecar.iceberg.listing import identity_of
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.segment_answer import Files, SegmentAnswer, answer_of, indexed_units
 from sidecar.questions.conditions import Condition
@@ -91,6 +92,7 @@ class FilterAnswers:
         self._answers: dict[int, SegmentAnswer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
         self._places_by_file: dict[DataFileIdentity, list[tuple[int, int]]] = {}
+        self._not_identified: list[tuple[Sequence[ManifestEntry], Mapping[int, int], Sequence[int]]] = []
         self._remembered: dict[DataFileIdentity, tuple[Mapping[int, int], int]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
         self._whole = [False] * len(self._segments)
@@ -163,13 +165,22 @@ class FilterAnswers:
             places.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
         return places
 
-    def remember(self, file: DataFileIdentity, first_ordinals: Mapping[int, int], position: int) -> None:
-        """Remember where segments list a file: at ``position`` among the live files of a manifest.
+    def remember(
+        self, entries: Sequence[ManifestEntry], first_ordinals: Mapping[int, int], positions: Sequence[int]
+    ) -> None:
+        """Remember where segments list the files of ``entries``: at ``positions`` among a manifest's live files.
 
         ``first_ordinals`` has the ordinal of the manifest's first file in each segment that lists it, by number. Other
-        segments are searched when the file is asked about.
+        segments are searched when a file is asked about.
         """
-        self._remembered[file] = first_ordinals, position
+        self._not_identified.append((entries, first_ordinals, positions))
+
+    def _identify(self) -> None:
+        """Find out which files are remembered. A plan of many files that are all kept never asks."""
+        for entries, first_ordinals, positions in self._not_identified:
+            for entry, position in zip(entries, positions, strict=True):
+                self._remembered[identity_of(entry)] = first_ordinals, position
+        self._not_identified.clear()
 
     def judge(self, files: Mapping[int, Ordinals]) -> Files:
         """Return bool[n]: which of n files are kept. ``files`` has their ordinals in segments, by segment number."""
@@ -246,6 +257,7 @@ class FilterAnswers:
         if file is None or not file.is_certain:
             return []
         if file not in self._places_by_file:
+            self._identify()
             places = []
             first_ordinals, position = self._remembered.get(file, ({}, 0))
             for number, segment in enumerate(self._segments):

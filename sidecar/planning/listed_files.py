@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,12 @@ from sidecar.bundle.units.fingerprints import Fingerprints
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import entry_decoder
-from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.filter_answers import FilterAnswers, Ordinals
 from sidecar.planning.task_planner import Evaluators, count_files
+
+if TYPE_CHECKING:
+    from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 
 FEW = 64
 """Up to this many files, all records are read, because they are one or two batches of a units table."""
@@ -235,6 +237,8 @@ class ListedFiles:
 
     def _walked(self, left: _Left, evaluators: Evaluators) -> dict[str, list[ManifestEntry]] | None:
         """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
+        from sidecar.iceberg.records.entries import EntryMaker
+
         segment = self._answers.segments[left.number]
         members, owners, ordinals = left.members, left.owners[left.alive], left.ordinals[left.alive]
         table = segment.file_columns(ordinals)
@@ -274,14 +278,12 @@ class ListedFiles:
                 made = maker.entries(slice(start, end), member.line)
             except SidecarError:
                 return False  # decoding finds out which record is wrong
-            into = entries[member.line.manifest_path]
-            for row, entry in made:
-                data = entry.data_file
-                # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
-                if data.record_count or evaluators.metrics(data):
-                    position = int(ordinals[row]) - member.entry.first_file
-                    self._answers.remember(identity_of(entry), member.places, position)
-                    into.append(entry)
+            # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
+            made = [one for one in made if one[1].data_file.record_count or evaluators.metrics(one[1].data_file)]
+            positions = (ordinals - member.entry.first_file).tolist()
+            kept = [entry for _, entry in made]
+            self._answers.remember(kept, member.places, [positions[row] for row, _ in made])
+            entries[member.line.manifest_path] += kept
         return True
 
     def _places(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> dict[int, Ordinals]:
@@ -402,12 +404,14 @@ class ListedFiles:
                 continue
             data = entry.data_file
             if evaluators.match(member.line, data):
-                self._answers.remember(identity_of(entry), member.places, ordinal - member.entry.first_file)
+                self._answers.remember([entry], member.places, [ordinal - member.entry.first_file])
                 entries[path].append(entry)
 
 
 def _stored_records(table: pa.Table, rows: npt.NDArray[np.int64]) -> StoredRecords:
     """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
+    from sidecar.iceberg.records.entries import StoredRecords
+
     chosen: Any = table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))
     names = ("file_size_in_bytes", "record_count", "spec_id", "added_snapshot_id", "file_sequence_number")
     numbers = np.stack([chosen[name].to_numpy() for name in names], axis=1)

@@ -61,6 +61,7 @@ class OpenedSidecar:
         self._sidecar: SidecarFile | None = None
         self._moved: RelocatedFiles | None = None
         self._is_open = False
+        self._resolutions: dict[tuple[int, str], bool] = {}
         self._warnings: list[str] = []
 
     def ask(self, ask: Callable[[], T], otherwise: T) -> T:
@@ -114,8 +115,17 @@ class OpenedSidecar:
 
     def resolution_holds(self, field_id: int, resolution: str) -> bool:
         """Return whether a column would still be found in a file as it was when the file was indexed."""
-        table = self.table
-        return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
+        known = (field_id, resolution)
+        if known not in self._resolutions:  # it is asked about each row group, and the name mapping is JSON
+            table = self.table
+            found = resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
+            self._resolutions[known] = found
+        return self._resolutions[known]
+
+    @property
+    def judges(self) -> bool:
+        """Whether filters can decide on files. If not, each is kept, because of :attr:`otherwise`."""
+        return self.answers is not None and self.question is not None
 
     def verdict(self, identify: Identify) -> Verdict:
         """Decide on a file by filters; keep it if they cannot answer."""

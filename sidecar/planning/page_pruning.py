@@ -26,8 +26,6 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.conditions import condition_of
-from sidecar.orc.bounds import compared_column
-from sidecar.parquet.page_bounds import ChunkFacts, first_row_problems, proven_bounds
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.row_groups import KeptRowGroups
@@ -209,6 +207,8 @@ class PagePruner:
         self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex
     ) -> tuple[Bounds, Rows] | str:
         """Return the bounds and first rows of the pages of a stored page index, or the reason not to use it."""
+        from sidecar.parquet.page_bounds import ChunkFacts, first_row_problems, proven_bounds
+
         try:
             column, offset, ordering = decode_page_index(stored)
             leaf = leaf_of(stored.kind, field_id, self._question.types[field_id])
@@ -247,6 +247,8 @@ class PagePruner:
         """Return what bounds of an index are compared as; :class:`UnsupportedFeatureError` if they do not compare."""
         iceberg_type = self._question.types[field_id]
         if isinstance(kind, RowIndexKind):
+            from sidecar.orc.bounds import compared_column
+
             return compared_column(kind.type, kind.scale, field_id, iceberg_type)
         return leaf_of(kind, field_id, iceberg_type).compared
 

@@ -212,7 +212,7 @@ def _tasks(
     where = None if snapshot is None else snapshot.manifest_list
     try:
         tasks = pruner.prune_pages(
-            plan_tasks(scan, lines, pruner.keep_file, deletes.see, pruner.answer_listed, manifest_use)
+            plan_tasks(scan, lines, pruner.keep_files, deletes.see, pruner.answer_listed, manifest_use)
         )
     except SidecarError:
         raise

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import compress
 from typing import Any
 from uuid import UUID
 
@@ -48,8 +49,9 @@ from sidecar.planning.struct_nulls import keeping_struct_nulls
 AnyLiteral = Literal[Any]
 Identify = Callable[[], DataFileIdentity | None]
 """Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
-Keep = Callable[[DataFile, Identify], bool]
-"""Returns whether a data file has to be read."""
+Keep = Callable[[Sequence[tuple[DataFile, Identify]]], Iterable[bool]]
+"""Returns of each of some data files whether it has to be read."""
+See = Callable[[Iterable[ManifestEntry]], None]
 
 
 class Evaluators:
@@ -96,7 +98,7 @@ def plan_tasks(
     scan: DataScan,
     manifests: Sequence[ManifestFile],
     keep: Keep,
-    see: Callable[[ManifestEntry], None] | None = None,
+    see: See | None = None,
     known: Known | None = None,
     manifest_use: ManifestUse | None = None,
 ) -> list[FileScanTask]:
@@ -113,26 +115,11 @@ def plan_tasks(
     if scan._should_use_server_side_planning():
         live = LiveFiles(scan.io, manifests)
         wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(scan.row_filter, scan.table_metadata.schema())))
-        return [task for task in wide.plan_files() if keep(task.file, partial(live.find, task.file))]
-    planner = _Planner(scan._manifest_planner, known, manifest_use or ManifestUse())
-
-    has_deletes = any(line.content == ManifestContent.DELETES for line in manifests)
-
-    def entry_filter(entry: ManifestEntry) -> bool:
-        data = entry.data_file
-        if data.content == DataFileContent.DATA:
-            if not keep(data, partial(identity_of, entry)):
-                return False
-            if has_deletes:
-                planner.kept(entry)
-        elif data.content != DataFileContent.EQUALITY_DELETES:
-            return True
-        if see is not None:
-            see(entry)
-        return data.content == DataFileContent.DATA or see is None
-
+        tasks = list(wide.plan_files())
+        return list(compress(tasks, keep([(task.file, partial(live.find, task.file)) for task in tasks])))
+    planner = _Planner(scan._manifest_planner, keep, see, known, manifest_use or ManifestUse())
     with _many_new_objects(count_files(manifests)):
-        return list(planner.plan_files(manifests, manifest_entry_filter=entry_filter))
+        return list(planner.plan_files(manifests))
 
 
 @contextmanager
@@ -171,7 +158,7 @@ def _live_entries(io: FileIO, line: ManifestFile) -> list[ManifestEntry]:
 
 def evaluators_of(scan: DataScan) -> Evaluators:
     """Return the evaluators of a scan, for manifests and files that are not planned by :func:`plan_tasks`."""
-    return Evaluators(_Planner(scan._manifest_planner, None, ManifestUse()))
+    return Evaluators(_Planner(scan._manifest_planner))
 
 
 class _NullSafeResiduals(ResidualEvaluator):
@@ -196,7 +183,7 @@ class _NullSafeResiduals(ResidualEvaluator):
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs from pyiceberg's in five steps:
+    It differs from pyiceberg's in six steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
        :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
@@ -208,21 +195,25 @@ class _Planner(ManifestGroupPlanner):
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
     4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
     5. Manifests are read by :func:`_live_entries`.
+    6. All data files of a manifest are shown to ``keep`` together, and what is left of them to ``see``.
     """
 
-    def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
+    def __init__(
+        self,
+        planner: ManifestGroupPlanner,
+        keep: Keep | None = None,
+        see: See | None = None,
+        known: Known | None = None,
+        manifest_use: ManifestUse | None = None,
+    ) -> None:
         self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())
         wide = for_bounds(self._wide)
         super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
+        self._keep = keep
+        self._see = see
         self._known = known
-        self._manifest_use = manifest_use
-        self._oldest: int | None = None
-
-    def kept(self, entry: ManifestEntry) -> None:
-        """Note the sequence number of a kept data file. If there are deletes, all are noted before these are read."""
-        sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
-        self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
+        self._manifest_use = manifest_use or ManifestUse()
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
@@ -291,11 +282,29 @@ class _Planner(ManifestGroupPlanner):
             return ExecutorFactory.get_or_create().map(matching, asked)
 
         opened = read(unknown)
+        deletes = [line for line in passing if line.content == ManifestContent.DELETES]
+        oldest: int | None = None
         for line in data:
-            yield known[line.manifest_path] if line.manifest_path in known else next(opened)
-        if self._oldest is not None:
-            oldest = self._oldest
-            deletes = [line for line in passing if line.content == ManifestContent.DELETES]
+            kept = self._kept(known[line.manifest_path] if line.manifest_path in known else next(opened))
+            if deletes and kept:
+                least = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for entry in kept)
+                oldest = least if oldest is None else min(oldest, least)
+            yield kept
+        if oldest is not None:
             deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
             self._manifest_use.deletes_opened = len(deletes)
-            yield from read(deletes)
+            yield from map(self._kept, read(deletes))
+
+    def _kept(self, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+        """Return those of a manifest's entries that become tasks, or deletes of tasks."""
+        data = [entry for entry in entries if entry.data_file.content == DataFileContent.DATA]
+        deletes = [entry for entry in entries if entry.data_file.content != DataFileContent.DATA]
+        if self._keep is not None and data:
+            asked = [(entry.data_file, partial(identity_of, entry)) for entry in data]
+            data = list(compress(data, self._keep(asked)))
+        if self._see is not None:
+            self._see(data)
+            equality = DataFileContent.EQUALITY_DELETES
+            self._see(entry for entry in deletes if entry.data_file.content == equality)
+            deletes = [entry for entry in deletes if entry.data_file.content != equality]
+        return data + deletes

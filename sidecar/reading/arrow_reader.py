@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import acero
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io import FileIO, InputFile
@@ -40,7 +43,9 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import NestedField, StructType, UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -53,15 +58,20 @@ from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
 from sidecar.reading.residual import residual_of
-from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
+from sidecar.source import REMOTE_TAIL, Source, SourceFile, has_cheap_ranges, local_path, open_source
 
+SMALL = REMOTE_TAIL
+"""Files of at most this many bytes are small: one request has all of a remote one."""
 Deletes = Mapping[str, Mapping[str, Any]]
 """Path of a delete file -> path of a data file -> its deleted positions, a chunked array of int64."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileView:
-    """One data file as pyiceberg reads it. ``file_schema`` has the file's column names and the table's field ids."""
+    """A data file as pyiceberg reads it, or all data files with the same columns.
+
+    ``file_schema`` has the file's column names and the table's field ids.
+    """
 
     physical_schema: Any
     file_schema: Schema
@@ -71,15 +81,14 @@ class FileView:
     """The filter with the file's names and literals in the file's types; predicates on absent columns are resolved."""
     arrow_filter: Any
     """``row_filter`` as an Arrow expression; ``None`` if every row matches."""
-    fragment: Any
     reader: TableReader
     missing: Mapping[int, Any]
 
-    def scanned_row_groups(self) -> set[int]:
-        """Return the ordinals of the row groups whose statistics allow a match, so that Arrow would scan them."""
+    def scanned_row_groups(self, fragment: Any) -> set[int]:
+        """Return the ordinals of the row groups of Arrow's ``fragment`` of the file whose statistics allow a match."""
         if self.statistics_filter is None:
-            return set(range(self.fragment.num_row_groups))
-        subset = self.fragment.subset(filter=self.statistics_filter, schema=self.physical_schema)
+            return set(range(fragment.num_row_groups))
+        subset = fragment.subset(filter=self.statistics_filter, schema=self.physical_schema)
         return {group.id for group in subset.row_groups}
 
     @cached_property
@@ -124,11 +133,13 @@ class FileView:
 
 def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the positions (int64 [n], rising) of the rows for which an Arrow expression is true."""
-    name = "row"
-    while name in table.column_names:
-        name += "_"
-    rows = table.append_column(name, pa.array(np.arange(table.num_rows))).filter(expression)[name]
-    return np.sort(rows.to_numpy())  # Arrow filters in threads
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["matches"])),
+    ]
+    # Without threads the rows stay in their order, and the caller need not wait until Arrow's threads are free.
+    matches: Any = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["matches"]
+    return np.flatnonzero(pc.fill_null(matches, False).to_numpy())
 
 
 def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -230,6 +241,43 @@ def deletes_of(task: FileScanTask, deletes: Deletes) -> list[Any]:
     return [positions[path] for positions in own if path in positions]
 
 
+@lru_cache(maxsize=64)
+def _file_schema(columns: bytes, mapping: str | None, downcasts_ns: bool, version: TableVersion) -> Schema:
+    """Return the Iceberg schema of a file's Arrow schema, given as IPC bytes, and a table's name mapping as JSON.
+
+    Lookups read files of the same tables again and again, and making a schema takes longer than reading a small file.
+    """
+    return pyarrow_to_schema(
+        pa.ipc.read_schema(pa.py_buffer(columns)),
+        parse_mapping_from_json(mapping) if mapping else None,
+        downcast_ns_timestamp_to_us=downcasts_ns,
+        format_version=version,
+    )
+
+
+def _is_little(file: DataFile) -> bool:
+    """Return whether Arrow takes longer to start a scan of the file in threads than to read it."""
+    return (
+        file.file_format == FileFormat.PARQUET
+        and file.file_size_in_bytes <= SMALL
+        and local_path(file.file_path) is not None
+    )
+
+
+def _batches_of(file: DataFile, opened: Any, fragment: Any, view: FileView, by_arrow: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of a view from a file, all rows in their order, or those that an Arrow filter allows."""
+    names = [column.name for column in view.projected.columns]
+    if _is_little(file):
+        little = pq.ParquetFile(opened, metadata=fragment.metadata)
+        if little.schema_arrow.equals(view.physical_schema):
+            for batch in little.iter_batches(columns=names, use_threads=False):
+                yield batch.select(names)
+            return
+    yield from ds.Scanner.from_fragment(
+        fragment, schema=view.physical_schema, columns=names, filter=by_arrow
+    ).to_batches()
+
+
 class TableReader:
     """Reads files of one table for one filter and one schema, as pyiceberg's ``ArrowScan`` does."""
 
@@ -246,6 +294,7 @@ class TableReader:
         self._io = _KnownFiles(table.io, encryption_keys)
         self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
         self._schemas: dict[bytes, tuple[Schema, Schema]] = {}
+        self._views: dict[bytes, FileView] = {}
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
         """Read each delete file of ``tasks`` once. Raises the errors of pyiceberg and Arrow."""
@@ -261,7 +310,7 @@ class TableReader:
         pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
         """
         self._io.remember(task.file)
-        read = self._read_filtering if self._filters_here else self._read_whole
+        read = self._read_filtering if self._filters_here or _is_little(task.file) else self._read_whole
         batches = read(task, deletes)
         try:
             first = next(batches, None)
@@ -305,9 +354,9 @@ class TableReader:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
             by_arrow, residual, first_row = None if deleted else view.statistics_filter, view.residual(), 0
-            names = [column.name for column in view.projected.columns]
-            scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names, filter=by_arrow)
-            for batch in scanner.to_batches():
+            for batch in _batches_of(task.file, file, fragment, view, by_arrow):
+                if not batch.num_rows:
+                    continue
                 table = pa.Table.from_batches([batch])
                 if deleted:
                     table = table.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
@@ -332,37 +381,43 @@ class TableReader:
         configured = self._scan._downcast_ns_timestamp_to_us
         return self._metadata.format_version <= 2 if configured is None else configured
 
-    def view(self, task: FileScanTask, footer: bytes) -> FileView:
-        """Return the view of the file of ``task``, given a Parquet file that consists of the footer only.
+    def view(self, task: FileScanTask, footer: bytes) -> tuple[FileView, Any]:
+        """Return the view of the file of ``task`` and Arrow's fragment, given a Parquet file that is a footer only.
 
         Raises the errors of pyiceberg and Arrow.
         """
         footer_file: Any = pa.BufferReader(footer)
-        return self.view_of(task, ds.ParquetFileFormat().make_fragment(footer_file))
+        fragment = ds.ParquetFileFormat().make_fragment(footer_file)
+        return self.view_of(task, fragment), fragment
 
     def view_of(self, task: FileScanTask, fragment: Any) -> FileView:
         """Return the view of the file of ``task``, given Arrow's fragment of it. Raises the errors of pyiceberg."""
         physical = fragment.physical_schema
-        file_schema, projected = self._schemas_of(physical)
+        key = physical.remove_metadata().serialize().to_pybytes()  # with the fields' metadata, which has their ids
+        file_schema, projected = self._schemas_of(key)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
         missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
+        if missing:  # the values of partitions differ from file to file
+            return self._new_view(physical, file_schema, projected, missing)
+        if key not in self._views:
+            self._views[key] = self._new_view(physical, file_schema, projected, missing)
+        return self._views[key]
+
+    def _new_view(
+        self, physical: pa.Schema, file_schema: Schema, projected: Schema, missing: Mapping[int, Any]
+    ) -> FileView:
         row_filter, arrow_filter = self._scan._bound_row_filter, None
         if row_filter is not AlwaysTrue():
             row_filter = in_types_of_file(row_filter, file_schema, missing)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
-        return FileView(physical, file_schema, projected, row_filter, arrow_filter, fragment, self, missing)
+        return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing)
 
-    def _schemas_of(self, physical: pa.Schema) -> tuple[Schema, Schema]:
+    def _schemas_of(self, key: bytes) -> tuple[Schema, Schema]:
         """Return the schema of a file and the part of it that is read, made once for all files with equal columns."""
-        key = physical.remove_metadata().serialize().to_pybytes()  # with the fields' metadata, which has their ids
         if key not in self._schemas:
-            file_schema = pyarrow_to_schema(
-                physical,
-                self._metadata.name_mapping(),
-                downcast_ns_timestamp_to_us=self.downcasts_ns,
-                format_version=self._metadata.format_version,
-            )
+            mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
+            file_schema = _file_schema(key, mapping, self.downcasts_ns, self._metadata.format_version)
             projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
             self._schemas[key] = file_schema, projected
         return self._schemas[key]

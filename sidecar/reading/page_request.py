@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,9 @@ Path = tuple[str, ...]
 class PagePlanner:
     """Makes the request for the pages of one file. Raises :class:`UnsupportedFeatureError` if it is in doubt."""
 
-    def __init__(self, view: FileView, footer: Footer) -> None:
+    def __init__(self, view: FileView, fragment: Any, footer: Footer) -> None:
         self._view = view
+        self._fragment = fragment
         self._footer = footer
         self.doubts: list[str] = []
         """Warnings: which part of the plan was not used, and why."""
@@ -62,7 +64,7 @@ class PagePlanner:
         view = self._view
         known, limits = self._known(kept), self._limits(kept)
         part = None if kept is None else kept.part
-        scanned = view.scanned_row_groups() if deleted is None else None
+        scanned = view.scanned_row_groups(self._fragment) if deleted is None else None
 
         def wanted(group: RowGroup) -> RowRanges:
             if scanned is not None and group.ordinal not in scanned:

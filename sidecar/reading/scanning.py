@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 MOST_THREADS = 8
 """The most files that are read at once by default."""
 
+LITTLE = 4 << 20
+"""Local files of at most this many bytes together are read one after another: threads would take longer to start."""
+
 _Batches = Generator[pa.RecordBatch, None, None]
 
 
@@ -177,9 +180,11 @@ def threads_of(threads: int | None, remote: bool = False) -> int:
 
 def _files_at_once(tasks: Sequence[FileScanTask], threads: int | None) -> int:
     """Return the number of files of ``tasks`` to read at once. Raises :class:`UsageError` as :func:`threads_of`."""
-    if threads is None and len(tasks) < 2:
-        return 1  # pyiceberg reads its configuration each time that it is asked for its number
     remote = any(local_path(task.file.file_path) is None for task in tasks)
+    if threads is None and (
+        len(tasks) < 2 or (not remote and sum(task.file.file_size_in_bytes for task in tasks) <= LITTLE)
+    ):
+        return 1  # pyiceberg reads its configuration each time that it is asked for its number
     return min(threads_of(threads, remote), max(1, len(tasks)))
 
 
@@ -266,10 +271,13 @@ def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
 
 
 def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport) -> None:
-    """Read page indexes of the projected columns from the sidecar. If that fails, those of the files are used."""
+    """Read page indexes of the projected columns from the sidecar. If that fails, those of the files are used.
+
+    They are also used if most pages of a file are left: then they are needed only if few rows match an equality.
+    """
     assert planned.stored is not None
     kept = ((task, planned.row_groups.get(task.file.file_path)) for task in planned.tasks)
-    files = [found for task, found in kept if found is not None and not reader.much_is_left(task, found)]
+    files = [found for task, found in kept if found is not None and not reader.much_is_left_by_indexes(task, found)]
     try:
         reads, num_bytes = planned.stored.fetch(files, sorted(reader.reader.field_ids))
     except Exception as error:  # no query may fail because of a sidecar

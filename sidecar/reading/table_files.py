@@ -42,14 +42,10 @@ from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
-from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
+from sidecar.reading.arrow_reader import SMALL, Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
-from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
-
-SMALL = REMOTE_TAIL
-"""Files of at most this many bytes are read whole by pyiceberg unless the plan knows their pages: one request has
-them, and finding pages takes as long as reading everything."""
+from sidecar.source import CountingSource, Source, open_source
 
 TOO_MUCH = 0.5
 """If indexes leave at least this share of the rows in row groups that Arrow would scan, pyiceberg reads the file
@@ -103,7 +99,7 @@ class DataFileReader:
             self._check_readable(task)
         if kept is None and not self.question.helpful_fields(task.file):
             return whole("no index can help")
-        if kept is None and task.file.file_size_in_bytes <= SMALL:
+        if kept is None and task.file.file_size_in_bytes <= SMALL:  # finding pages takes as long as reading all
             return whole("the file is small")
         if kept is not None and part is None and self.much_is_left(task, kept):
             return whole(MUCH_IS_LEFT)
@@ -165,12 +161,16 @@ class DataFileReader:
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
 
     def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
-        """Return whether too much is left for certain: the plan has used all page indexes that can help.
+        """Return whether too much is left for certain: no index rules out more, and an equality does not match few.
 
         An equality may match few rows of many pages. That is not so if many rows of another file matched it.
         """
         may_be_few = self.question.asks_for_few and not self.met_often.is_set()
-        if may_be_few or kept.may_match < TOO_MUCH * kept.num_rows:
+        return not may_be_few and self.much_is_left_by_indexes(task, kept)
+
+    def much_is_left_by_indexes(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
+        """Return whether the plan leaves too much, and has used all page indexes that can help."""
+        if kept.may_match < TOO_MUCH * kept.num_rows:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
@@ -192,8 +192,8 @@ class DataFileReader:
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
-        view = self.reader.view(task, finish_file(b"", usual_footer(footer)))
-        planner = PagePlanner(view, footer)
+        view, fragment = self.reader.view(task, finish_file(b"", usual_footer(footer)))
+        planner = PagePlanner(view, fragment, footer)
         request = planner.request(kept, self._deleted(task), not answered, TOO_MUCH)
         request = replace(request, sample=not self.met_often.is_set())
         found = scan_pages(source, footer, request, self.limit, report)

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import ListedFile, Listing
-from sidecar.iceberg.resolve import FoundColumn, MissingColumn, TableColumn, resolve_in_file
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.tasks import TableOpener
 from sidecar.parquet.footer import read_tail
@@ -165,9 +165,9 @@ class _Reader:
             self._opened.append(_OpenedSample(listed, source, file, [], leaves))
 
     def _resolve(self, file: SampleFile, listed: ListedFile) -> dict[int, Any]:
-        leaves = {}
+        leaves, columns = {}, ColumnsInFile(file.leaves, self._schema, self._name_mapping, listed.identity)
         for field_id in self._columns:
-            found = resolve_in_file(file.leaves, field_id, self._schema, self._name_mapping, listed.identity)
+            found = columns.find(field_id)
             if isinstance(found, FoundColumn):
                 leaves[field_id] = found.leaf
                 if file.is_encrypted(found.leaf):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from pyiceberg.table import Table
 
-from sidecar.iceberg.find_sidecar import nearest_registered
+from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.reports.advising_report import AdvisedColumn
+from sidecar.reports.advising_verdicts import filters_help
 from sidecar.reports.advising_writers import identifier
 
 SERVE = "sidecar.serve"
@@ -19,18 +20,22 @@ def serving_statement(table: Table, columns: Sequence[AdvisedColumn], *, are_all
 
     The server takes a table that has a sidecar. If no column deserves an index, engines plan it faster by themselves.
     A table that says so gets the statement that takes it back when a column deserves an index. ``are_all`` says
-    whether all columns of the table were asked for: others could gain.
+    whether all columns of the table were asked for: others could gain. So could a column that deserves no index by
+    its type: its owner may look it up all the same.
     """
     said = table.properties.get(SERVE, "").lower()
     name = ".".join(map(identifier, table.name()))
     if any(column.kinds for column in columns):
         return f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{SERVE}')" if said == "false" else None
-    may_gain = not are_all or any(column.filters not in ("yes", "no") for column in columns)
-    if said or may_gain or not _has_statistics(table):
+    may_gain = not are_all or any(column.filters not in ("yes", "no") or filters_help(column) for column in columns)
+    if said or may_gain or not _has_sidecar(table):
         return None
     return f"ALTER TABLE {name} SET TBLPROPERTIES ('{SERVE}'='false')"
 
 
-def _has_statistics(table: Table) -> bool:
-    current = table.metadata.current_snapshot_id
-    return current is not None and next(nearest_registered(table, current, lambda _: True), None) is not None
+def _has_sidecar(table: Table) -> bool:
+    found = find_sidecar(table)
+    if found is None:
+        return False
+    found.sidecar.close()
+    return True

@@ -40,7 +40,7 @@ def alter_table(table: Table, advised: Sequence[AdvisedColumn], distinct: Mappin
     missing = {name: value for name, value in wanted.items() if table.properties.get(name) != value}
     if not missing:
         return None
-    pairs = ", ".join(f"{_text(name)}={_text(value)}" for name, value in missing.items())
+    pairs = ", ".join(f"{quoted_text(name)}={quoted_text(value)}" for name, value in missing.items())
     return f"ALTER TABLE {'.'.join(map(identifier, table.name()))} SET TBLPROPERTIES ({pairs})"
 
 
@@ -106,10 +106,11 @@ def _is_orc(properties: Mapping[str, str]) -> bool:
     return properties.get(FORMAT, "parquet").lower() == "orc"
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def quoted_text(value: str) -> str:
+    """Return a text as Spark SQL reads it. Spark 3 takes two quotes for the end of a text and the start of another."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def identifier(name: str) -> str:
     """Return a name as Spark SQL reads it."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"

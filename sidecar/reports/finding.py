@@ -297,7 +297,7 @@ class _Search:
         ]
         scan = self.table.scan(snapshot_id=found.snapshot.snapshot_id)
         with reading_errors(found.snapshot.manifest_list):
-            tasks = plan_tasks(scan, lines, lambda file, identify: file.file_path in paths, deletes.see)
+            tasks = plan_tasks(scan, lines, lambda files: [file.file_path in paths for file, _ in files], deletes.see)
         return {task.file.file_path: task for task in tasks}
 
 

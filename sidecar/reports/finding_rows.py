@@ -24,7 +24,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc_values import GREGORIAN_DAY
-from sidecar.iceberg.resolve import FoundColumn, resolve_in_file
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.indexing.orc_file import leaves_of
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.stripe import read_stripe_footer
@@ -140,7 +140,7 @@ class RowCounter:
         with closing(open_source(path, question.table.io, file.file_size_in_bytes)) as source:
             tail = read_tail(source)
             mapping = question.table.name_mapping()
-            found = resolve_in_file(leaves_of(tail), question.field_id, question.schema, mapping, {})
+            found = ColumnsInFile(leaves_of(tail), question.schema, mapping, {}).find(question.field_id)
             if not isinstance(found, FoundColumn):
                 return
             column = found.leaf.column

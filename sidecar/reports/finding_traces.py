@@ -23,7 +23,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.resolve import FoundColumn, resolve_in_file
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.orc.bounds import compared_column
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
@@ -182,7 +182,7 @@ def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys
             source = unlock(opened, keys)
             footer = read_footer(source)
             mapping = table.metadata.name_mapping()
-            found = resolve_in_file(footer.columns, question.field_id, question.schema, mapping, {})
+            found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
             if not isinstance(found, FoundColumn) or not found.leaf.compared.compares_with(str(question.column.type)):
                 return
             chunks = [group.columns[found.leaf.index] for group in footer.row_groups]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import pickle
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ def checked_settings(
         raise UsageError(f"the number of workers is from 1 to {MOST_WORKERS}", found=workers)
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("a certificate and its key belong together", hint="Give tls_cert and tls_key.")
+    if workers > 1:
+        _check_reach_workers(encryption_keys)
     for path in (tls_cert, tls_key):
         if path is not None and not os.path.isfile(path):
             raise UsageError("the file of the certificate or key does not exist", file=os.fspath(path))
@@ -133,6 +136,18 @@ def checked_settings(
         encryption_keys=encryption_keys,
         token_digest=None if token_file is None else _token_digest(token_file),
     )
+
+
+def _check_reach_workers(keys: EncryptionKeys | None) -> None:
+    """Raise :class:`UsageError` for keys that cannot be sent to another process."""
+    try:
+        pickle.dumps(keys)
+    except Exception as error:  # a retriever and a rule for prefixes are any objects of the caller's
+        raise UsageError(
+            f"the encryption keys cannot be sent to workers: {type(error).__name__}",
+            expected="a retriever and a rule for AAD prefixes that can be pickled",
+            hint="Make them of classes and functions of a module, or run one worker.",
+        ) from error
 
 
 def check_upstream(url: str) -> None:

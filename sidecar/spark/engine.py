@@ -1,9 +1,10 @@
 """Stage 1 of a build on Spark, as one short DataFrame pipeline.
 
-    tasks -> mapInArrow(stage 1) -> cached -> the driver, in as few partitions as their size allows
+    tasks -> mapInArrow(stage 1) -> cached -> the driver, in partitions of some megabytes
 
 A task gives its records and, beside them, its filters and page indexes. These travel once, from the worker to the
-driver, which slices them while it writes the sidecar (:mod:`sidecar.indexing.slices`). Nothing is shuffled.
+driver, which slices them while it writes the sidecar (:mod:`sidecar.indexing.slices`). Nothing is shuffled, but for
+results of a task that are too large to be handed over at once.
 
 Only the DataFrame API is used, so the same code runs in a classic session and on Spark Connect. Workers run the same
 functions as the in-process engine. Properties of a FileIO may hold secrets: they are sent inside the functions that
@@ -20,10 +21,11 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.convert.outcome import Progress
+from sidecar.engines.work import EngineKind
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
-from sidecar.spark.frames import ArrowMap, Names, kept, one_each, partitions_for, rows_of, size_of, spark_errors
+from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code
 from sidecar.spark.workers import on_workers
 
@@ -34,8 +36,8 @@ the filters and page indexes of its own records, one after the other. Bytes are 
 
 REFUSED = -1
 """The task in the row of a worker that has another version of sidecar. Its records are the digest."""
-FLUSH_BYTES = 16 << 20
-"""Bytes of the indexes of a part, about."""
+FLUSH_BYTES = 4 << 20
+"""Bytes of the indexes of a part, about. Spark's virtual machine makes several copies of a row."""
 FLUSH_RECORDS = 20_000
 """Records of a part, at most."""
 
@@ -46,7 +48,7 @@ class SparkEngine:
     The caller owns the session; it is not stopped here.
     """
 
-    name = "spark"
+    name: EngineKind = "spark"
 
     def __init__(self, session: Any, opener: Opener) -> None:
         self.kept = KeptIndexes(os.cpu_count() or 1)
@@ -65,8 +67,8 @@ class SparkEngine:
             stage = one_each(self._session, items).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
             with kept(stage):
                 # The size is known when all tasks are done, so this does the work, on all executors at once.
-                partitions = partitions_for(size_of(stage, "records", "indexes"))
-                for row in rows_of(stage.coalesce(partitions)):
+                sizes = sizes_by(stage, "task", "records", "indexes")
+                for row in rows_of_tasks(stage, sizes.values(), "task", "part"):
                     if row["task"] == REFUSED:
                         raise other_code(row["records"].decode())
                     records = pickle.loads(row["records"])
@@ -84,7 +86,13 @@ class SparkEngine:
 
 
 def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
+    from pyspark import cloudpickle  # keys may have a rule for prefixes that is a function of a program
+
+    # As bytes: another version of sidecar may not have their classes, and is to say that it is another one.
+    shipped = cloudpickle.dumps((plan, opener))  # type: ignore[no-untyped-call]
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan, opener = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))

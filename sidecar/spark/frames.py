@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sidecar.errors import SidecarError, StorageError, foreign_reason
 
@@ -17,8 +16,10 @@ Names = dict[str, pa.DataType]
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for ``mapInArrow``."""
 
-PARTITION_BYTES = 64 << 20
-"""Bytes of a partition that goes to the driver, about."""
+PARTITION_BYTES = 16 << 20
+"""Bytes of a partition that goes to the driver, about. Spark's virtual machine makes several copies of it."""
+MOST_OF_A_TASK = 64 << 20
+"""Bytes of one task's results above which results are divided anew: a partition has all results of a task."""
 MOST_PARTITIONS = 2_000
 
 
@@ -38,10 +39,29 @@ def one_each(session: Any, items: Sequence[bytes]) -> Any:
     return numbers.join(session.createDataFrame(numbered).hint("broadcast"), "id")
 
 
-def size_of(frame: Any, *columns: str) -> int:
-    """Return the bytes that columns of bytes have in all rows. This computes a cached frame, all parts at once."""
-    lengths = frame.selectExpr(" + ".join(f"length({column})" for column in columns)).toArrow()
-    return int(pc.sum(lengths.column(0)).as_py() or 0)
+def sizes_by(frame: Any, key: str, *columns: str) -> dict[int, int]:
+    """Return the bytes that columns of bytes have in the rows of each value of ``key``, a column of integers.
+
+    This computes a cached frame, all parts at once.
+    """
+    total = " + ".join(f"length({column})" for column in columns)
+    found = frame.selectExpr(f"{key} AS key", f"{total} AS bytes").toArrow()
+    sums = found.group_by("key").aggregate([("bytes", "sum")])
+    return dict(zip(sums["key"].to_pylist(), sums["bytes_sum"].to_pylist(), strict=True))
+
+
+def rows_of_tasks(frame: Any, sizes: Collection[int], *keys: str) -> Iterator[Any]:
+    """Yield the rows of a cached frame in no order, of which the driver holds two partitions at a time.
+
+    ``sizes`` are the bytes of each task's rows. ``keys`` are columns by which rows are divided if one task has too many
+    of them for a partition; nothing else is shuffled.
+    """
+    partitions = partitions_for(sum(sizes))
+    if partitions == 1:  # as Arrow batches: rows for an iterator would be pickled, bytes as text
+        return (row for batch in frame.toArrow().to_batches() for row in batch.to_pylist())
+    if max(sizes) > MOST_OF_A_TASK:
+        return rows_of(frame.repartition(partitions, *keys))
+    return rows_of(frame.coalesce(partitions))
 
 
 def in_order(frame: Any, partitions: int, column: str) -> Iterator[Any]:

@@ -24,7 +24,10 @@ def code_digest() -> str:
 
 
 def digest_of(package: Any) -> str:
-    """Return a digest of the modules below a folder, which may be in an archive; an empty text if it has none."""
+    """Return a digest of the modules below a folder, which may be in an archive; an empty text if it has none.
+
+    Files that no import finds, such as those that editors leave, do not count, and neither do line ends.
+    """
     digest, is_empty = hashlib.sha256(), True
     for name, source in sorted(_sources(package, "")):
         digest.update(f"{name}\0{len(source)}\0".encode() + source)
@@ -35,9 +38,12 @@ def digest_of(package: Any) -> str:
 def _sources(folder: Any, path: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         name = f"{path}/{entry.name}"
-        if entry.name.endswith(".py"):
-            yield name, entry.read_bytes()
-        elif entry.is_dir() and entry.name != "__pycache__":
+        module = entry.name.removesuffix(".py")
+        if not module.isidentifier():
+            continue
+        if module != entry.name and entry.is_file():
+            yield name, entry.read_bytes().replace(b"\r\n", b"\n")
+        elif module == entry.name != "__pycache__" and entry.is_dir():
             yield from _sources(entry, name)
 
 

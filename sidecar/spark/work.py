@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sidecar.engines.work import EngineKind, Progress
 from sidecar.errors import SidecarError, StorageError, UsageError
-from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, size_of, spark_errors
+from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code
 from sidecar.spark.workers import on_workers
 
@@ -59,7 +59,7 @@ class SparkWork:
             stage = one_each(self._session, pickled).mapInArrow(_each(shipped), "number int, answer binary")
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
-                for row in in_order(stage, partitions_for(size_of(stage, "answer")), "number"):
+                for row in in_order(stage, partitions_for(sum(sizes_by(stage, "number", "answer").values())), "number"):
                     if row["number"] == REFUSED:
                         raise other_code(row["answer"].decode())
                     if row["number"] != done:

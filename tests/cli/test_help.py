@@ -26,12 +26,12 @@ def run(*args: str, **env: str) -> Any:
 
 def test_the_list_of_commands_is_grouped_by_task_with_one_whole_line_each() -> None:
     lines = run("--help").stdout.splitlines()
-    for task, functions in COMMANDS.items():
+    for task, modules in COMMANDS.items():
         start = lines.index(f"{task}:") + 1
-        names = [name_of(function) for function in functions]
+        names = [name_of(module) for module in modules]
         expected = [f"  {name:<7}  {summary(PARSERS[name])}" for name in names]
         assert lines[start : start + len(names)] == expected
-    assert sorted(PARSERS) == sorted(name_of(f) for functions in COMMANDS.values() for f in functions)
+    assert sorted(PARSERS) == sorted(name_of(module) for modules in COMMANDS.values() for module in modules)
 
 
 def test_a_narrow_terminal_wraps_the_list_of_commands_and_cuts_nothing() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from sidecar.cli import app as application
 from sidecar.cli import humanize
 from sidecar.cli.app import app
 from sidecar.cli.options import is_path, names, rate
@@ -22,7 +24,7 @@ from sidecar.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "sidecar" / "guide"
-COMMANDS = [command.name for command in app.registered_commands if command.name]
+COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
 
 
@@ -77,6 +79,15 @@ def test_nothing_heavy_is_imported(code: str) -> None:
     assert not loaded_by(code).intersection((*HEAVY, "rich"))
 
 
+@pytest.mark.parametrize("arguments", [["plan", "--help"], ["--quiet", "plan", "db.t", "k = 1", "--nix"]])
+def test_only_the_command_that_runs_is_loaded(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, known = [], application._parser_of
+    monkeypatch.setattr(application, "_parser_of", lambda module: made.append(module) or known(module))
+    with pytest.raises(SystemExit):
+        get_command(app)(arguments)
+    assert made == ["plan"]
+
+
 def test_help_names_every_command() -> None:
     result = run("--help")
     assert result.exit_code == 0
@@ -91,8 +102,6 @@ def test_every_command_and_option_has_help_and_is_in_the_reference(name: str) ->
     assert result.exit_code == 0
     assert f"Examples:\n    sidecar {name}" in result.stdout
     assert f"sidecar {name} " in text
-    from typer.main import get_command
-
     for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
         if parameter.param_type_name == "option":
             assert parameter.help, f"{name} {parameter.name} has no help"
@@ -120,8 +129,6 @@ def documented() -> Documented:
 
 
 def test_the_reference_has_each_option_at_just_the_commands_that_take_it() -> None:
-    from typer.main import get_command
-
     taken: dict[str, set[str]] = {}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         for parameter in command.params:

@@ -43,6 +43,5 @@ def test_deletes_of_specs_that_divide_nothing_apply_everywhere(
 ) -> None:
     deletes = EqualityDeletes()
     data = entry("data.parquet", 1, 1, 7)
-    deletes.see(entry("delete.parquet", 2, spec_id, *partition))
-    deletes.see(data)
+    deletes.see([entry("delete.parquet", 2, spec_id, *partition), data])
     assert deletes.apply_to(data.data_file) == applies

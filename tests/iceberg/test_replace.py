@@ -91,10 +91,10 @@ def test_equality_deletes_apply_to_the_older_of_two_entries_with_one_path(
     (file,) = listing.files
     seen = EqualityDeletes()
     for sequence in ages:
-        seen.see(ManifestEntry.from_args(sequence_number=sequence, data_file=file.data_file))
+        seen.see([ManifestEntry.from_args(sequence_number=sequence, data_file=file.data_file)])
     assert not seen.apply_to(file.data_file)
     delete = DataFile.from_args(content=DataFileContent.EQUALITY_DELETES, file_path="d", partition=Record())
-    seen.see(ManifestEntry.from_args(sequence_number=3, data_file=delete))
+    seen.see([ManifestEntry.from_args(sequence_number=3, data_file=delete)])
     assert seen.apply_to(file.data_file)
 
 
@@ -113,8 +113,8 @@ def test_equality_deletes_that_planning_saw_are_of_one_partition_of_one_spec(
     ):
         files.append(DataFile.from_args(content=content, file_path=str(content), partition=Record(own)))
         files[-1].spec_id = spec
-    seen.see(ManifestEntry.from_args(sequence_number=5, data_file=files[0]))
-    seen.see(ManifestEntry.from_args(sequence_number=sequence, data_file=files[1]))
+    seen.see([ManifestEntry.from_args(sequence_number=5, data_file=files[0])])
+    seen.see([ManifestEntry.from_args(sequence_number=sequence, data_file=files[1])])
     assert seen.apply_to(files[0]) is applies
 
 

@@ -36,6 +36,7 @@ from sidecar.iceberg.resolve import (
     IDENTITY_NOT_STORED,
     IDENTITY_UNPROVEN,
     NO_IDS_NO_MAPPING,
+    ColumnsInFile,
     FoundColumn,
     MissingColumn,
     TableColumn,
@@ -43,7 +44,6 @@ from sidecar.iceberg.resolve import (
     listed_names,
     resolution_holds,
     resolve_columns,
-    resolve_in_file,
 )
 
 
@@ -67,7 +67,7 @@ MAPPING = create_mapping_from_schema(SCHEMA)
 
 
 def resolve(leaves: list[Leaf], field_id: int, mapping: NameMapping | None = MAPPING, **identity: bool) -> Any:
-    found = resolve_in_file(leaves, field_id, SCHEMA, mapping, {int(k[1:]): v for k, v in identity.items()})
+    found = ColumnsInFile(leaves, SCHEMA, mapping, {int(k[1:]): v for k, v in identity.items()}).find(field_id)
     return (found.leaf.path, found.resolution) if isinstance(found, FoundColumn) else found.reason
 
 
@@ -191,14 +191,14 @@ def test_dropping_a_column_and_adding_its_name_ends_the_resolution() -> None:
     assert not resolution_holds("name:id", 1, mapping, schema)
     assert not resolution_holds("name:id", 15, MAPPING, schema)
     # the old file's data now shows under the new field: resolved anew, it would be found there
-    found = resolve_in_file([Leaf("id")], 15, schema, mapping, {})
+    found = ColumnsInFile([Leaf("id")], schema, mapping, {}).find(15)
     assert found == FoundColumn(Leaf("id"), "name:id")
 
 
 def test_a_new_name_for_the_field_ends_the_resolution_since_the_file_may_have_it_too() -> None:
     renamed = update_mapping(create_mapping_from_schema(SCHEMA), {1: NestedField(1, "key", LongType())}, {})
     assert not resolution_holds("name:id", 1, renamed, SCHEMA)
-    again = resolve_in_file([Leaf("id")], 1, SCHEMA, renamed, {})
+    again = ColumnsInFile([Leaf("id")], SCHEMA, renamed, {}).find(1)
     assert again == FoundColumn(Leaf("id"), "name:id|key")
     assert resolution_holds("name:id|key", 1, renamed, SCHEMA)
     assert resolution_holds("name:id|key", 1, MAPPING, SCHEMA)
@@ -207,7 +207,7 @@ def test_a_new_name_for_the_field_ends_the_resolution_since_the_file_may_have_it
 @pytest.mark.parametrize("name", ["a.b", "a|b"])
 def test_names_that_no_resolution_can_hold_are_not_resolved(name: str) -> None:
     mapping = NameMapping([MappedField(field_id=1, names=[name, "id"])])
-    assert isinstance(resolve_in_file([Leaf("id")], 1, SCHEMA, mapping, {}), MissingColumn)
+    assert isinstance(ColumnsInFile([Leaf("id")], SCHEMA, mapping, {}).find(1), MissingColumn)
     assert not resolution_holds("name:id", 1, mapping, SCHEMA)
 
 
@@ -215,7 +215,7 @@ def test_names_that_no_resolution_can_hold_are_not_resolved(name: str) -> None:
 def test_what_is_resolved_by_name_holds_at_once(paths: list[str]) -> None:
     mapping = update_mapping(create_mapping_from_schema(SCHEMA), {1: NestedField(1, "key", LongType())}, {})
     for field_id in SCHEMA.field_ids:
-        found = resolve_in_file([Leaf(path) for path in paths], field_id, SCHEMA, mapping, {})
+        found = ColumnsInFile([Leaf(path) for path in paths], SCHEMA, mapping, {}).find(field_id)
         if isinstance(found, FoundColumn):
             assert resolution_holds(found.resolution, field_id, mapping, SCHEMA)
 
@@ -230,7 +230,7 @@ def test_leaves_are_those_that_pyiceberg_reads_by_name_mapping(catalog: Any, tmp
     leaves = [Leaf(column.path) for column in pq.ParquetFile(path).schema]
     schema, mapping = table.schema(), table.metadata.name_mapping()
     for column in resolve_columns(schema, ["id", "at.x", "at.y", "tags.element"]):
-        found = resolve_in_file(leaves, column.field_id, schema, mapping, {})
+        found = ColumnsInFile(leaves, schema, mapping, {}).find(column.field_id)
         assert isinstance(found, FoundColumn)
         assert found.leaf.path.replace(".list", "") == column.path
     assert table.scan().to_arrow().to_pylist() == rows.to_pylist()
@@ -241,3 +241,25 @@ def test_names_with_commas_are_written_in_lists() -> None:
     assert listed_names(" , ".join(map(encoded_name, names))) == names
     assert listed_names("a%20b,50%,a%2cb,") == ["a%20b", "50%", "a,b"]  # as somebody types them
     assert cli_names("a%2Cb,c,a%2Cb") == ["a,b", "c"]
+
+
+class CountedLeaf(Leaf):
+    """A leaf that counts how often its path and its id are looked at."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("path", "field_id"):
+            CountedLeaf.looks += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_the_cost_of_wide_files_grows_as_their_columns_do(with_ids: bool) -> None:
+    schema = Schema(*(NestedField(n, f"c{n}", LongType()) for n in range(1, 301)))
+    leaves = [CountedLeaf(f"c{n}", n if with_ids else None) for n in range(1, 301)]
+    CountedLeaf.looks = 0
+    columns = ColumnsInFile(leaves, schema, create_mapping_from_schema(schema), {})
+    found = [columns.find(n) for n in range(1, 301)]
+    assert [column.leaf.path for column in found if isinstance(column, FoundColumn)] == [f"c{n}" for n in range(1, 301)]
+    assert CountedLeaf.looks <= 6 * len(leaves)

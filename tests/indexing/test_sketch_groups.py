@@ -103,11 +103,17 @@ def test_every_file_is_in_one_group_within_the_limits(seed: int) -> None:
         assert len(group) <= MOST_FILES
         assert sum(f.file_size for f in group) <= MOST_BYTES
     assert group_files([]) == []
-    pieces = [piece for task in make_tasks(groups) for piece in task.pieces]
+    tasks = make_tasks(groups, "local")
+    pieces = [piece for task in tasks for piece in task.pieces]
     assert [piece.group for piece in pieces] == sorted(piece.group for piece in pieces)
     assert {piece.file: piece.group for piece in pieces} == {
         f.ordinal: number for number, group in enumerate(groups) for f in group
     }
-    assert len({(number, p.group) for number, task in enumerate(make_tasks(groups)) for p in task.pieces}) <= len(
-        make_tasks(groups)
-    ) + len(groups)
+    sketches = {(number, piece.group) for number, task in enumerate(tasks) for piece in task.pieces}
+    assert len(sketches) <= len(tasks) + len(groups)
+
+
+def test_tasks_of_threads_are_smaller_than_those_of_spark() -> None:
+    groups = group_files([file(number, 0, 1, MB) for number in range(32)])
+    assert (len(make_tasks(groups, "local")), len(make_tasks(groups, "spark"))) == (8, 2)
+    assert len(make_tasks(group_files([file(0, 0, 1, 12 * MB)]), "local")) == 1

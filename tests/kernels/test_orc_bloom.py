@@ -73,6 +73,20 @@ def test_insert_and_check_agree_with_the_twin(words: int, k: int) -> None:
     assert out.tolist() == [expected.issuperset(positions(h, k, words * 64)) for h in asked.tolist()]
 
 
+@pytest.mark.parametrize("words", [1, 3, 15, 16, 150, 1498, 2**17 + 1])
+def test_positions_are_right_beside_every_multiple_of_the_size(words: int) -> None:
+    """There a quotient that is rounded is off by one; 16 words are the least whose quotients are in float."""
+    bits = words * 64
+    multiples = np.arange(0, 2**31 - 1, bits * max(1, 2**31 // bits // 100_000), dtype=np.uint64)
+    multiples = np.concatenate([multiples, np.arange(0, 2**31 - 1, bits, dtype=np.uint64)[-1000:]])
+    for rest in (0, 1, bits - 1):
+        found: Any = np.zeros(words, np.uint64)
+        sums = multiples + np.uint64(rest)
+        orc_bloom.insert(found, 1, sums[sums < 2**31])
+        set_bits = np.flatnonzero(np.unpackbits(found.view(np.uint8), bitorder="little"))
+        assert set_bits.tolist() == [rest]
+
+
 @pytest.mark.parametrize("scale", [0, 1, 2, 8, 9, 10, 17, 18, 19, 37, 38])
 def test_decimal_text_agrees_with_python(scale: int) -> None:
     numbers = {s * (10**e) + d for e in range(39) for s in (1, -1) for d in (-1, 0, 1, 5)}

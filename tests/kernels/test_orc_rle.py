@@ -277,3 +277,25 @@ def test_instants() -> None:
 def test_nanoseconds_of_a_second_or_more_are_refused(raw: int) -> None:
     one = np.zeros(1, np.int64)
     assert not orc_rle.instants(one, np.array([raw], np.int64), 0)
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3, 0, 5], [2**31 - 1], [2**31 - 2, 1, 0]])
+def test_offsets_are_the_sums_of_the_lengths_before(lengths: list[int]) -> None:
+    out = np.full(len(lengths) + 1, 77, np.int32)
+    assert orc_rle.offsets(np.array(lengths, np.int64), out) == sum(lengths)
+    assert out.tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+
+
+@pytest.mark.parametrize("lengths", [[-1], [5, -5, 1], [2**31], [2**31 - 1, 1], [2**62, 2**62, -(2**62)], [-(2**63)]])
+def test_lengths_that_are_negative_or_too_large_together_have_no_offsets(lengths: list[int]) -> None:
+    assert orc_rle.offsets(np.array(lengths, np.int64), np.zeros(len(lengths) + 1, np.int32)) == -1
+
+
+def test_short_repeats_are_filled_to_the_last_value_and_no_further() -> None:
+    """The kernel writes ten values of each where there is room: what is after the wanted ones must stay."""
+    data = bytes([0x00, 2, 0x01, 4, 0x02, 6, 0x07, 8]) + bytes(9)
+    values = [1] * 3 + [2] * 4 + [3] * 5 + [4] * 10
+    for count in range(1, len(values) + 1):
+        memory = np.full(count + 12, 99, np.int64)
+        orc_rle.integers_v2(array(data), 0, 0, True, memory[:count], np.zeros(2, np.int64))
+        assert memory.tolist() == values[:count] + [99] * 12

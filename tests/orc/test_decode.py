@@ -126,6 +126,23 @@ def test_row_groups_have_the_values_that_were_written(path: Path) -> None:
     file.source.close()
 
 
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd", "zlib"])
+@pytest.mark.parametrize("piece", [23, 5000])
+def test_streams_that_are_read_in_pieces_have_the_values_of_row_groups(
+    codec: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups are decoded from their positions, out of memory that has all of their bytes at once."""
+    sink = io.BytesIO()
+    options: Any = {"compression": codec, "row_index_stride": 1000}
+    pyarrow.orc.write_table(random_table(random.Random(piece), 3000), sink, **options)
+    file = orc_file(sink.getvalue())
+    monkeypatch.setattr("sidecar.orc.streams._PIECE", piece)
+    for stripe in file.tail.stripes:
+        for column in file.leaves():
+            wanted = [file.group(stripe, group.ordinal, column) for group in stripe.row_groups]
+            assert list(map(bits, file.groups(stripe, column))) == list(map(bits, wanted)), column.path
+
+
 def test_the_files_have_what_the_other_tests_rely_on() -> None:
     kinds: set[tuple[str, str]] = set()
     present, chunked, versions, codecs = set(), False, set(), set()

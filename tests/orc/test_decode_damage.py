@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 
+import pyarrow as pa
 import pyarrow.orc
 import pytest
 
@@ -93,3 +94,15 @@ def test_counts_beyond_what_bytes_can_hold_are_refused_before_memory_is_taken(
     for column in file.leaves():
         with pytest.raises(error):
             list(read_row_groups(file.source, file.tail, huge, footer, column))
+
+
+@pytest.mark.parametrize("broken", [b"a\xc3bz", b"\xc3\xa9z\xff"], ids=["cut off", "no start of a character"])
+def test_text_that_is_not_utf_8_is_damage(broken: bytes) -> None:
+    """Readers show such bytes as other characters, which a filter of the bytes would deny."""
+    sink = io.BytesIO()
+    pyarrow.orc.write_table(pa.table({"t": ["a\u00e9", "z"]}), sink, compression="uncompressed")
+    data = sink.getvalue()
+    assert data.count(b"a\xc3\xa9z") == 1
+    file = orc_file(data.replace(b"a\xc3\xa9z", broken))
+    with pytest.raises(DamagedFileError, match="not valid for its kind STRING"):
+        file.groups(file.tail.stripes[0], file.tail.columns[1])

@@ -20,7 +20,7 @@ import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.dictionary import read_dictionary, used_entries
+from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
@@ -68,7 +68,7 @@ def exercise(data: bytes) -> None:
         probe_file(source, "text", "bb")
     for group in footer.row_groups:
         for chunk in group.columns:
-            for call in (wholly_dictionary, walk_all, used_entries):
+            for call in (wholly_dictionary, walk_all, read_used):
                 with contextlib.suppress(SidecarError):
                     call(source, chunk)
             with contextlib.suppress(SidecarError):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sidecar.errors import SidecarError
 from sidecar.kernels import page_headers as columns
 from sidecar.parquet import dictionary
-from sidecar.parquet.dictionary import used_entries
+from sidecar.parquet.dictionary import read_used
 from sidecar.parquet.dictionary_runs import mark_index_pages
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, ChunkReader, PageHeader, walk_pages
@@ -48,7 +48,7 @@ def slowly(source: BytesSource, chunk: ColumnChunk, patch: pytest.MonkeyPatch) -
 
 def outcome(source: BytesSource, chunk: ColumnChunk) -> Any:
     try:
-        return used_entries(source, chunk).tolist()
+        return read_used(source, chunk)[1].tolist()
     except SidecarError as error:
         return type(error), str(error)
 
@@ -231,16 +231,16 @@ def test_the_pages_are_really_taken_together(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("a page was decoded alone")
 
     monkeypatch.setattr(dictionary, "_mark_page", refuse)
-    assert used_entries(source, chunk).all()
+    assert read_used(source, chunk)[1].all()
 
 
 def test_pages_across_the_windows_of_a_chunk_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     values = pa.array(np.random.default_rng(0).permutation(np.arange(20_000) // 2))
     source, chunk = first_chunk(written(values, compression="none", write_batch_size=500, data_page_size=700))
-    wanted = used_entries(source, chunk)
+    wanted = read_used(source, chunk)[1]
     for window in (100, 1000, 5000, 1 << 30):
         monkeypatch.setattr(dictionary, "DATA_WINDOW", window)
-        assert (used_entries(source, chunk) == wanted).all()
+        assert (read_used(source, chunk)[1] == wanted).all()
 
 
 def test_reading_stops_when_every_entry_was_seen() -> None:

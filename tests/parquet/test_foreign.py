@@ -11,7 +11,7 @@ import xxhash
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter, read_bloom_filters
-from sidecar.parquet.dictionary import read_dictionary, used_entries
+from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.pages import wholly_dictionary
@@ -159,7 +159,7 @@ def test_dictionaries_hold_exactly_the_values_of_their_chunk(path: object) -> No
             if chunk.encrypted or chunk.file_path is not None or not wholly_dictionary(source, chunk):
                 continue
             page = read_dictionary(source, chunk)
-            used = used_entries(source, chunk)
+            used = read_used(source, chunk)[1]
             assert used.shape == (page.num_values,)
             if chunk.leaf.path.split(".")[0] in written() and "variants" not in str(path):
                 plain = set(leaf_values(chunk.leaf.path, group.first_row, group.num_rows))

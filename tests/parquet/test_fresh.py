@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filter
-from sidecar.parquet.dictionary import read_dictionary, used_entries
+from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.inspect import probe_file
 from sidecar.parquet.pages import wholly_dictionary
@@ -76,9 +76,9 @@ def test_dictionaries_equal_what_pyarrow_reads(kind: pa.DataType, values: list[A
     entries.validate(full=True)
     theirs = pq.read_table(pa.BufferReader(source.read(0, source.size)))["c"].unique().drop_null()
     assert entries.cast(theirs.type).to_pylist() == theirs.to_pylist()
-    assert used_entries(source, chunk).all()
+    assert read_used(source, chunk)[1].all()
     want = hash_arrow(column, chunk.leaf.encoding)
-    stored = entries_of(page, used_entries(source, chunk))
+    stored = entries_of(page, read_used(source, chunk)[1])
     assert set(stored.hashes(chunk.leaf.encoding).tolist()) == set(want.tolist())
     assert set(hash_arrow(entries, chunk.leaf.encoding).tolist()) == set(want.tolist())
 
@@ -102,7 +102,7 @@ def test_every_codec_and_page_version(codec: str, version: str) -> None:
     source = written(pa.table({"c": column, "l": pa.array([[1, None], [], None, [2]] * 1250)}), **options)
     for chunk, values in zip(chunks(source), (column, [1, 2]), strict=True):
         page = read_dictionary(source, chunk)
-        assert used_entries(source, chunk).all()
+        assert read_used(source, chunk)[1].all()
         assert sorted(page.to_arrow(chunk.leaf).to_pylist(), key=str) == sorted(
             {v for v in pa.array(values).to_pylist() if v is not None}, key=str
         )
@@ -126,7 +126,7 @@ def test_entries_that_no_row_uses_are_told_apart(version: str, indices: list[int
         return
     page = read_dictionary(source, chunk)
     assert page.num_values == 40
-    used = used_entries(source, chunk)
+    used = read_used(source, chunk)[1]
     assert set(np.flatnonzero(used).tolist()) == {i for i in indices if i is not None}
 
 
@@ -146,7 +146,7 @@ def test_levels_of_nested_columns_are_skipped_exactly(cells: list[Any], version:
     values = {v for outer in cells if outer for inner in outer if inner for v in inner if v is not None}
     if wholly_dictionary(source, chunk):
         page = read_dictionary(source, chunk)
-        assert set(page.to_arrow(chunk.leaf).filter(pa.array(used_entries(source, chunk))).to_pylist()) == values
+        assert set(page.to_arrow(chunk.leaf).filter(pa.array(read_used(source, chunk)[1])).to_pylist()) == values
 
 
 def test_a_chunk_that_fell_back_is_not_wholly_dictionary() -> None:
@@ -180,7 +180,7 @@ def test_reading_stops_when_every_entry_was_seen() -> None:
     source = CountingSource(written(pa.table({"c": rows}), row_group_size=1 << 20, compression="NONE"))
     (chunk,) = chunks(source)
     source.bytes_read = 0
-    assert used_entries(source, chunk).all()
+    assert read_used(source, chunk)[1].all()
     assert source.bytes_read < chunk.total_compressed_size / 2
     source.reads = 0
     read_dictionary(source, chunk)
@@ -229,7 +229,7 @@ def test_files_of_duckdb(tmp_path: Path) -> None:
         assert all(unit.might_contain is False for unit in probe_file(source, column, literal)), column
     for chunk in chunks(source):
         assert wholly_dictionary(source, chunk)
-        assert used_entries(source, chunk).all()
+        assert read_used(source, chunk)[1].all()
         theirs = pq.ParquetFile(path).read_row_group(chunk.row_group, columns=[chunk.leaf.path]).column(0)
         entries = read_dictionary(source, chunk).to_arrow(chunk.leaf)
         assert sorted(entries.cast(theirs.type).to_pylist()) == sorted(theirs.unique().to_pylist())
@@ -245,7 +245,7 @@ def test_files_of_polars(tmp_path: Path) -> None:
     for chunk in chunks(source):
         if wholly_dictionary(source, chunk):
             entries = read_dictionary(source, chunk).to_arrow(chunk.leaf)
-            used = entries.filter(pa.array(used_entries(source, chunk)))
+            used = entries.filter(pa.array(read_used(source, chunk)[1]))
             assert set(used.cast(pa.large_string()).to_pylist()) == set(
                 pq.read_table(path)[chunk.leaf.path].unique().cast(pa.large_string()).to_pylist()
             )

@@ -12,6 +12,7 @@ import lz4.block
 import numpy as np
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def two_blocks_in_a_frame(first: bytes, second: bytes) -> bytes:
     )
 
 
+SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 3) + b"abc"
 BODIES = [
     ("UNCOMPRESSED", TEXT),
     ("SNAPPY", pa.Codec("snappy").compress(TEXT, asbytes=True)),
@@ -49,6 +51,9 @@ BODIES = [
     ("GZIP", gzip.compress(TEXT[:1000]) + gzip.compress(TEXT[1000:])),
     ("BROTLI", pa.Codec("brotli").compress(TEXT, asbytes=True)),
     ("ZSTD", pa.Codec("zstd").compress(TEXT, asbytes=True)),
+    ("ZSTD", zstandard.compress(TEXT[:1000]) + zstandard.compress(TEXT[1000:])),
+    ("ZSTD", zstandard.compress(TEXT) + SKIPPED_FRAME),
+    ("ZSTD", zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)),
     ("LZ4_RAW", lz4.block.compress(TEXT, store_size=False)),
     ("LZ4", hadoop(TEXT)),
     ("LZ4", hadoop(TEXT[:1000], TEXT[1000:])),
@@ -66,6 +71,11 @@ def test_codecs(codec: str, data: bytes) -> None:
     for cut in (0, 1, len(data) // 2, len(data) - 1):
         with pytest.raises(DamagedFileError):
             decompress(codec, data[:cut], len(TEXT))
+
+
+def test_bytes_after_a_frame_are_no_part_of_a_page() -> None:
+    with pytest.raises(DamagedFileError):
+        decompress("ZSTD", zstandard.compress(TEXT) + b"more", len(TEXT))
 
 
 @pytest.mark.parametrize(("codec", "data"), BODIES)

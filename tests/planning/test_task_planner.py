@@ -36,6 +36,11 @@ EPOCH = datetime(1970, 1, 1)
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
+def all_of(files: Any) -> list[bool]:
+    """Keep every file."""
+    return [True] * len(files)
+
+
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
     """Format version 2, partitioned, several manifests, one of them with existing and deleted entries."""
@@ -75,8 +80,8 @@ def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     scan = table.scan(row_filter="id > 5")
     theirs = [task.file.file_path for task in scan.plan_files()]
     lines = read_manifests(table.io, table.current_snapshot().manifest_list)
-    assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
-    kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
+    assert [task.file.file_path for task in plan_tasks(scan, lines, all_of)] == theirs
+    kept = plan_tasks(scan, lines, lambda files: [file.file_path == theirs[0] for file, _ in files])
     assert [task.file.file_path for task in kept] == [theirs[0]]
 
 
@@ -163,8 +168,8 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     tasks = list(scan.plan_files())
     monkeypatch.setattr(type(scan), "_should_use_server_side_planning", lambda self: True)
     monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
-    assert plan_tasks(scan, [], lambda *_: True) == tasks
-    assert plan_tasks(scan, [], lambda file, _: file is tasks[1].file) == [tasks[1]]
+    assert plan_tasks(scan, [], all_of) == tasks
+    assert plan_tasks(scan, [], lambda files: [file is tasks[1].file for file, _ in files]) == [tasks[1]]
 
 
 def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,18 +178,18 @@ def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, mon
     for many, expected in ((0, False), (10**6, True)):
         monkeypatch.setattr(task_planner, "MANY", many)
         seen.clear()
-        plan_tasks(scan, lines, lambda *_: seen.append(gc.isenabled()) or True)
+        plan_tasks(scan, lines, lambda files: seen.append(gc.isenabled()) or all_of(files))
         assert set(seen) == {expected}
         assert gc.isenabled()
     monkeypatch.setattr(task_planner, "MANY", 0)
     with pytest.raises(ZeroDivisionError):
-        plan_tasks(scan, lines, lambda *_: bool(1 / 0))
+        plan_tasks(scan, lines, lambda _: [bool(1 / 0)])
     assert gc.isenabled(), "after an error, too"
 
 
 def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:
     table = catalog.create_table("db.planner_empty", ROWS.schema)
-    assert plan_tasks(table.scan(), [], lambda *_: True) == []
+    assert plan_tasks(table.scan(), [], all_of) == []
 
 
 @pytest.mark.parametrize("indexed", [False, True])

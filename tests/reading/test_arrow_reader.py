@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io import pyarrow as theirs
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table
 
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import finish_file, read_shape
+from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.source import BytesSource
 
@@ -79,11 +86,42 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
         data = stream.read()
     footer = read_footer(BytesSource(data))
     reader = TableReader(table, table.schema().select("st.x"), row_filter)
-    view = reader.view(task, finish_file(b"", footer.raw))
+    view, fragment = reader.view(task, finish_file(b"", footer.raw))
     assert view.physical_schema.equals(read_shape(footer).schema)
-    assert view.scanned_row_groups() == {1, 2, 3}
+    assert view.scanned_row_groups(fragment) == {1, 2, 3}
     assert view.projected.column_names == ["k", "st.x", "st"]
     theirs = pa.Table.from_batches(reader.read_whole(task, {})).combine_chunks()
     rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
     [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
     assert pa.Table.from_batches([ours]).equals(theirs)
+
+
+@pytest.mark.parametrize("most", [arrow_reader.SMALL, 0])
+@pytest.mark.parametrize("other", ["k", "a.b"])
+def test_a_small_file_gives_the_columns_of_a_scan_by_arrow(
+    other: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files are read without Arrow's scanner. A dot in a name is no step into a struct."""
+    rows = pa.table({other: np.arange(120) * 2, "s": ["x", None, "z"] * 40, "a": np.arange(120)})
+    path = tmp_path / "small.parquet"
+    pq.write_table(rows, path, row_group_size=50)
+    given = {"file_path": str(path), "file_format": FileFormat.PARQUET, "file_size_in_bytes": path.stat().st_size}
+    chosen: Any = SimpleNamespace(columns=[SimpleNamespace(name="a"), SimpleNamespace(name="s")])
+    view: Any = SimpleNamespace(physical_schema=rows.schema, projected=chosen)
+    monkeypatch.setattr(arrow_reader, "SMALL", most)
+    with path.open("rb") as file:
+        fragment = ds.ParquetFileFormat().make_fragment(pa.PythonFile(file, "r"))
+        found = arrow_reader._batches_of(DataFile.from_args(**given), pa.PythonFile(file, "r"), fragment, view, None)
+        assert pa.Table.from_batches(found).equals(rows.select(["a", "s"]))
+
+
+def test_rows_that_match_come_in_their_order_however_many_chunks_there_are() -> None:
+    keys = np.random.default_rng(3).integers(0, 4, 300_000)
+    values = pa.chunked_array([pa.array(part, mask=part == 3) for part in np.array_split(keys, 7)])
+    for expression, wanted in (
+        (pc.field("k") == 1, keys == 1),
+        (~(pc.field("k") == 1), (keys != 1) & (keys != 3)),
+        (pc.scalar(True), keys >= 0),
+        (pc.scalar(False), keys < 0),
+    ):
+        assert np.array_equal(arrow_reader._matching(expression, pa.table({"k": values})), np.flatnonzero(wanted))

@@ -75,7 +75,8 @@ def test_rows_are_those_that_arrow_finds_in_memory(table: Table, with_sidecar: b
 def test_arrow_is_asked_the_parts_that_nan_does_not_meet(table: Table, text: str, scanned: set[int]) -> None:
     [task] = table.scan().plan_files()
     reader = TableReader(table, table.schema(), parse_predicate(text, table.schema()))
-    assert reader.view_of(task, parquet_fragment(task)).scanned_row_groups() == scanned
+    fragment = parquet_fragment(task)
+    assert reader.view_of(task, fragment).scanned_row_groups(fragment) == scanned
 
 
 def parquet_fragment(task: FileScanTask) -> Any:

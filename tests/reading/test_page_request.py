@@ -30,7 +30,7 @@ def planner(columns: list[tuple[str, int]]) -> Any:
     view: Any = SimpleNamespace(
         physical_schema=read_shape(footer).schema, projected=schema, file_schema=schema, row_filter=None
     )
-    return PagePlanner(view, footer)
+    return PagePlanner(view, None, footer)
 
 
 @pytest.mark.parametrize(

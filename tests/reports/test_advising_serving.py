@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.serving.planning.served_tables import ServedTables
@@ -60,3 +62,28 @@ def test_nothing_is_said(
         with table.transaction() as transaction:
             transaction.set_properties({"sidecar.serve": said})
     assert sidecar.advise(table, columns).serving is None
+
+
+def test_a_column_that_its_owner_may_look_up_is_no_reason_to_leave(catalog: Any) -> None:
+    """Floating-point numbers get no advice to index them, but whoever has built their filters gains by them."""
+    parts = [pa.table({"f": np.random.default_rng(number).random(200)}) for number in range(4)]
+    advice = sidecar.advise(create_with_rows(catalog, "db.floats_looked_up", parts, columns=["f"]))
+    assert [column.filters for column in advice.columns] == ["no"]
+    assert advice.serving is None
+
+
+def test_statistics_of_others_are_no_sidecar(catalog: Any, tmp_path: Path) -> None:
+    table = make(catalog, "others_statistics", has_keys=False, has_sidecar=False)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    statistics = StatisticsFile(
+        snapshot_id=snapshot.snapshot_id,
+        statistics_path=str(tmp_path / "others.stats"),
+        file_size_in_bytes=4,
+        file_footer_size_in_bytes=4,
+        blob_metadata=[],
+    )
+    with table.update_statistics() as update:
+        update.set_statistics(statistics)
+    assert not ServedTables().has(table, table.name())
+    assert sidecar.advise(table).serving is None

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
@@ -23,8 +24,17 @@ from tests.serving.serving_logs import plan_lines
 KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), bundle_keys={"ssn": METADATA})
 
 
-@pytest.mark.parametrize(("keys", "kept"), [(KEYS, 1), (None, 4)], ids=["with keys", "without"])
-def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int) -> None:
+OTHERS = EncryptionKeys(ExplicitKeys({METADATA: b"another-key-of-1"}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept", "fallback"),
+    [(KEYS, 1, ""), (None, 4, "sidecar-locked"), (OTHERS, 4, "sidecar-locked")],
+    ids=["with keys", "without", "with another key"],
+)
+def test_plans_of_encrypted_columns(
+    configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int, fallback: str
+) -> None:
     sidecar.build(encrypted_table(configured_catalog, "db.t"), ["ssn"], kinds=["bloom"], encryption_keys=bundle_keys())
     settings = checked_settings(catalog="served", port=0, encryption_keys=keys)
     with running(settings, make_application(settings)) as url, plan_lines() as lines:
@@ -32,13 +42,21 @@ def test_plans_of_encrypted_columns(configured_catalog: SqlCatalog, keys: Encryp
         for _ in range(2):  # the second plan finds the sidecar open
             tasks = list(table.scan(f"ssn = '{SECRET.format(250)}'").plan_files())
             assert len(tasks) == kept
-    assert [line["files_kept"] for line in lines] == [kept, kept]
+    assert [(line["files_kept"], line["fallback"]) for line in lines] == [(kept, fallback)] * 2
     assert MASTER.decode() not in json.dumps(lines) + repr(settings)
 
 
 def test_workers_get_the_keys() -> None:
     settings = checked_settings(catalog="served", port=0, encryption_keys=KEYS)
     assert pickle.loads(pickle.dumps(settings)).encryption_keys == KEYS
+
+
+def test_keys_that_cannot_reach_workers_are_refused() -> None:
+    keys = EncryptionKeys(KEYS.retriever, aad_prefix=lambda path: path.encode())
+    with pytest.raises(UsageError, match="cannot be sent to workers") as refused:
+        checked_settings(catalog="served", workers=2, encryption_keys=keys)
+    assert MASTER.decode() not in f"{refused.value}{refused.value.__cause__}"
+    assert checked_settings(catalog="served", workers=1, encryption_keys=keys).encryption_keys is keys
 
 
 def test_the_command_reads_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from sidecar.errors import UsageError
 from sidecar.indexing import slices
 from sidecar.indexing.tasks import TableOpener
 from sidecar.source import LocalSource, local_path
+from sidecar.spark import engine, frames
 from sidecar.spark import session as spark_session
 from tests.indexing.cases import Filters, filters_of, group_sketches_of, sidecar_of, sketches_of
 from tests.tables import create_with_rows
@@ -113,8 +114,19 @@ def test_both_engines_carry_the_same_page_indexes(catalog: Any, mixed: str, spar
 def test_many_parts_and_widened_filters(
     catalog: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seventy files of two sizes, sliced by bit in parts of a few blocks."""
+    """Seventy files of two sizes, sliced by bit in parts of a few blocks; results of one task in several partitions."""
     monkeypatch.setattr(slices, "PART_BYTES", 70 * 32 * 3)
+    monkeypatch.setattr(engine, "FLUSH_BYTES", 5_000)
+    monkeypatch.setattr(frames, "PARTITION_BYTES", 10_000)
+    monkeypatch.setattr(frames, "MOST_OF_A_TASK", 20_000)
+    divided: list[int] = []
+    rows_of = frames.rows_of
+
+    def noted(frame: Any) -> Any:
+        divided.append(frame.rdd.getNumPartitions())
+        return rows_of(frame)
+
+    monkeypatch.setattr(frames, "rows_of", noted)
     table = catalog.create_table("db.spark_many", pa.schema([("k", pa.int64())]))
     paths = []
     for number in range(70):
@@ -126,6 +138,7 @@ def test_many_parts_and_widened_filters(
     here = _built(catalog, "db.spark_many", ["k"], engine="local")
     there = _built(catalog, "db.spark_many", ["k"], spark=spark)  # a session that is given is taken
     assert (there[0].engine, len(there[1])) == ("spark", 70)
+    assert divided[0] > 2
     assert there[1:] == here[1:]
     (segment,) = sidecar_of(catalog.load_table("db.spark_many")).segments
     (group,) = segment.fields[1]

@@ -59,13 +59,16 @@ class Frame:
         assert [field.split()[0] for field in ddl.split(", ")] == engine.RESULTS.names
         return Frame([run(rows) for rows in self.partitions], self.lost)
 
-    def selectExpr(self, expression: str) -> Frame:  # noqa: N802
-        names = [term.removeprefix("length(").removesuffix(")") for term in expression.split(" + ")]
-        rows = [{"bytes": sum(len(row[name]) for name in names)} for part in self.partitions for row in part]
-        return Frame([rows])
+    def selectExpr(self, key: str, total: str) -> Frame:  # noqa: N802
+        terms = total.removesuffix(" AS bytes").split(" + ")
+        names = [term.removeprefix("length(").removesuffix(")") for term in terms]
+        assert key == "task AS key"
+        rows = [row for part in self.partitions for row in part]
+        return Frame([[{"key": row["task"], "bytes": sum(len(row[name]) for name in names)} for row in rows]])
 
     def toArrow(self) -> pa.Table:  # noqa: N802
-        return pa.Table.from_pylist(self.partitions[0])
+        rows = [row for part in reversed(self.partitions) for row in part]
+        return pa.Table.from_pylist([row for number, row in enumerate(rows) if number != self.lost])
 
     def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[dict[str, Any]]:  # noqa: N802, N803
         assert prefetchPartitions

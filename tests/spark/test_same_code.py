@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,7 +18,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.spark import same_code
+from sidecar.spark import engine, same_code
 from sidecar.spark.partitions import PartitionReading, shares
 from sidecar.spark.same_code import digest_of
 from tests.tables import create_with_rows
@@ -39,6 +42,11 @@ def test_equal_sources_have_equal_digests(package: Path, tmp_path: Path) -> None
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__" / "one.py").write_text("compiled")
     (copy / "guide.md").write_text("text")
+    (copy / "one.py").write_bytes(b"a = 1\r\n")  # as a checkout on Windows has it
+    (copy / ".#one.py").symlink_to("somebody@a-machine")  # Emacs locks a file so
+    (copy / "one 2.py").write_text("a copy")
+    (copy / ".ipynb_checkpoints").mkdir()
+    (copy / ".ipynb_checkpoints" / "one.py").write_text("older")
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         for file in ("one.py", "inner/two.py"):
             archive.write(package / file, f"package/{file}")
@@ -63,6 +71,47 @@ def test_other_sources_have_other_digests(package: Path, change: str) -> None:
 def test_a_package_without_sources_has_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(same_code, "files", lambda _: tmp_path)
     assert same_code.code_digest.__wrapped__() == version("lakehouse-sidecar")
+
+
+def test_the_package_in_an_archive_is_the_same_version(tmp_path: Path) -> None:
+    """As ``--py-files`` sends it."""
+    folder = Path(sidecar.__file__).parent
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for file in folder.rglob("*.py*"):
+            if file.suffix in (".py", ".pyi"):
+                archive.write(file, file.relative_to(folder.parent))
+    code = "import sidecar as s, sidecar.spark.same_code as c; print(s.__file__, len(s.__all__), c.code_digest())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "package.zip"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    place, names, digest = done.stdout.split()
+    assert "package.zip" in place
+    assert (int(names), digest) == (len(sidecar.__all__), same_code.code_digest())
+
+
+def _fail() -> None:
+    raise ModuleNotFoundError("the other version does not have this module")
+
+
+class OfTheDriver:
+    """A plan of whose class the other version knows nothing."""
+
+    def __reduce__(self) -> Any:
+        return _fail, ()
+
+
+def test_a_worker_says_so_before_it_looks_at_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import cloudpickle
+
+    shipped = cloudpickle.dumps(engine._stage_one(OfTheDriver(), OfTheDriver()))  # type: ignore[arg-type]
+    monkeypatch.setattr("sidecar.spark.same_code.code_digest", lambda: "worker")
+    (refusal,) = pickle.loads(shipped)(iter([]))
+    assert (refusal["task"].to_pylist(), refusal["records"].to_pylist()) == ([engine.REFUSED], [b"worker"])
 
 
 @pytest.mark.jvm

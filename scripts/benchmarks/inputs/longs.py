@@ -44,11 +44,28 @@ def _values(files: int, rows: int) -> Iterator[np.ndarray]:
 
 
 def catalog_of_longs(files: int, rows: int, *, with_filters: bool) -> SqlCatalog:
-    """Return a catalog with the table ``db.longs`` of these files."""
+    """Return a catalog with the tables ``db.longs`` and ``db.rated``, both of these files."""
     paths = [f"file:{path}" for path in files_of_longs(files, rows, with_filters=with_filters)]
 
     def make(folder: Path, catalog: SqlCatalog) -> None:
-        catalog.create_table("db.longs", SCHEMA).add_files(paths, check_duplicate_files=False)
+        for name in ("db.longs", "db.rated"):
+            catalog.create_table(name, SCHEMA).add_files(paths, check_duplicate_files=False)
 
-    name = f"table-of-longs-{files}-of-{rows}" + ("-with-filters" if with_filters else "")
+    name = f"tables-of-longs-{files}-of-{rows}" + ("-with-filters" if with_filters else "")
     return data.table(name, make)
+
+
+def catalog_of_two_longs(rows: int, files: int = 8) -> SqlCatalog:
+    """Return a catalog with the table ``db.longs`` of so many rows of two columns ``k`` and ``m``, in equal files."""
+
+    def make(folder: Path, catalog: SqlCatalog) -> None:
+        random, paths = np.random.default_rng(SEED), []
+        for number in range(files):
+            path = folder / f"{number}.parquet"
+            columns = {name: random.integers(0, 2**62, rows // files) for name in ("k", "m")}
+            pq.write_table(pa.table(columns), path, use_dictionary=False, compression="none")
+            paths.append(f"file:{path}")
+        schema = pa.schema([("k", pa.int64()), ("m", pa.int64())])
+        catalog.create_table("db.longs", schema).add_files(paths, check_duplicate_files=False)
+
+    return data.table(f"table-of-two-longs-{rows}-in-{files}", make)

@@ -20,6 +20,7 @@ DRIVER_MEMORY = "3g"
 @contextmanager
 def spark_session(settings: Mapping[str, str], *, cores: int = 2, packages: str = ICEBERG) -> Iterator[Any]:
     """Yield a session that runs in this process's tree with Python workers of this interpreter, and stop it."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -42,6 +43,7 @@ def spark_session(settings: Mapping[str, str], *, cores: int = 2, packages: str 
         process = session.sparkContext._gateway.proc
         session.stop()
         session.sparkContext._gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None  # so that the next session starts a virtual machine
         process.stdin.close()
         process.wait(60)
 

@@ -30,6 +30,9 @@ Blocks = npt.NDArray[np.uint32]
 PIECE_BYTES = 4 << 20
 """Bytes of filters that :func:`group_pages` loads and slices at a time, unless one step needs more."""
 
+_BLOCK = np.dtype((np.void, BLOCK_BYTES))
+"""A block as one element: it is copied in half the time of its eight words."""
+
 _thread = threading.local()
 
 ALL_ONES = np.uint32(0xFFFFFFFF)
@@ -186,9 +189,10 @@ def _fill_equal_pages(
     """Write and seal pages uint8[n, length] that all have equally many ``regions`` [r, N, 8]."""
     before, after = place.sealing
     step = (pages.shape[1] - before - after) // regions[0].nbytes
+    blocks = regions.view(_BLOCK)[:, :, 0]
     for number, page in enumerate(pages):
-        data = page[before : len(page) - after].view("<u4").reshape(step, *regions.shape[1:])
-        data[:] = regions[number * step : (number + 1) * step]
+        data = page[before : len(page) - after].view(_BLOCK).reshape(step, -1)
+        data[:] = blocks[number * step : (number + 1) * step]
     contexts = contexts_of(group.rule.page, len(pages), place, group.ordinal)
     contexts["position"] = np.arange(first_page, first_page + len(pages))
     seal_pieces(pages, contexts, place)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
@@ -28,10 +28,12 @@ from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import Annotation, Leaf
-from sidecar.parquet.bounds import Ordering, find_ordering
-from sidecar.parquet.footer import Footer
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
 from sidecar.puffin.types import PAGE_INDEX
+
+if TYPE_CHECKING:  # the first plan of a process loads what reads Parquet only if a page index is decoded
+    from sidecar.parquet.bounds import Ordering
+    from sidecar.parquet.footer import Footer
+    from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
 
 
 class PageIndexKind(NamedTuple):
@@ -144,6 +146,8 @@ class DecodedPageIndex(NamedTuple):
 
 def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKind:
     """Return what a sidecar records about a file's column together with its page indexes."""
+    from sidecar.parquet.bounds import find_ordering
+
     ordering = find_ordering(footer, leaf)
     comparison, order = "", 0
     if not isinstance(ordering, str):
@@ -182,6 +186,8 @@ def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
 
 def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
     """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a page index."""
+    from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+
     column, offset = stored.column_index, stored.offset_index
     return DecodedPageIndex(
         None if column is None else decode_column_index(column),
@@ -192,6 +198,8 @@ def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
 
 def ordering_of(kind: PageIndexKind) -> Ordering | str:
     """Return how the bounds of a group compare, or the reason why this is unknown."""
+    from sidecar.parquet.bounds import Ordering
+
     if not kind.comparison:
         return "the order of the bounds is unknown"
     name, _, width = kind.comparison.partition(":")

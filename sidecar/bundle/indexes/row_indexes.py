@@ -26,21 +26,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
 from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
-from sidecar.orc.bounds import statistics_bounds
-from sidecar.orc.row_index import decode_entry, take_apart
-from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import ColumnStatistics, decode_statistics
-from sidecar.orc.stripe import ColumnEncoding, StripeFooter
-from sidecar.orc.tail import OrcTail
 from sidecar.puffin.types import ROW_INDEX
-from sidecar.questions.bounds import Bounds
+
+if TYPE_CHECKING:  # the first plan of a process loads what reads ORC only if a row index is decoded
+    from sidecar.orc.schema import OrcColumn
+    from sidecar.orc.statistics import ColumnStatistics
+    from sidecar.orc.stripe import StripeFooter
+    from sidecar.orc.tail import OrcTail
+    from sidecar.questions.bounds import Bounds
 
 _U32 = (1 << 32) - 1
 
@@ -199,6 +199,10 @@ def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resol
 
 def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
     """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a row index."""
+    from sidecar.orc.row_index import decode_entry, take_apart
+    from sidecar.orc.statistics import decode_statistics
+    from sidecar.orc.stripe import ColumnEncoding
+
     kind, entry = stored.kind, decode_entry(stored.entry)
     column = _column(kind)
     positions = take_apart(
@@ -216,6 +220,8 @@ def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
 
 def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
     """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
+    from sidecar.orc.bounds import statistics_bounds
+
     try:
         statistics = decode_row_index(stored).statistics
     except SidecarError as error:
@@ -227,6 +233,8 @@ def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
 
 def _column(kind: RowIndexKind) -> OrcColumn:
     """Return the column as far as a group's description knows it."""
+    from sidecar.orc.schema import OrcColumn
+
     return OrcColumn(
         id=0,
         path="",

@@ -40,8 +40,9 @@ class ListedDataFile(DataFile):
     record_count: int = 0
     file_size_in_bytes: int = 0
 
-    def __init__(self, decode: Callable[[bytes, ManifestFile], ManifestEntry], raw: bytes, line: ManifestFile) -> None:
-        self.__dict__.update(_decode=decode, _raw=raw, _line=line, _spec_id=line.partition_spec_id)
+    def __init__(self, **known: Any) -> None:
+        """``known`` has the attributes that are set, ``_spec_id``, and how to find the others: see ``_data``."""
+        _set_all(self, "__dict__", known)
 
     @cached_property
     def _data(self) -> list[Any]:  # type: ignore[override]  # where pyiceberg's records have their values
@@ -50,6 +51,9 @@ class ListedDataFile(DataFile):
 
     def __reduce__(self) -> Any:
         return _decoded_file, (self._data, self.spec_id)
+
+
+_set_all = object.__setattr__  # pyiceberg's own looks at the name of each attribute
 
 
 def _decoded_file(values: list[Any], spec_id: int) -> DataFile:
@@ -87,7 +91,7 @@ class EntryMaker:
     def __post_init__(self) -> None:
         self._columns: RecordColumns = walk(self.stored.records, self.decoder.schema)
         needed = {_STATUS, _RECORDS, _SIZE}
-        if not needed <= self._columns.numbers.keys() or needed & self._columns.is_set.keys():
+        if not needed <= self._columns.numbers.keys() or (needed | {_CONTENT}) & self._columns.is_set.keys():
             raise UnsupportedFeatureError("the records lack numbers that every manifest entry has")
         if not {_PATH, _FORMAT, _PARTITION} <= self._columns.spans.keys():
             raise UnsupportedFeatureError("the records lack texts that every manifest entry has")
@@ -121,21 +125,31 @@ class EntryMaker:
             *spans,
             strict=True,
         )
-        decode = self.decoder.decode
+        decode, spec_id, formats, partitions = (
+            self.decoder.decode,
+            line.partition_spec_id,
+            self._formats,
+            self._partitions,
+        )
         for row, raw, path, state, snapshot, sequence, file_sequence, size, count, a, b, c, d, e, f in each:
             if raw[a:b] != path.encode():
                 raise DamagedFileError("a record belongs to another file", expected=path, found=raw[a:b][:200])
-            file = ListedDataFile(decode, raw, line)
-            file_format = self._format(raw[c:d])
-            partition = self._partition(raw[e:f], raw, line)
-            if partition is None:
+            if (format_text := raw[c:d]) not in formats:
+                self._add_format(format_text)
+            if (partition_text := raw[e:f]) not in partitions:
+                self._add_partition(partition_text, raw, line)
+            if (partition := partitions[partition_text]) is None:
                 continue
-            file.__dict__.update(
+            file = ListedDataFile(
                 file_path=path,
-                file_format=file_format,
+                file_format=formats[format_text],
                 partition=partition,
                 record_count=count,
                 file_size_in_bytes=size,
+                _spec_id=spec_id,
+                _decode=decode,
+                _raw=raw,
+                _line=line,
             )
             found.append((row, ManifestEntry(_LIVE[state], snapshot, sequence, file_sequence, file)))
         return found
@@ -170,22 +184,18 @@ class EntryMaker:
             wrong = self.stored.paths[rows][int(np.argmin(known))]
             raise DamagedFileError("a record is not that of the live data file", expected=wrong)
 
-    def _format(self, text: bytes) -> FileFormat:
-        if text not in self._formats:
-            try:
-                self._formats[text] = FileFormat(text.decode())
-            except ValueError as error:
-                raise DamagedFileError("a record has an unknown file format", found=text[:20]) from error
-        return self._formats[text]
+    def _add_format(self, text: bytes) -> None:
+        try:
+            self._formats[text] = FileFormat(text.decode())
+        except ValueError as error:
+            raise DamagedFileError("a record has an unknown file format", found=text[:20]) from error
 
-    def _partition(self, text: bytes, raw: bytes, line: ManifestFile) -> Record | None:
-        """Return the partition of a record; ``None`` if it cannot match."""
-        if text not in self._partitions:
-            if len(self._partitions) == MOST_PARTITIONS:
-                raise UnsupportedFeatureError("the records are those of too many partitions")
-            file = self.decoder.decode(raw, line).data_file
-            self._partitions[text] = file.partition if self.in_partition(file) else None
-        return self._partitions[text]
+    def _add_partition(self, text: bytes, raw: bytes, line: ManifestFile) -> None:
+        """Decode the partition of a record; it is ``None`` if it cannot match."""
+        if len(self._partitions) == MOST_PARTITIONS:
+            raise UnsupportedFeatureError("the records are those of too many partitions")
+        file = self.decoder.decode(raw, line).data_file
+        self._partitions[text] = file.partition if self.in_partition(file) else None
 
 
 def _or_none(numbers: tuple[Numbers, npt.NDArray[np.bool_]]) -> list[int | None]:

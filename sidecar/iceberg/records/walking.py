@@ -178,7 +178,8 @@ class _Walker:
             counts = np.abs(counts)
             open_, counts = open_[counts != 0], counts[counts != 0]
             # An item has at least one byte. Without this, a count of items without bytes would take for ever.
-            if (counts > self.ends[open_] - self.at[open_]).any():
+            # The absolute value of the smallest number is negative.
+            if ((counts < 0) | (counts > self.ends[open_] - self.at[open_])).any():
                 raise DamagedFileError("a manifest entry ends in the middle of a list or map")
             rows, item = open_, 0
             while len(rows):

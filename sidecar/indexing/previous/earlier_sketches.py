@@ -180,14 +180,15 @@ def _look_at_column(
         counts.add(field_id, waiting, lg_k)
         waiting = []
     for part, old, members in unused:
-        missing = tuple(file for file in members if file.ordinal in served - counted)
+        missing = tuple(file for file in members if file.ordinal in served and file.ordinal not in counted)
         counted.update(file.ordinal for file in missing)
         if missing:
             part.recounts.append(Recount(missing, old))
         else:
             part.dropped = True
     for part in parts:
-        alone = [files[ordinal] for ordinal in _indexed_files(part) if ordinal in served - counted]
+        uncounted = served - counted
+        alone = [files[ordinal] for ordinal in _indexed_files(part) if ordinal in uncounted]
         counted.update(file.ordinal for file in alone)
         part.recounts += [Recount(tuple(group), None) for group in group_files(alone)]
         counts.counted[part.column.field_id] = counted
@@ -252,7 +253,8 @@ def count_again(counts: EarlierCounts, engine: Engine, plan: BuildPlan, progress
         options = replace(plan.options, bloom=False, page_index=False, theta=True, own={})
         columns = tuple(column for column in plan.columns if column.field_id in fields)
         groups = [reading[0][1].files for reading in readings]
-        records = engine.index(make_tasks(groups), replace(plan, columns=columns, options=options), progress)
+        tasks = make_tasks(groups, engine.name)
+        records = engine.index(tasks, replace(plan, columns=columns, options=options), progress)
         indexed = collect([file for files in groups for file in files], records, options.lg_k)
         counts.encrypted |= encrypted_of(records, options).fields
         units: dict[int, list[SegmentUnit]] = {}

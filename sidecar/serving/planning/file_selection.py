@@ -241,9 +241,9 @@ def _fallback(planned: Plan | FlaggedFiles) -> str:
     if planned.sidecar is None:
         is_needed = isinstance(planned, FlaggedFiles) or planned.funnel.dropped_by_metadata < planned.funnel.total
         return UNREADABLE if planned.warnings else NO_SIDECAR if is_needed else ""
-    if planned.warnings:
-        return DAMAGED
-    return LOCKED if planned.is_locked else ""
+    if planned.is_locked:  # which is a warning, too
+        return LOCKED
+    return DAMAGED if planned.warnings else ""
 
 
 def _sentinel(whole: WholeMatch, by_bounds: FilesByBounds, planned: Plan) -> tuple[DataManifest, int] | None:

@@ -196,6 +196,7 @@ def test_blocks_with_a_length_are_walked_like_others() -> None:
     reader = construct_reader(schema)
     assert reader.read(BytesDecoder(sized))._data == reader.read(BytesDecoder(plain))._data == [[1, 2], 7]
     assert walk([sized, plain, b"\x00\x0e"], schema).numbers[3].tolist() == [7, 7, 7]
-    for broken in (sized[:-1], b"\x03\x04\x02\x00\x0e", b"\x80"):
+    smallest = b"\xff" * 9 + b"\x01"  # -2**63 items, whose number has no positive one
+    for broken in (sized[:-1], b"\x03\x04\x02\x00\x0e", b"\x80", smallest + b"\x02\x02\x00\x0e"):
         with pytest.raises(DamagedFileError):
             walk([plain, broken], schema)
