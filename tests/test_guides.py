@@ -153,9 +153,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_commands_of_examples_are_commands() -> None:
-    from sidecar.cli.app import app
+    from sidecar.cli.app import Parsers
 
-    known = {command.name for command in app.registered_commands}
+    known = set(Parsers())
     for page in PAGES:
         for block in examples(page):
             if block.language == "console" and not block.needs:

@@ -91,7 +91,7 @@ def decompress_stream(
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class _Chunk(NamedTuple):
+class _PackedChunk(NamedTuple):
     """A chunk without its header; ``offset`` is the place of the header in the file."""
 
     offset: int
@@ -99,8 +99,8 @@ class _Chunk(NamedTuple):
     is_original: bool
 
 
-def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offset: int) -> list[_Chunk]:
-    view, chunks = memoryview(data), list[_Chunk]()
+def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offset: int) -> list[_PackedChunk]:
+    view, chunks = memoryview(data), list[_PackedChunk]()
     at = 0
     while at < len(view):
         start = at + _HEADER
@@ -122,12 +122,12 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
                 expected=f"at most {block_size} bytes",
                 found=header >> 1,
             )
-        chunks.append(_Chunk(offset + at, view[start:end], bool(header & 1)))
+        chunks.append(_PackedChunk(offset + at, view[start:end], bool(header & 1)))
         at = end
     return chunks
 
 
-def _stated_size(chunk: _Chunk, block_size: int, file: str | None) -> int:
+def _stated_size(chunk: _PackedChunk, block_size: int, file: str | None) -> int:
     """Return the bytes of a chunk's content, for ZSTD those that its frame states; -1 if it does not."""
     if chunk.is_original:
         return len(chunk.data)
@@ -138,7 +138,7 @@ def _stated_size(chunk: _Chunk, block_size: int, file: str | None) -> int:
     return size
 
 
-def _decompress_in_place(chunks: Sequence[_Chunk], sizes: Sequence[int], file: str | None, limit: int) -> memoryview:
+def _decompress_in_place(chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int) -> memoryview:
     """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
     total = sum(sizes)
     _check_limit(total, limit, file, chunks[0].offset)
@@ -165,7 +165,7 @@ def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
         )
 
 
-def _decompressed(chunk: _Chunk, codec: str, block_size: int, file: str | None) -> bytes:
+def _decompressed(chunk: _PackedChunk, codec: str, block_size: int, file: str | None) -> bytes:
     function = _DECOMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=chunk.offset, found=codec)
