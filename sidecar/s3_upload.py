@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import StorageError
-from sidecar.source import REQUESTS_AT_ONCE, FileIOSource, Source, check_range, stored_file
+from sidecar.source import REQUESTS_AT_ONCE, FileIOSource, Source, check_range, fetch, stored_file
 
 if TYPE_CHECKING:
     from pyiceberg.io import OutputFile
@@ -198,7 +198,7 @@ class S3Upload:
         try:
             head = self._call("head_object", **place)
             # Read after the ETag was asked for: a copy that names the ETag is of the object that was compared.
-            found = self._filesystem.cat_file(source.name, start=end - CHECKED_END, end=end)
+            found = fetch(self._filesystem, source.name, end - CHECKED_END, CHECKED_END)
         except Exception as error:
             log.debug("nothing is copied inside the store from %s: %s", source.name, type(error).__name__)
             return None

@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_reason, without_credentials
@@ -38,6 +39,17 @@ Any read of a shorter file fetches the whole file. Both need a known file length
 
 REQUESTS_AT_ONCE = 8
 """Ranges of a remote file that are requested at the same time."""
+
+ANSWER_SECONDS = 120.0
+"""Seconds that a read from a remote file system of fsspec may take, all attempts of its client together.
+
+Each :data:`SLOWEST` bytes that are asked for add a second. s3fs alone asks a server that never answers 125 times, for
+half an hour. Arrow's file systems have limits of their own.
+"""
+SLOWEST = 64 * 1024
+"""Bytes a second at which a read is still waited for."""
+WHOLE_FILE = 64 << 20
+"""Bytes that a file of unknown length counts as: manifests and metadata are shorter."""
 
 _MOST_JOINED = 1 << 20
 """A local read of this many bytes is not made longer: copying its parts costs more than another read."""
@@ -186,7 +198,7 @@ class FileIOSource:
         """Length in bytes. Sends a request only if the length was not given."""
         if self._size is None:
             try:
-                self._size = len(self._io.new_input(self.name))
+                self._size = _length(self._io.new_input(self.name), self.name)
             except Exception as error:
                 raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
         return self._size
@@ -263,7 +275,7 @@ def _opened(io: FileIO, path: str) -> _Opened:
     file: Any = io.new_input(path)
     filesystem = fsspec_of(file)
     if filesystem is not None:
-        return _Opened(lambda offset, length: bytes(filesystem.cat_file(path, start=offset, end=offset + length)))
+        return _Opened(lambda offset, length: fetch(filesystem, path, offset, length))
     stream: Any = file.open()
     if hasattr(stream, "read_at"):
         return _Opened(lambda offset, length: bytes(stream.read_at(length, offset)), stream.close)
@@ -295,10 +307,49 @@ def is_stored(path: str, io: FileIO) -> bool:
         return file.exists()
     filesystem.invalidate_cache(path)
     try:
-        filesystem.info(path)
+        _info(filesystem, path)
     except FileNotFoundError:
         return False
     return True
+
+
+def _length(file: Any, path: str) -> int:
+    filesystem = fsspec_of(file)
+    if filesystem is None:
+        return len(file)
+    found = _info(filesystem, path)
+    return int(found["Size"] if "Size" in found else found["size"])
+
+
+def _info(filesystem: Any, path: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _in_time(filesystem, partial(filesystem.info, path), 0)
+    return found
+
+
+def fetch(filesystem: Any, path: str, offset: int, length: int | None = None) -> bytes:
+    """Read a range of a file in one request to an fsspec file system, to the file's end without a ``length``.
+
+    Raises what the file system raises, and ``TimeoutError`` after :data:`ANSWER_SECONDS`.
+    """
+    end = None if length is None else offset + length
+    ask = partial(filesystem.cat_file, path, start=offset, end=end)
+    return bytes(_in_time(filesystem, ask, WHOLE_FILE if length is None else length))
+
+
+def _in_time(filesystem: Any, ask: Callable[..., Any], length: int) -> Any:
+    """Call a method of an fsspec file system that reads ``length`` bytes, and end it if no answer comes in time.
+
+    Methods of asynchronous file systems, which all remote ones are, can be ended.
+    """
+    if not getattr(filesystem, "async_impl", False):
+        return ask()
+    from fsspec.exceptions import FSTimeoutError  # type: ignore[import-untyped]
+
+    seconds = ANSWER_SECONDS + length / SLOWEST
+    try:
+        return ask(timeout=seconds)
+    except FSTimeoutError as error:
+        raise TimeoutError(f"no answer in {seconds:.0f} s") from error
 
 
 def read_file(path: str, io: FileIO) -> bytes:
@@ -307,9 +358,7 @@ def read_file(path: str, io: FileIO) -> bytes:
         file: Any = io.new_input(path)
         filesystem = fsspec_of(file)
         if filesystem is not None:
-            return bytes(
-                filesystem.cat_file(path, start=0)
-            )  # without a start, s3fs sends one more request for the length
+            return fetch(filesystem, path, 0)  # without a start, s3fs sends one more request for the length
         with file.open() as stream:
             return bytes(stream.read())
     except Exception as error:

@@ -86,12 +86,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not needs_jvm(item.path))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what the random cases of each door came to."""
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print what the random cases of each door came to, and the seconds of each share of CI."""
     from tests.equivalence_tally import summary
+    from tests.shares import shares_line
 
     reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
     for line in summary(pair for report in reports for pair in report.user_properties):
+        terminalreporter.write_line(line)
+    of_all = (report for reports in terminalreporter.stats.values() for report in reports)
+    if (line := shares_line(of_all, config.getoption("numprocesses", None) or 1)) is not None:
         terminalreporter.write_line(line)
 
 
@@ -202,6 +206,14 @@ def start_spark(catalog_dir: Path) -> Any:
     session.sparkContext.setLogLevel("ERROR")
     spare_py4j()
     return session
+
+
+def add_rest_catalog(session: Any, name: str, address: str) -> None:
+    """Have the session know the catalog of a REST server by a name."""
+    prefix = f"spark.sql.catalog.{name}"
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": address}
+    for key, value in {**settings, ".cache-enabled": "false"}.items():
+        session.conf.set(f"{prefix}{key}", value)
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.io.fsspec import FsspecInputFile
 
-from sidecar.errors import DamagedFileError
-from sidecar.source import BytesSource, CountingSource, FileIOSource, LocalSource, is_stored, read_ranges, try_ranges
+from sidecar import source
+from sidecar.errors import DamagedFileError, StorageError
+from sidecar.source import (
+    BytesSource,
+    CountingSource,
+    FileIOSource,
+    LocalSource,
+    is_stored,
+    open_source,
+    read_file,
+    read_ranges,
+    try_ranges,
+)
 
 DATA = bytes(range(256)) * 8
 
@@ -112,6 +125,45 @@ class Listing(MemoryFileSystem):  # type: ignore[misc]
 
     def invalidate_cache(self, path: str | None = None) -> None:
         Listing.names = None
+
+
+class Silent(AsyncFileSystem):  # type: ignore[misc]
+    """A server that takes requests and never answers."""
+
+    cachable = False
+    ended = 0
+
+    async def _wait(self) -> Any:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.ended += 1
+
+    async def _info(self, path: str, **_: Any) -> Any:
+        return await self._wait()
+
+    async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> Any:
+        return await self._wait()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda path, io: open_source(path, io).size,
+        lambda path, io: open_source(path, io, 100).read(0, 10),
+        read_file,
+        is_stored,
+    ],
+)
+def test_a_server_that_never_answers_is_given_up(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is ended, so that its client does not go on with it."""
+    monkeypatch.setattr(source, "ANSWER_SECONDS", 0.02)
+    monkeypatch.setattr(source, "WHOLE_FILE", 0)
+    store = Silent()
+    io: Any = SimpleNamespace(new_input=lambda path: FsspecInputFile(path, store))
+    with pytest.raises((StorageError, TimeoutError), match="no answer in 0 s"):
+        ask("s3://bucket/file", io)
+    assert store.ended == 1
 
 
 def test_no_answer_is_no_proof_that_a_file_is_gone() -> None:

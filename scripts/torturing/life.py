@@ -1,8 +1,8 @@
 """Lives of tables: random changes of any kind, and after each the answers beside a list of the rows.
 
 ``scripts/torture life --seed 7 --minutes 30`` is for tables that pyiceberg writes, ``--spark`` for those that Spark and
-pyiceberg write by turns. ``--planted`` plants known bugs in sidecar, one after another, and says how many lives it
-takes to find each.
+pyiceberg write by turns, in a catalog on SQLite and in one of a REST server. ``--planted`` plants known bugs in
+sidecar, one after another, and says how many lives it takes to find each.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from scripts.servers.iceberg_rest import start_server
 from scripts.torturing.arguments import minutes
 from sidecar import errors
 from sidecar.iceberg import entry_commits
 from tests.disk import spare_disk
-from tests.life.machine import Lives, local_lives, spark_lives
+from tests.life.machine import Lives, local_lives, served, spark_lives
 from tests.life.planted import BUGS, planted
+from tests.life.table_life import SharedCatalog
 from tests.remembering import spare_pyiceberg
 
 LIVES, STEPS = 10, 30
@@ -62,13 +64,24 @@ def _machine(with_spark: bool) -> Iterator[type[Lives]]:
         return
     from tests.conftest import open_catalog, start_spark
 
-    with tempfile.TemporaryDirectory() as folder:
-        catalog = open_catalog(Path(folder))
-        session = start_spark(Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        session = start_spark(folder)
         try:
-            yield spark_lives(catalog, session)
+            with _server(folder / "rest") as address:
+                yield spark_lives(session, [SharedCatalog(open_catalog(folder)), served(session, address)])
         finally:
             session.stop()
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """The address of a REST server, for whose tables of version 3 pyiceberg can register statistics."""
+    process, address = start_server(folder, lambda process, *folders: None)
+    try:
+        yield address
+    finally:
+        process.stop()
 
 
 def _run(machine: type[Lives], first: int, end: float) -> int:
@@ -94,13 +107,17 @@ def _live(machine: type[Lives], number: int, lives: int, shrink: bool = True) ->
             deadline=None,
             database=None,
             phases=phases,
+            report_multiple_bugs=shrink,  # else the first one ends the run
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 def _life_of(error: BaseException) -> str:
-    """The shrunk life and what went wrong."""
+    """The shrunk life and what went wrong; of several lives, one after the other."""
+    several: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    if several:
+        return "\n".join(map(_life_of, several))
     notes = "\n".join(getattr(error, "__notes__", []))
     places = "".join(traceback.format_tb(error.__traceback__)[-3:])
     return f"{type(error).__name__}: {error}\n{places}{notes}"

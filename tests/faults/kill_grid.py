@@ -43,10 +43,10 @@ class Prepared(NamedTuple):
         put(self.folder, place)
 
 
-def prepared(name: str, folder: Path) -> Iterator[Prepared]:
+def prepared(operations: Sequence[Killable], folder: Path) -> Iterator[Prepared]:
     """The operations of a row. They run in the folder ``place`` of ``folder``."""
     place = folder / "place"
-    for number, operation in enumerate(GRID[name]):
+    for number, operation in enumerate(operations):
         shutil.rmtree(place, ignore_errors=True)
         operation.prepare(place)
         place.rename(folder / str(number))
@@ -54,13 +54,13 @@ def prepared(name: str, folder: Path) -> Iterator[Prepared]:
         yield Prepared(operation, folder / str(number), steps_of(partial(operation.run, place)))
 
 
-def kill_everywhere(name: str, folder: Path, is_thorough: bool = False) -> list[str]:
+def kill_everywhere(operations: Sequence[Killable], folder: Path, is_thorough: bool = False) -> list[str]:
     """Kill each operation of a row at each of its steps, and check what is left. The steps.
 
     What two kills leave alike is checked once, unless the run ``is_thorough``.
     """
     place, killed = folder / "place", list[str]()
-    for one in prepared(name, folder):
+    for one in prepared(operations, folder):
         one.operation.check(place)  # the run that nobody killed
         checked = set[frozenset[object]]()
         for number, step in enumerate(one.steps):

@@ -108,17 +108,34 @@ def killed_at(run: Run, number: int) -> str | None:
         os.close(reading)
 
 
-def wait_for(child: int, where: str) -> bool:
-    """Whether a signal ended the child. Raises :class:`AssertionError` if it hangs."""
+def killed_when(run: Run, is_time: Callable[[], bool]) -> bool:
+    """Kill a child process that does ``run`` as soon as it ``is_time``. ``False`` if the child ended before."""
+    child = os.fork()
+    if not child:
+        try:
+            run()
+        finally:
+            os._exit(0)
+    return wait_for(child, "it was time to kill it", is_time)
+
+
+def wait_for(child: int, where: str, is_time: Callable[[], bool] = lambda: False) -> bool:
+    """Whether a signal ended the child: its own, or ours when it ``is_time``.
+
+    Raises :class:`AssertionError` if it hangs.
+    """
     deadline = time.monotonic() + LONGEST
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.WIFSIGNALED(status)
-        if time.monotonic() > deadline:
+        is_late = time.monotonic() > deadline
+        if is_late or is_time():
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            raise AssertionError(f"the child hangs before {where}")
+            if is_late:
+                raise AssertionError(f"the child hangs before {where}")
+            return True
         time.sleep(0.002)
 
 
@@ -150,8 +167,8 @@ def state_of(place: Path) -> frozenset[object]:
 
 
 def row_of(name: str, steps: Iterable[str]) -> str:
-    """The line of the grid for an operation: how many of its steps are of each kind."""
-    count = Counter(KIND_OF[step] for step in steps)
+    """The line of the grid for an operation: how many of its steps are of each kind. Steps of Spark have none."""
+    count = Counter(KIND_OF.get(step, "other") for step in steps)
     cells = [f"{count[kind] or '':>{len(kind)}}" for kind in KINDS]
     return f"|{name:<{NAMES}}|{'|'.join(cells)}|{count.total():>5}|"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.faults.kill_grid import Prepared, prepared
+from tests.faults.kill_grid import GRID, Prepared, prepared
 from tests.faults.killing import NAMES, Run, wait_for
 
 CHANGES = (
@@ -97,7 +97,7 @@ def kill_at_system_calls(
     """
     points: list[tuple[str, Prepared, SystemCall]] = []
     for name in names:
-        for one in prepared(name, folder / name.replace(" ", "-")):
+        for one in prepared(GRID[name], folder / name.replace(" ", "-")):
             place = one.folder.parent / "place"
             one.put(place)
             calls = changes_of(partial(one.operation.run, place), place, folder / "strace.log")

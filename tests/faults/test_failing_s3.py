@@ -13,6 +13,7 @@ import pytest
 
 from scripts.servers import s3
 from scripts.servers.services import running
+from sidecar import source
 from sidecar.errors import StorageError
 from sidecar.source import open_source
 from tests.faults.faults import Mode
@@ -38,6 +39,26 @@ def test_a_request_of_a_command_fails(name: str, grid: Grid) -> None:
     broken, wrong = grid.share(name, random.Random(seed).sample([*grid.place.modes], 3), seed)
     assert wrong == []
     assert broken >= 1
+
+
+def test_s3fs_is_ended_before_it_has_asked_125_times(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of sidecar's own reads. By itself s3fs would take a minute, with the time-outs of this test."""
+    if grid.place.name != "s3 fsspec":
+        pytest.skip("Arrow's client has limits of its own")
+    from s3fs import S3FileSystem
+
+    monkeypatch.setattr(source, "ANSWER_SECONDS", 1.5)
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS")
+    monkeypatch.setattr(S3FileSystem, "retries", 5)
+    S3FileSystem.clear_instance_cache()
+    grid.place.restore()
+    lake = grid.open()
+    began = time.monotonic()
+    with grid.place.breaking(Mode.LATE, 0), pytest.raises(StorageError, match="no answer in 2 s"):
+        open_source(lake.path("plain.parquet"), lake.table.io, 100).read(0, 10)
+    assert time.monotonic() - began < LONGEST
+    assert grid.place.faults.attempts > 1
+    S3FileSystem.clear_instance_cache()
 
 
 def test_a_server_that_does_not_answer_is_given_up(grid: Grid) -> None:

@@ -27,7 +27,7 @@ def killed() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", GRID)
 def test_killed_at_every_step(name: str, tmp_path: Path, killed: dict[str, list[str]]) -> None:
-    killed[name] = kill_everywhere(name, tmp_path)
+    killed[name] = kill_everywhere(GRID[name], tmp_path)
     print(row_of(name, killed[name]))
 
 
@@ -35,7 +35,7 @@ def test_the_grid_of_the_guide_has_every_step(tmp_path: Path, killed: dict[str, 
     """A step that no operation of the grid reaches would never be killed; one without a kind is in no column."""
     for name in GRID.keys() - killed:
         folder = tmp_path / name.replace(" ", "-")
-        killed[name] = [step for one in prepared(name, folder) for step in one.steps]
+        killed[name] = [step for one in prepared(GRID[name], folder) for step in one.steps]
     print(grid(killed))
     reached = {step for steps in killed.values() for step in steps}
     assert reached >= announced_steps()

@@ -139,12 +139,12 @@ def overwrite_partitions(life: Life) -> str | None:
 
 def delete_by_positions(life: Life) -> str | None:
     """A position delete file for one data file."""
-    rows = life.begin()
-    live = [(first, f) for first, f in life.files_of_id_ranges() if life.ids_in(f) & rows.keys()]
+    rows, places = life.begin(), life.places()
+    live = [(first, f) for first, f in life.files_of_id_ranges() if f.file_path in places.values()]
     if not live or life.table.format_version == 1:
         return None
     _, file = life.rng.choice(live)
-    here = sorted(life.ids_in(file) & rows.keys())
+    here = sorted(key for key, path in places.items() if path == file.file_path)
     gone = set(life.rng.sample(here, min(len(here), life.rng.choice([1, 3, 30]))))
     positions = {file.file_path: [at for at, key in enumerate(life.ids_in_order(file)) if key in gone]}
     delete_by_position(life.table, positions, file.spec_id, file.partition)
@@ -385,7 +385,7 @@ def move(life: Life) -> str | None:
     place, catalog = local(table.location()), life.catalog
     location = table.location()
     life.number += 1000
-    new_location = location.replace(old.removeprefix("db."), life.name.removeprefix("db."))
+    new_location = location.replace(old.rpartition(".")[2], life.name.rpartition(".")[2])
     target = local(new_location)
     current = local(table.metadata_location).name
     shutil.move(place, target)

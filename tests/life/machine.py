@@ -6,19 +6,21 @@ import itertools
 import random
 import shutil
 import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.life import changes, spark_changes
 from tests.life.checks import check
 from tests.life.sidecar_changes import build
 from tests.life.spark_changes import check_in_spark
-from tests.life.table_life import Change, Life
+from tests.life.table_life import Change, Life, SharedCatalog
 
 SEEDS = st.integers(0, (1 << 16) - 1)
 """What a change chooses and what is asked afterwards."""
@@ -62,6 +64,8 @@ class Lives(RuleBasedStateMachine):
         self.life = self.new_life(seed)
         for change in (changes.append, changes.append, build):
             changes.run(self.life, change, seed)
+        if self.life.place.can_commit_version_3:
+            changes.run(self.life, spark_changes.upgrade_to_3, seed)  # at times, see there
 
     def step(self, change: Change, seed: int) -> None:
         """Do one change, and all checks."""
@@ -109,7 +113,7 @@ class LocalLives(Lives):
     def new_life(self, seed: int) -> Life:
         catalog = SqlCatalog("cat", uri=f"sqlite:///{self.folder}/cat.db", warehouse=f"file:{self.folder}/wh")
         catalog.create_namespace("db")
-        return Life(catalog, next(numbers), random.Random(seed), mixed=seed % 4 == 3)
+        return Life(SharedCatalog(catalog), next(numbers), random.Random(seed), mixed=seed % 4 == 3)
 
     def teardown(self) -> None:
         super().teardown()
@@ -123,13 +127,14 @@ def local_lives() -> type[Lives]:
     return lives_of(LocalLives, changes.CHANGES)
 
 
-def spark_lives(catalog: Any, spark: Any) -> type[Lives]:
-    """A machine whose tables Spark and pyiceberg write by turns, in a catalog that both have."""
+def spark_lives(spark: Any, places: Sequence[SharedCatalog]) -> type[Lives]:
+    """A machine whose tables Spark and pyiceberg write by turns, each in one of the catalogs that both have."""
 
     class SparkLives(Lives):
         def new_life(self, seed: int) -> Life:
             chosen = random.Random(seed)
-            return Life(catalog, next(numbers), chosen, spark=spark, properties=spark_changes.PROPERTIES)
+            place = places[seed % len(places)]
+            return Life(place, next(numbers), chosen, spark=spark, properties=spark_changes.PROPERTIES)
 
         def check(self, life: Life, seed: int) -> None:
             check(life, seed)
@@ -137,3 +142,14 @@ def spark_lives(catalog: Any, spark: Any) -> type[Lives]:
                 check_in_spark(life, seed)
 
     return lives_of(SparkLives, spark_changes.CHANGES)
+
+
+def served(spark: Any, address: str) -> SharedCatalog:
+    """The catalog of a REST server, with a namespace of its own, for :func:`spark_lives`."""
+    from tests.conftest import add_rest_catalog
+
+    add_rest_catalog(spark, "served", address)
+    catalog = load_catalog("served", type="rest", uri=address)
+    namespace = f"lives_{uuid.uuid4().hex[:10]}"
+    catalog.create_namespace(namespace)
+    return SharedCatalog(catalog, "served", namespace, can_commit_version_3=True)

@@ -27,7 +27,7 @@ serial = itertools.count(1)
 
 
 def name_in_spark(life: Life) -> str:
-    return f"cat.{life.name}"
+    return f"{life.place.in_spark}.{life.name}"
 
 
 def sql(life: Life, text: str) -> list[Any]:
@@ -38,7 +38,7 @@ def sql(life: Life, text: str) -> list[Any]:
 
 def call(life: Life, procedure: str, more: str = "") -> None:
     """Call one of Iceberg's procedures for the table."""
-    sql(life, f"call cat.system.{procedure}(table => '{life.name}'{', ' if more else ''}{more})")
+    sql(life, f"call {life.place.in_spark}.system.{procedure}(table => '{life.name}'{', ' if more else ''}{more})")
 
 
 def insert(life: Life) -> str | None:
@@ -155,7 +155,7 @@ def publish(life: Life) -> str | None:
     """Write, audit, publish: a staged insert is indexed at times, and picked after another commit at times."""
     rows, base = life.begin(), life.next_id
     new, condition = _copies(life)
-    if not new or life.table.format_version == 3:
+    if not new:
         return None
     sql(life, "alter table {t} set tblproperties ('write.wap.enabled'='true')")
     mark = f"wap{next(serial)}"
@@ -167,7 +167,7 @@ def publish(life: Life) -> str | None:
     life.table.refresh()
     snapshot = life.table.metadata.snapshots[-1]
     life.contents[snapshot.snapshot_id] = Contents({**rows, **new}, life.head_before.equality_deletes)
-    if life.rng.random() < 0.6:
+    if life.rng.random() < 0.6 and can_commit(life):
         sidecar.build(life.table, ["id"], engine="local", snapshot_id=snapshot.snapshot_id)
     if life.rng.random() < 0.5:
         life.table.refresh()
@@ -203,30 +203,36 @@ def add_partition_field(life: Life) -> str | None:
 
 def build_in_spark(life: Life) -> str | None:
     """The same stages as executors run them."""
-    if life.table.format_version == 3:
+    if not can_commit(life):
         return None
     return sidecar_changes.build(life, engine="spark", spark=life.spark)
 
 
 def refresh_in_spark(life: Life) -> str | None:
-    if life.table.format_version == 3:
+    if not can_commit(life):
         return None
     return sidecar_changes.refresh(life, engine="spark", spark=life.spark)
 
 
 def upgrade_to_3(life: Life) -> str | None:
-    """Deletes become deletion vectors. pyiceberg writes no such table through this catalog, so sidecar only plans."""
+    """Deletes become deletion vectors. What pyiceberg can commit then depends on the catalog."""
     if life.table.format_version == 3 or life.rng.random() < 0.6:
         return None
     sql(life, "alter table {t} set tblproperties ('format-version'='3')")
     return "upgrade to version 3"
 
 
-def only_version_2(change: Change) -> Change:
-    """A change that pyiceberg commits: it can do none to tables of version 3 through this catalog."""
+def can_commit(life: Life) -> bool:
+    """Whether pyiceberg can commit changes of the table's metadata."""
+    return life.table.format_version < 3 or life.place.can_commit_version_3
+
+
+def by_pyiceberg(change: Change) -> Change:
+    """A change that pyiceberg commits. It writes no manifests of version 3, whatever the catalog."""
 
     def run(life: Life) -> str | None:
-        return None if life.table.format_version == 3 else change(life)
+        writes_manifests = change.__name__ in ("append", "embed", "delete_by_positions")
+        return change(life) if life.table.format_version < 3 or (can_commit(life) and not writes_manifests) else None
 
     run.__name__ = change.__name__
     return run
@@ -267,7 +273,7 @@ SPARK_CHANGES: dict[Change, int] = {
     refresh_in_spark: 2, upgrade_to_3: 1,
 }  # fmt: skip
 LOCAL_CHANGES: dict[Change, int] = {
-    only_version_2(change): times
+    by_pyiceberg(change): times
     for change, times in changes.CHANGES.items()
     if change.__name__
     in {

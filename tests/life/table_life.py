@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,17 +55,34 @@ class Staged:
     rows: Mapping[int, Row]
 
 
+class SharedCatalog(NamedTuple):
+    """A catalog that Spark and pyiceberg have.
+
+    Attributes:
+        catalog: pyiceberg's.
+        in_spark: its name in Spark.
+        namespace: where the tables are.
+        can_commit_version_3: whether changes of the metadata of version 3 are committed for pyiceberg: a REST server
+            writes that metadata itself; pyiceberg's own catalogs do not write it.
+    """
+
+    catalog: Any
+    in_spark: str = "cat"
+    namespace: str = "db"
+    can_commit_version_3: bool = False
+
+
 @dataclass
 class Life:
     """A table while it changes. ``name`` ends with its number, which grows when the table moves."""
 
-    catalog: Any
+    place: SharedCatalog
     number: int
     rng: random.Random
     mixed: bool = False
     """Whether some files are ORC."""
     spark: Any = None
-    """A Spark session with the same catalog."""
+    """A Spark session with the catalog of the table."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Other properties of the table than :data:`PROPERTIES`."""
     contents: dict[int, Contents] = field(default_factory=dict)
@@ -102,7 +119,12 @@ class Life:
 
     @property
     def name(self) -> str:
-        return f"db.life_{self.number:06}"
+        return f"{self.place.namespace}.life_{self.number:06}"
+
+    @property
+    def catalog(self) -> Any:
+        """pyiceberg's catalog of the table."""
+        return self.place.catalog
 
     @property
     def table(self) -> Table:
@@ -166,11 +188,12 @@ class Life:
         return made, {key: by_field_id(self.schema, record) for key, record in zip(keys, written, strict=True)}
 
     def data_files(self, snapshot: Snapshot) -> list[DataFile]:
-        """The live data files of a snapshot, as pyiceberg reads the manifests."""
+        """The live data files of a snapshot, as pyiceberg reads the manifests, oldest first."""
         known = self.files_of_snapshots.get(snapshot.snapshot_id)
         if known is None:
             lines = [m for m in snapshot.manifests(self.table.io) if m.content == ManifestContent.DATA]
-            known = [entry.data_file for line in lines for entry in line.fetch_manifest_entry(self.table.io)]
+            entries = [entry for line in lines for entry in line.fetch_manifest_entry(self.table.io)]
+            known = [entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number or 0)]
             self.files_of_snapshots[snapshot.snapshot_id] = known
         return known
 
@@ -189,9 +212,17 @@ class Life:
         return self.ids_of_files[key]
 
     def file_of_id(self, snapshot: Snapshot) -> dict[int, str]:
-        """The file that each live row of a snapshot is in."""
+        """The file that each live row of a snapshot is in: the newest of those that have its id.
+
+        A row that was updated, with a delete beside its old file, is in two.
+        """
         live = self.contents[snapshot.snapshot_id].rows
         return {key: f.file_path for f in self.data_files(snapshot) for key in self.ids_in(f) if key in live}
+
+    def places(self) -> dict[int, str]:
+        """The file that each live row of ``main`` is in."""
+        snapshot = self.table.current_snapshot()
+        return {} if snapshot is None else self.file_of_id(snapshot)
 
     def files_of_id_ranges(self) -> list[tuple[int, DataFile]]:
         """The live files of ``main`` in an order that does not depend on their names."""

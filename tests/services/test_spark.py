@@ -9,16 +9,13 @@ from pyiceberg.catalog import load_catalog
 
 import sidecar
 from scripts.servers.services import Service
+from tests.conftest import add_rest_catalog
 
 pytestmark = [pytest.mark.services, pytest.mark.jvm]
 
 
 def test_spark_writes_and_reads_what_sidecar_indexes(spark: Any, services: dict[str, Service], namespace: str) -> None:
-    prefix = "spark.sql.catalog.reference"
-    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-    spark.conf.set(f"{prefix}.type", "rest")
-    spark.conf.set(f"{prefix}.uri", services["rest"].catalogs["rest"]["uri"])
-    spark.conf.set(f"{prefix}.cache-enabled", "false")
+    add_rest_catalog(spark, "reference", services["rest"].catalogs["rest"]["uri"])
     name = f"reference.{namespace}.t"
     spark.sql(f"CREATE NAMESPACE reference.{namespace}")
     spark.sql(f"CREATE TABLE {name} (id bigint, s string) USING iceberg")
