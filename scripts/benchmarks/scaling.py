@@ -26,6 +26,7 @@ from scripts.benchmarks.memory import run as memory_of
 from scripts.benchmarks.peers.spark import pid_of, spark_session
 from scripts.benchmarks.spark import ratio_in_rows
 
+MANY = 10_000_000
 Points = Sequence[tuple[float, float]]
 
 
@@ -34,11 +35,15 @@ def measure(bench: Bench) -> None:
     build_in_rows(bench)
     ratios_on_spark(bench)
     tiny = steps(bench, 10, 10_000)
-    bench.curve("build in files", "files", "seconds of CPU", [(n, build_of_files(bench, n)) for n in tiny])
+    bench.curve(
+        "build in files", "files", "seconds of CPU", [(n, build_of_files(bench, n)) for n in tiny], goes_on_to=MANY
+    )
     units = steps(bench, 100, 1_000_000, decades=4)
-    bench.curve("lookup in units", "units", "ms of CPU", [(n, lookup_in(bench, n)) for n in units])
+    bench.curve("lookup in units", "units", "ms of CPU", [(n, lookup_in(bench, n)) for n in units], goes_on_to=MANY)
     plans_in_files(bench)
-    bench.curve("refresh in files", "files", "seconds of CPU", [(n, refresh_of(bench, n)) for n in tiny])
+    bench.curve(
+        "refresh in files", "files", "seconds of CPU", [(n, refresh_of(bench, n)) for n in tiny], goes_on_to=MANY
+    )
     memory(bench)
 
 
@@ -110,8 +115,8 @@ def plans_in_files(bench: Bench) -> None:
         for points, predicate in ((point, f"k = {KEY}"), (all_files, "k > 0")):
             what = f"plan of {predicate} over {number:,} files"
             points.append((number, seconds(bench, what, partial(sidecar.plan, table, predicate))))
-    bench.curve("plan of a key in files", "files", "seconds of CPU", point)
-    bench.curve("plan that keeps all in files", "files", "seconds of CPU", all_files)
+    bench.curve("plan of a key in files", "files", "seconds of CPU", point, goes_on_to=MANY)
+    bench.curve("plan that keeps all in files", "files", "seconds of CPU", all_files, goes_on_to=MANY)
 
 
 def refresh_of(bench: Bench, number: int) -> float:
@@ -137,7 +142,7 @@ def memory(bench: Bench) -> None:
             bench.say(f"memory of {files * row_groups:,} units x {columns:,} columns")
             size = columns if what == "columns" else files * row_groups
             points.append((size, peak_of(catalog_of_row_groups(files, row_groups, columns)) / 1e6))
-        bench.curve(f"memory in {what}", what, "MB", points)
+        bench.curve(f"memory in {what}", what, "MB", points, goes_on_to=MANY if what == "units" else None)
 
 
 def peak_of(catalog: Any) -> int:

@@ -111,8 +111,10 @@ class Bench:
         """Keep that a figure could not be measured, and why."""
         self.row(what, None, "", against=against, note=str(why).splitlines()[0] if str(why) else type(why).__name__)
 
-    def curve(self, what: str, x: str, y: str, points: Sequence[tuple[float, float]]) -> None:
-        """Keep how something grows, with its exponent as a row."""
+    def curve(
+        self, what: str, x: str, y: str, points: Sequence[tuple[float, float]], *, goes_on_to: float | None = None
+    ) -> None:
+        """Keep how something grows, with its exponent as a row, and its value at ``goes_on_to`` by the last decade."""
         curve = Curve(what, x, y, tuple(points))
         self.result.curves.append(curve)
         law, last = curve.law, curve.last_law
@@ -120,6 +122,8 @@ class Bench:
         span = f"{shown(first[1])} to {shown(most[1])} {y} for {first[0]:,.0f} to {most[0]:,.0f} {x}"
         self.row(f"{what}: exponent", law.exponent, "", note=f"{span}; R² {law.fit:.3f}")
         self.row(f"{what}: exponent of the last decade", last.exponent, "")
+        if goes_on_to is not None:
+            self.row(f"{what}: at {goes_on_to:,.0f} {x}, if it goes on as in the last decade", last.at(goes_on_to), y)
 
 
 def _of_clock(what: str, clock: ClockName) -> str:
