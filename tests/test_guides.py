@@ -20,7 +20,7 @@ GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
     "maintenance-script", "refresh", "compact", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
-    "trust", "security", "catalogs",
+    "trust", "fuzzing", "security", "catalogs", "scale",
 }  # fmt: skip
 CHANGING = {
     "README",
