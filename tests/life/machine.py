@@ -148,8 +148,8 @@ def served(spark: Any, address: str) -> SharedCatalog:
     """The catalog of a REST server, with a namespace of its own, for :func:`spark_lives`."""
     from tests.conftest import add_rest_catalog
 
-    add_rest_catalog(spark, "served", address)
-    catalog = load_catalog("served", type="rest", uri=address)
+    add_rest_catalog(spark, "lives", address)
+    catalog = load_catalog("lives", type="rest", uri=address)
     namespace = f"lives_{uuid.uuid4().hex[:10]}"
     catalog.create_namespace(namespace)
-    return SharedCatalog(catalog, "served", namespace, can_commit_version_3=True)
+    return SharedCatalog(catalog, "lives", namespace, can_commit_version_3=True)
