@@ -7,8 +7,15 @@ from typing import Any
 
 LIMITS = {"suite": 360, "services": 240, "kill, storage and life": 360}
 """Seconds for each share, by the clock, if the work is divided evenly among the workers."""
-TORTURE = ("tests/faults/", "tests/life/", "tests/test_fuzzing")
-"""Where the shares of ``scripts/torture`` are."""
+TORTURE = (
+    "tests/faults/",
+    "tests/life/",
+    "tests/test_fuzzing",
+    "tests/test_hostile",
+    "tests/kernels/test_bounds",
+    "tests/spark/test_lost_executors",
+)
+"""Where things are killed, starved and lied to: the shares of ``scripts/torture``, and what belongs to them."""
 MOST = 1200
 """Seconds for all of CI."""
 
