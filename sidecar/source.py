@@ -488,7 +488,7 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
             expected=f"at most {source.size} bytes",
             found=f"{total} bytes",
         )
-    digest, step = hashlib.sha256(), _LOCAL_DIGEST_STEP if requests_at_once(source) == 1 else _DIGEST_STEP
+    digest, step = hashlib.sha256(), _LOCAL_DIGEST_STEP if costs_no_request(source) else _DIGEST_STEP
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
         for at in range(offset, offset + length, step):
@@ -516,7 +516,7 @@ def try_ranges(
     """Like :func:`read_ranges`, but return the error in place of a damaged range's bytes. Storage errors raise."""
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
     near = gap_of(source) if gap is None else gap
-    most = _MOST_JOINED if requests_at_once(source) == 1 else source.size
+    most = _MOST_JOINED if costs_no_request(source) else source.size
     runs: list[tuple[int, int, list[int]]] = []
     at = 0
     while at < len(order):
@@ -581,6 +581,11 @@ def gap_of(source: Source) -> int:
 def requests_at_once(source: Source) -> int:
     """Return how many reads of a source are worth making at the same time."""
     return getattr(source, "requests_at_once", 1)
+
+
+def costs_no_request(source: Source) -> bool:
+    """Return whether reads come from a disk or from memory, not from a store that answers requests."""
+    return requests_at_once(source) == 1
 
 
 @runtime_checkable

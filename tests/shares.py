@@ -28,7 +28,7 @@ def share_of(report: Any) -> str:
 
 
 def shares_line(reports: Iterable[Any], workers: int) -> str | None:
-    """What each share took and may take, in seconds; ``None`` if no test ran.
+    """Return a line with the seconds that each share took and may take; ``None`` if no test ran.
 
     Args:
         reports: those of set-ups, calls and tear-downs; others have no duration.

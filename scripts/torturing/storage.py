@@ -164,7 +164,7 @@ def _chosen(
 
 
 def _doors(names: list[str], folder: Path, ends: ExitStack) -> dict[str, Callable[[], Place]]:
-    """What makes a place of each door."""
+    """Return a function for each door; it makes the door's place when it is called."""
     services, numbers = running(), itertools.count()
 
     def s3_place(name: str) -> Place:

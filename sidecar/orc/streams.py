@@ -21,7 +21,7 @@ from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
-from sidecar.source import Source, read_ranges, requests_at_once
+from sidecar.source import Source, costs_no_request, read_ranges
 
 MAX_CONTENT = 1 << 30
 """Bytes of the largest decompressed stream that is decoded."""
@@ -90,7 +90,7 @@ def read_streams(
         for window in _windows(tail, footer, columns[column], indexes, row_group)
     }
     out: dict[int, dict[str, Content]] = {column: {} for column in columns}
-    if indexes is None and requests_at_once(source) == 1:
+    if indexes is None and costs_no_request(source):
         for (column, kind), window in windows.items():
             pieces = _pieces(source, tail, window.stream, columns[column])
             out[column][kind] = Content(next(pieces, np.empty(0, np.uint8)), 0, 0, 0, pieces)

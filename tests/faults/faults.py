@@ -22,7 +22,7 @@ class Mode(Enum):
     LATE = "timeout after it"
     """The server does it, and the client never hears of it."""
     RESET = "connection reset"
-    """What is sent arrives in half, and an object is not made of it."""
+    """The connection breaks after half of the bytes. The store makes no object of them."""
     SHORT = "short body"
     """A read, or a write to a local file, takes half of the bytes, without an error."""
     FLIPPED = "flipped bytes"

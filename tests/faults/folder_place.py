@@ -268,7 +268,7 @@ class FolderPlace:
         return f"{self._folder}/wh/files/{name}" if self.name == "file" else f"store://wh/files/{name}"
 
     def io(self, table: Any) -> Any:
-        """What reaches files: nothing for local paths."""
+        """Return the FileIO that commands get; ``None`` for local paths."""
         return None if self.name == "file" else table.io
 
     def _real(self, location: str) -> Path:
@@ -300,7 +300,7 @@ class FolderPlace:
         shutil.copytree(self._kept, self._folder)
 
     def is_as_kept(self) -> bool:
-        """Whether each file is as it was kept, and there is no other."""
+        """Return whether the folder has exactly the files that were kept, unchanged."""
         return _state_of(self._folder) == _state_of(self._kept)
 
     @contextmanager

@@ -100,7 +100,7 @@ class FileCommand:
             (place / "new" / self.replaces).write_bytes(OLDER)
 
     def run(self, place: Path) -> None:
-        """What is killed."""
+        """Run the operation. The test kills the process that does."""
         with spools_in(place / "spools"):
             self.files(place / "given", place / "new")
 

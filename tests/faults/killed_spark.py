@@ -37,7 +37,7 @@ class SparkOperation(TableOperation):
         self.is_at_work = is_at_work
 
     def run(self, place: Path) -> None:
-        """What is killed."""
+        """Run the operation. The test kills the process that does."""
         with ThreadPoolExecutor(1) as pool:
             pool.submit(super().run, place).result()
 

@@ -72,7 +72,7 @@ class TableOperation:
         self.change(self._table(place))
 
     def run(self, place: Path) -> None:
-        """What is killed."""
+        """Run the operation. The test kills the process that does."""
         self.operation.run(self._table(place))
 
     def check(self, place: Path) -> None:

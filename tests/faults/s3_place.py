@@ -136,7 +136,7 @@ class S3Place:
             self._times = self._listed()
 
     def is_as_kept(self) -> bool:
-        """Whether each object and the catalog are as they were kept, and there is no other object."""
+        """Return whether the catalog and the bucket have exactly what was kept, unchanged."""
         return filecmp.cmp(self._folder / "kept.db", self._folder / "cat.db", False) and self._listed() == self._times
 
     @contextmanager

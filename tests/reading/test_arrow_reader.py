@@ -101,7 +101,7 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
 def test_a_small_file_gives_the_columns_of_a_scan_by_arrow(
     other: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small files are read without Arrow's scanner. A dot in a name is no step into a struct."""
+    """The columns are the same with and without Arrow's scanner, also if a name has a dot."""
     rows = pa.table({other: np.arange(120) * 2, "s": ["x", None, "z"] * 40, "a": np.arange(120)})
     path = tmp_path / "small.parquet"
     pq.write_table(rows, path, row_group_size=50)
