@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -204,9 +204,11 @@ def embed_all_from(
         load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
             make_folder_of(target, dry_run)
-        files = (
-            _prepare(path, target, finder, choice, pool, storage) for path, target in zip(paths, targets, strict=True)
-        )
+        works = [
+            partial(_prepare, path, target, finder, choice, pool, storage)
+            for path, target in zip(paths, targets, strict=True)
+        ]
+        files = stack.enter_context(closing(_prepared_ahead(works)))
         reports: list[RestoreReport] = []
         for report in _write_behind(opened, files, load, io):
             reports.append(report)
@@ -283,6 +285,25 @@ def _prepare(
         raise
 
 
+def _prepared_ahead(works: Iterable[Callable[[], _Prepared]]) -> Generator[_Prepared, None, None]:
+    """Prepare the next file in another thread while one is written: its proof takes the digest of all its pages."""
+    waiting: deque[Future[_Prepared]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="sidecar-prepare") as pool:
+        try:
+            for work in works:
+                waiting.append(pool.submit(work))
+                if len(waiting) > 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # nobody will write these
+            for future in waiting:
+                if not future.cancel() and future.exception() is None:
+                    file = future.result()
+                    with closing(file.source), closing(file.restorer):
+                        pass
+
+
 def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None) -> RestoreReport:
     with create_target(file.target, io) as sink:
         written, outcomes = file.restorer.write(sink, progress)
@@ -314,7 +335,7 @@ def _write_behind(
 ) -> Iterator[RestoreReport]:
     """Copy the pages of files in other threads while this thread reads their indexes. At most three files are open.
 
-    ``load_filters`` is called once, after the first copies have begun.
+    ``load_filters`` is called once, after the first copies have begun. ``files`` may have one more open.
     """
 
     def write(file: _Prepared) -> RestoreReport:
