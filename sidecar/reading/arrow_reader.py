@@ -17,7 +17,7 @@ Parquet file. Arrow says which row groups it would scan. :class:`FileView` has t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -29,10 +29,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import acero
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import extract_field_ids
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
-    ArrowScan,
     UnsupportedPyArrowTypeException,
     _get_column_projection_values,
     _get_file_format,
@@ -42,12 +41,13 @@ from pyiceberg.io.pyarrow import (
     pyarrow_to_schema,
 )
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.schema import Schema, index_by_id, prune_columns
+from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask, Table, TableProperties
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import NestedField, StructType, UUIDType
+from pyiceberg.types import ListType, MapType, NestedField, StructType, UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.config import Config
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
@@ -83,6 +83,10 @@ class FileView:
     """``row_filter`` as an Arrow expression; ``None`` if every row matches."""
     reader: TableReader
     missing: Mapping[int, Any]
+    downcasts_ns: bool
+    """Whether the file has nanosecond timestamps that are read as microseconds."""
+    _changes: list[tuple[pa.Schema, pa.Schema | None]] = field(default_factory=list, repr=False)
+    """Schemas of batches, each with what it becomes; ``None`` if values change too."""
 
     def scanned_row_groups(self, fragment: Any) -> set[int]:
         """Return the ordinals of the row groups of Arrow's ``fragment`` of the file whose statistics allow a match."""
@@ -120,15 +124,43 @@ class FileView:
 
     def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Convert rows of the projected columns to the requested schema."""
-        for batch in rows.combine_chunks().to_batches():
-            yield _to_requested_schema(
-                self.reader.schema,
-                self.projected,
-                batch,
-                downcast_ns_timestamp_to_us=self.reader.downcasts_ns,
-                projected_missing_fields=dict(self.missing),
-                allow_timestamp_tz_mismatch=True,
-            )
+        yield from map(self.project_batch, rows.combine_chunks().to_batches())
+
+    def project_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch of the projected columns to the requested schema.
+
+        pyiceberg's conversion takes long for a small batch. If it changed no value of a batch, only the schema is
+        changed of others like that one.
+        """
+        known = [schema for seen, schema in self._changes if seen.equals(batch.schema)]
+        if known and known[0] is not None:
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, known[0], strict=True)]
+            return pa.RecordBatch.from_arrays(columns, schema=known[0])
+        converted = _to_requested_schema(
+            self.reader.schema,
+            self.projected,
+            batch,
+            downcast_ns_timestamp_to_us=self.downcasts_ns,
+            projected_missing_fields=dict(self.missing),
+            allow_timestamp_tz_mismatch=True,
+        )
+        if not known:
+            self._changes.append((batch.schema, converted.schema if self._keeps_values(batch, converted) else None))
+        return converted
+
+    def _keeps_values(self, batch: pa.RecordBatch, converted: pa.RecordBatch) -> bool:
+        """Return whether the conversion of a batch, and of others like it, changes no value.
+
+        It does not if there are the same columns in the same order with the same Arrow types. Lists and maps are in
+        doubt, because pyiceberg builds them anew.
+        """
+        ours, theirs = index_by_id(self.projected), index_by_id(self.reader.schema)
+        return (
+            batch.schema.types == converted.schema.types
+            and batch.schema.names == [column.name for column in self.projected.columns]
+            and list(ours) == list(theirs)
+            and not any(isinstance(column.field_type, ListType | MapType) for column in ours.values())
+        )
 
 
 def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
@@ -273,9 +305,12 @@ def _batches_of(file: DataFile, opened: Any, fragment: Any, view: FileView, by_a
             for batch in little.iter_batches(columns=names, use_threads=False):
                 yield batch.select(names)
             return
-    yield from ds.Scanner.from_fragment(
-        fragment, schema=view.physical_schema, columns=names, filter=by_arrow
-    ).to_batches()
+    yield from _scanner(fragment, view, by_arrow).to_batches()
+
+
+def _scanner(fragment: Any, view: FileView, by_arrow: Any) -> Any:
+    names = [column.name for column in view.projected.columns]
+    return ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names, filter=by_arrow)
 
 
 class TableReader:
@@ -292,8 +327,9 @@ class TableReader:
         self.encryption_keys = encryption_keys
         self._metadata = table.metadata
         self._io = _KnownFiles(table.io, encryption_keys)
-        self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
-        self._schemas: dict[bytes, tuple[Schema, Schema]] = {}
+        self.row_filter: BooleanExpression = bind(table.schema(), row_filter, case_sensitive=True)
+        """The filter bound to the table's schema."""
+        self._schemas: dict[bytes, tuple[Schema, Schema, bool]] = {}
         self._views: dict[bytes, FileView] = {}
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
@@ -310,8 +346,7 @@ class TableReader:
         pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
         """
         self._io.remember(task.file)
-        read = self._read_filtering if self._filters_here or _is_little(task.file) else self._read_whole
-        batches = read(task, deletes)
+        batches = self._read(task, deletes)
         try:
             first = next(batches, None)
             if first is None:
@@ -323,14 +358,10 @@ class TableReader:
             again, first = True, None
         if again:
             self._io.with_views.add(task.file.file_path)
-            batches = read(task, deletes)
+            batches = self._read(task, deletes)
         elif first is not None:
             yield first
         yield from batches
-
-    def _read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        by_path = {task.file.file_path: list(deletes)} if deletes else {}
-        return self._scan._record_batches_from_scan_tasks_and_deletes([task], by_path)
 
     @cached_property
     def _filters_here(self) -> bool:
@@ -343,8 +374,8 @@ class TableReader:
         has_uuid = any(isinstance(schema.find_field(i).field_type, UUIDType) for i in extract_field_ids(asked))
         return has_uuid or asks_floats(asked) or may_not_fit(asked)
 
-    def _read_filtering(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Read a whole file as pyiceberg does, but with the filter of our view of it.
+    def _read(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """Take the steps of pyiceberg, but find its view of files with equal columns once.
 
         All row groups are read, in order, if rows are deleted, because rows are numbered before the filter then.
         """
@@ -353,6 +384,10 @@ class TableReader:
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
+            if not (deleted or self._filters_here or _is_little(task.file)):
+                scanner = _scanner(fragment, view, view.arrow_filter)
+                yield from (view.project_batch(batch) for batch in scanner.to_batches() if batch.num_rows)
+                return
             by_arrow, residual, first_row = None if deleted else view.statistics_filter, view.residual(), 0
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
@@ -365,20 +400,16 @@ class TableReader:
                 if matching.num_rows:
                     yield from view.project(matching)
 
-    @property
-    def row_filter(self) -> BooleanExpression:
-        """The filter bound to the table's schema."""
-        return self._scan._bound_row_filter
-
-    @property
+    @cached_property
     def field_ids(self) -> set[int]:
         """Field ids of the columns that are read: those of the schema and of the filter."""
-        return self._scan._projected_field_ids
+        fields = index_by_id(self.schema)
+        read = {i for i, column in fields.items() if not isinstance(column.field_type, ListType | MapType)}
+        return read | extract_field_ids(self.row_filter)
 
     @cached_property
-    def downcasts_ns(self) -> bool:
-        """Whether nanosecond timestamps are read as microseconds."""
-        configured = self._scan._downcast_ns_timestamp_to_us
+    def _downcasts_ns(self) -> bool:
+        configured = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)
         return self._metadata.format_version <= 2 if configured is None else configured
 
     def view(self, task: FileScanTask, footer: bytes) -> tuple[FileView, Any]:
@@ -394,30 +425,39 @@ class TableReader:
         """Return the view of the file of ``task``, given Arrow's fragment of it. Raises the errors of pyiceberg."""
         physical = fragment.physical_schema
         key = physical.remove_metadata().serialize().to_pybytes()  # with the fields' metadata, which has their ids
-        file_schema, projected = self._schemas_of(key)
+        file_schema, projected, downcasts_ns = self._schemas_of(key, physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
         missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
         if missing:  # the values of partitions differ from file to file
-            return self._new_view(physical, file_schema, projected, missing)
+            return self._new_view(physical, file_schema, projected, missing, downcasts_ns)
         if key not in self._views:
-            self._views[key] = self._new_view(physical, file_schema, projected, missing)
+            self._views[key] = self._new_view(physical, file_schema, projected, missing, downcasts_ns)
         return self._views[key]
 
     def _new_view(
-        self, physical: pa.Schema, file_schema: Schema, projected: Schema, missing: Mapping[int, Any]
+        self,
+        physical: pa.Schema,
+        file_schema: Schema,
+        projected: Schema,
+        missing: Mapping[int, Any],
+        downcasts_ns: bool,
     ) -> FileView:
-        row_filter, arrow_filter = self._scan._bound_row_filter, None
+        row_filter, arrow_filter = self.row_filter, None
         if row_filter is not AlwaysTrue():
             row_filter = in_types_of_file(row_filter, file_schema, missing)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
-        return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing)
+        return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing, downcasts_ns)
 
-    def _schemas_of(self, key: bytes) -> tuple[Schema, Schema]:
-        """Return the schema of a file and the part of it that is read, made once for all files with equal columns."""
+    def _schemas_of(self, key: bytes, physical: pa.Schema) -> tuple[Schema, Schema, bool]:
+        """Return the schema of a file, the part of it that is read, and whether nanoseconds become microseconds.
+
+        They are made once for all files with equal columns.
+        """
         if key not in self._schemas:
             mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
-            file_schema = _file_schema(key, mapping, self.downcasts_ns, self._metadata.format_version)
+            downcasts_ns = "[ns" in str(physical.types) and self._downcasts_ns  # pyiceberg's settings are read slowly
+            file_schema = _file_schema(key, mapping, downcasts_ns, self._metadata.format_version)
             projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
-            self._schemas[key] = file_schema, projected
+            self._schemas[key] = file_schema, projected, downcasts_ns
         return self._schemas[key]

@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import pyarrow as theirs
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import Table
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.types import LongType, StringType
 
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
@@ -24,6 +27,7 @@ from sidecar.parquet.scan.schema_parts import finish_file, read_shape
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.source import BytesSource
+from tests.iceberg.cases import local
 
 
 def test_pyicebergs_private_api_is_as_it_was() -> None:
@@ -61,10 +65,13 @@ def test_pyicebergs_private_api_is_as_it_was() -> None:
     places = [source.find(step) for step in steps]
     assert -1 not in places, steps[places.index(-1)]
     assert places == sorted(places)
-    members = ["_bound_row_filter", "_projected_field_ids", "_downcast_ns_timestamp_to_us"]
     text = inspect.getsource(ArrowScan)
-    assert all(member in text for member in members)
-    assert "self._record_batches_from_scan_tasks_and_deletes([task], deletes_per_file)" in text
+    for step in (
+        "bind(table_metadata.schema(), row_filter, case_sensitive=case_sensitive)",
+        "Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)",
+        "self._record_batches_from_scan_tasks_and_deletes([task], deletes_per_file)",
+    ):
+        assert step in text
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +101,109 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
     rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
     [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
     assert pa.Table.from_batches([ours]).equals(theirs)
+
+
+ROWS = pa.table(
+    {
+        "a": [1, 2, 3, 4],
+        "b": [5, 6, None, 8],
+        "st": [{"x": 1, "y": "p"}, None, {"x": 3, "y": None}, None],
+        "n": pa.array([1, 2, None, 4], pa.int32()),
+    }
+)
+CHANGES: dict[str, tuple[list[Any], tuple[str, ...]]] = {
+    "nothing": ([], ()),
+    "another column of the same name": (
+        [lambda update: update.delete_column("b"), lambda update: update.add_column("b", LongType())],
+        ("a", "b"),
+    ),
+    "columns change places": ([lambda update: update.move_before("b", "a")], ("a", "b")),
+    "names change places": (
+        [lambda update, old=old, new=new: update.rename_column(old, new) for old, new in ("ac", "ba", "cb")],
+        ("a", "b"),
+    ),
+    "fields of a struct change places": ([lambda update: update.move_before("st.y", "st.x")], ("st",)),
+    "another field of the same name": (
+        [
+            lambda update: update.delete_column("st.y"),
+            lambda update: update.add_column(("st", "y"), StringType()),
+        ],
+        ("st",),
+    ),
+    "a wider type": ([lambda update: update.update_column("n", LongType())], ("a", "n")),
+    "a part of a struct": ([], ("st.y",)),
+    "one column": ([], ("b",)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_batch_gets_the_columns_that_pyiceberg_gives_it(
+    change: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second batch of a file too, of which pyiceberg is not asked again if values stay."""
+    name = f"db.projected_{list(CHANGES).index(change)}"
+    table = catalog.create_table(name, ROWS.schema, properties={"write.parquet.row-group-limit": "2"})
+    table.append(ROWS)
+    steps, columns = CHANGES[change]
+    for step in steps:
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            step(update)
+    monkeypatch.setattr(arrow_reader, "SMALL", 0)
+    compare_batches(table, table.schema().select(*columns) if columns else table.schema())
+
+
+def compare_batches(table: Table, schema: Schema) -> None:
+    """Compare both batches of the only file of a table with those of pyiceberg."""
+    [task] = table.scan().plan_files()
+    theirs = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    reader = TableReader(table, schema, AlwaysTrue())
+    assert reader.field_ids == theirs._projected_field_ids
+    ours = list(reader.read_whole(task, ()))
+    assert [batch.num_rows for batch in ours] == [2, 2]
+    for found, wanted in zip(ours, theirs.to_record_batches([task]), strict=True):
+        assert found.equals(wanted)
+        assert found.schema.equals(wanted.schema, check_metadata=True)
+        for column, other in zip(found.columns, wanted.columns, strict=True):
+            assert column.type.equals(other.type, check_metadata=True)
+
+
+LISTS = pa.array([[{"e": 1}], [], None, [None]])
+NANOSECONDS = pa.array([1_000, 2_000, 3_001, None], pa.timestamp("ns"))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (LISTS, LISTS.type),  # pyiceberg makes an empty list of NULL
+        (NANOSECONDS, pa.timestamp("us")),  # and cuts off what is less than a microsecond
+        (NANOSECONDS.cast(pa.timestamp("ns", "UTC")), pa.timestamp("us", "UTC")),
+    ],
+    ids=["lists", "times", "times in UTC"],
+)
+def test_every_batch_of_a_foreign_file_is_converted(
+    values: Any, kind: Any, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_reader, "SMALL", 0)
+    table = catalog.create_table(f"db.foreign_{abs(hash(kind))}", pa.schema([("v", kind)]))
+    table.append(pa.table({"v": pa.nulls(4, kind)}))
+    with table.transaction() as transaction:
+        mapping = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    [task] = table.scan().plan_files()
+    pq.write_table(pa.table({"v": values}), local(task.file.file_path), row_group_size=2)
+    compare_batches(table, table.schema())
+
+
+def test_columns_in_another_order_are_found_by_name(table: Table) -> None:
+    schema = pa.schema([("k", pa.int64()), ("m", pa.int64())])
+    catalog_table = table.catalog.create_table("db.projected_orders", schema)
+    catalog_table.append(pa.table({"k": [1], "m": [2]}))
+    [task] = catalog_table.scan().plan_files()
+    reader = TableReader(catalog_table, catalog_table.schema(), AlwaysTrue())
+    with catalog_table.io.new_input(task.file.file_path).open() as stream:
+        view, _ = reader.view(task, stream.read())
+    turned = pa.record_batch({"m": [2], "k": [1]})
+    assert [view.project_batch(turned).to_pylist() for _ in range(2)] == [[{"k": 1, "m": 2}]] * 2
 
 
 @pytest.mark.parametrize("most", [arrow_reader.SMALL, 0])

@@ -14,7 +14,8 @@ from pyiceberg.table import FileScanTask, Table
 
 import sidecar
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.reading.arrow_reader import TableReader
+from sidecar.reading import arrow_reader
+from sidecar.reading.arrow_reader import SMALL, TableReader
 from sidecar.source import local_path
 
 SCHEMA = pa.schema([("id", pa.int64()), ("f", pa.float32()), ("d", pa.float64())])
@@ -51,8 +52,11 @@ def table(catalog: Any) -> Table:
     return made
 
 
-@pytest.mark.parametrize("with_sidecar", [False, True])
-def test_rows_are_those_that_arrow_finds_in_memory(table: Table, with_sidecar: bool) -> None:
+@pytest.mark.parametrize(("with_sidecar", "small"), [(False, 0), (False, SMALL), (True, SMALL)])
+def test_rows_are_those_that_arrow_finds_in_memory(
+    table: Table, with_sidecar: bool, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_reader, "SMALL", small)  # with 0, Arrow's scanner reads the file
     if with_sidecar:
         sidecar.build(table, ["f", "d"], kinds=["bloom", "page-index"], engine="local")
         table.refresh()

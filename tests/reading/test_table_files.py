@@ -19,7 +19,8 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX
-from sidecar.reading import table_files
+from sidecar.reading import arrow_reader, table_files
+from sidecar.reading.arrow_reader import SMALL
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
@@ -110,6 +111,7 @@ def test_files_of_which_much_is_left_are_read_by_pyiceberg(
     monkeypatch.setattr(table_files, "TOO_MUCH", 0.5)
     for number in range(20):
         table = (history, bare)[number % 2]
+        monkeypatch.setattr(arrow_reader, "SMALL", (0, SMALL)[number % 4 > 1])
         check(table, plan(table, somewhere(rng)), report)
     assert report.whole_files["much of it is left"] > 10
     assert 0 < report.row_groups_read < report.row_groups
