@@ -76,6 +76,20 @@ def proven_bounds(facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_ind
     return _proven(facts.ordering, facts.leaf, column_index) if problem is None else problem
 
 
+def claimed_bounds(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> Bounds | str:
+    """Return the bounds that a column index has, or why they are none. They prove nothing.
+
+    They say whether it pays to read and check the rest of the page index: if they rule nothing out, the rest cannot.
+    """
+    for name, counts in (("null_counts", index.null_counts), ("nan_counts", index.nan_counts)):
+        if counts is not None and (problem := next(_count_problems(name, counts, index.num_pages), "")):
+            return problem
+    try:
+        return _proven(ordering, leaf, index)
+    except DamagedFileError as error:
+        return _wrong_bound(error)
+
+
 def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
     num_rows = footer.row_groups[chunk.row_group].num_rows
     ordering = find_ordering(footer, chunk.leaf)
@@ -264,7 +278,7 @@ def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[st
         lower = [ordering.key(index.min_values[i]) for i in pages]
         upper = [ordering.key(index.max_values[i]) for i in pages]
     except DamagedFileError as error:
-        yield (f"{error.what}: expected {error.expected}, found {error.found}" if error.expected else error.what)
+        yield _wrong_bound(error)
         return
     if any(low > high for low, high in zip(lower, upper, strict=True)):  # type: ignore[operator]
         yield "a page's min_value is greater than its max_value"
@@ -274,6 +288,10 @@ def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[st
         yield "boundary_order is ascending, the bounds are not"
     if index.boundary_order == DESCENDING and not (_ascends(lower[::-1]) and _ascends(upper[::-1])):
         yield "boundary_order is descending, the bounds are not"
+
+
+def _wrong_bound(error: DamagedFileError) -> str:
+    return f"{error.what}: expected {error.expected}, found {error.found}" if error.expected else error.what
 
 
 def _sortable(key: Comparable) -> bool:

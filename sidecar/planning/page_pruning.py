@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from pyiceberg.manifest import DataFile
 
-from sidecar.bundle.indexes.page_indexes import PageIndexKind, StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.indexes.page_indexes import PageIndexKind, StoredPageIndex, leaf_of, ordering_of
 from sidecar.bundle.indexes.row_indexes import RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
@@ -31,7 +32,7 @@ from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.questions.bounds import Bounds, contradicts
 from sidecar.questions.conditions import Condition, LeafCondition
-from sidecar.questions.narrowing import narrow
+from sidecar.questions.narrowing import holds, narrow
 from sidecar.questions.row_ranges import RowRanges, Rows
 
 Stored = StoredPageIndex | StoredRowIndex
@@ -39,6 +40,14 @@ IndexKind = PageIndexKind | RowIndexKind
 
 MAX_UNITS = 2048
 """The most row groups whose page indexes one plan reads. With more, a scan uses the page indexes in each file."""
+
+
+class _Claim(NamedTuple):
+    """The bounds that an index has of pages, or of one row group, before anything is proven."""
+
+    bounds: Bounds
+    prove: Callable[[], tuple[Bounds, Rows] | str]
+    """Returns the bounds that are proven and the first row of each page, or the reason not to use the index."""
 
 
 @dataclass
@@ -179,20 +188,31 @@ class PagePruner:
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
         """Return the rows of a row group that its page indexes or row indexes leave, by field id in ``stored``."""
         everything = RowRanges.all(unit.rows)
-        pages: dict[int, tuple[Bounds, Rows]] = {}
+        claims: dict[int, _Claim] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
-                proven, what = self._row_index(unit, field_id, index), "row"
+                claim = self._row_index(unit, field_id, index)
             elif index.column_index is None:
                 continue  # a column with NaN has no column index, so no bounds
             else:
-                proven, what = self._pages(data, unit, field_id, index), "page"
+                claim = self._pages(data, unit, field_id, index)
+            if isinstance(claim, str):
+                self._warn_of(data, unit, field_id, index, claim)
+            else:
+                claims[field_id] = claim
+        condition = self._condition({field_id: stored[field_id].kind for field_id in claims})
+        # Most indexes rule nothing out. What these say need not be proven: every row is kept in any case.
+        if condition is None or holds(condition, lambda leaf: _all_may_match(leaf, claims[leaf.column.index].bounds)):
+            return everything
+        pages: dict[int, tuple[Bounds, Rows]] = {}
+        for field_id, claim in claims.items():
+            proven = claim.prove()
             if isinstance(proven, str):
-                where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
-                self._warn(f"the {what} index of {where} is not used: {proven}")
+                self._warn_of(data, unit, field_id, stored[field_id], proven)
             else:
                 pages[field_id] = proven
-        condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
+        if len(pages) < len(claims):
+            condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
         if condition is None:
             return everything
 
@@ -203,37 +223,52 @@ class PagePruner:
 
         return narrow(condition, everything, rows_of)
 
-    def _pages(
-        self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex
-    ) -> tuple[Bounds, Rows] | str:
-        """Return the bounds and first rows of the pages of a stored page index, or the reason not to use it."""
-        from sidecar.parquet.page_bounds import ChunkFacts, first_row_problems, proven_bounds
+    def _warn_of(self, data: DataFile, unit: UnitEntry, field_id: int, index: Stored, why: str) -> None:
+        what = "row" if isinstance(index, StoredRowIndex) else "page"
+        where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
+        self._warn(f"the {what} index of {where} is not used: {why}")
 
+    def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | str:
+        """Return what a stored page index says of its pages, or the reason not to use it."""
+        from sidecar.parquet.page_bounds import ChunkFacts, claimed_bounds, first_row_problems, proven_bounds
+        from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+
+        assert stored.column_index is not None
+        ordering = ordering_of(stored.kind)
         try:
-            column, offset, ordering = decode_page_index(stored)
+            column = decode_column_index(stored.column_index)
             leaf = leaf_of(stored.kind, field_id, self._question.types[field_id])
         except SidecarError as error:
             return error.what
-        if offset is None:
-            return "it has no offset index"
-        # Without lists, a row group has as many values as rows.
-        facts = ChunkFacts(leaf, ordering, unit.rows, unit.rows if leaf.max_rep == 0 else None)
-        problem = next(first_row_problems(unit.rows, offset), "")
-        bounds = problem or proven_bounds(facts, column, offset)
-        if isinstance(bounds, str):
-            return bounds
-        # The manifest does not get its bounds from the index. If the two disagree, one of them is wrong.
-        problem = contradicts(bounds, self._question.bounds.in_terms_of(data, field_id, leaf))
-        return problem or (bounds, offset.first_row_indexes)
+        claimed = claimed_bounds(ordering, leaf, column)
 
-    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[Bounds, Rows] | str:
+        def prove() -> tuple[Bounds, Rows] | str:
+            if stored.offset_index is None:
+                return "it has no offset index"
+            try:
+                offset = decode_offset_index(stored.offset_index)
+            except SidecarError as error:
+                return error.what
+            # Without lists, a row group has as many values as rows.
+            facts = ChunkFacts(leaf, ordering, unit.rows, unit.rows if leaf.max_rep == 0 else None)
+            problem = next(first_row_problems(unit.rows, offset), "")
+            bounds = problem or proven_bounds(facts, column, offset)
+            if isinstance(bounds, str):
+                return bounds
+            # The manifest does not get its bounds from the index. If the two disagree, one of them is wrong.
+            problem = contradicts(bounds, self._question.bounds.in_terms_of(data, field_id, leaf))
+            return problem or (bounds, offset.first_row_indexes)
+
+        return claimed if isinstance(claimed, str) else _Claim(claimed, prove)
+
+    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Claim | str:
         """Return the bounds of a stored row index as those of one page, or the reason not to use it."""
         try:
             self._column(field_id, stored.kind)
         except SidecarError as error:
             return error.what
         bounds = row_index_bounds(stored, unit.rows)
-        return bounds if isinstance(bounds, str) else (bounds, np.zeros(1, np.int64))
+        return bounds if isinstance(bounds, str) else _Claim(bounds, lambda: (bounds, np.zeros(1, np.int64)))
 
     def _condition(self, kinds: dict[int, IndexKind]) -> Condition | None:
         """Return the condition on the fields that have an index, made once for each combination of their types."""
@@ -251,6 +286,11 @@ class PagePruner:
 
             return compared_column(kind.type, kind.scale, field_id, iceberg_type)
         return leaf_of(kind, field_id, iceberg_type).compared
+
+
+def _all_may_match(leaf: LeafCondition, bounds: Bounds) -> bool:
+    """Return whether every page may have rows that meet a leaf of the condition."""
+    return all(map(partial(leaf.may_match, bounds), range(len(bounds.all_null))))
 
 
 def _problem(units: Sequence[UnitEntry], place: ListedPlace, data: DataFile) -> str:

@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 MOST_THREADS = 8
 """The most files that are read at once by default."""
 
+MORE_THREADS = 2
+"""Local files that are read at once beside one for each processor: one that begins or ends leaves processors idle."""
+
 LITTLE = 4 << 20
 """Local files of at most this many bytes together are read one after another: threads would take longer to start."""
 
@@ -166,12 +169,12 @@ def read_batches(
 def threads_of(threads: int | None, remote: bool = False) -> int:
     """Return the number of files to read at once: ``threads``, the configured number, or pyiceberg's ``max-workers``.
 
-    The default is one file per processor, at most 8. It is 8 if files are ``remote``, because reading these is mostly
-    waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
+    The default is two files more than processors, at most 8. It is 8 if files are ``remote``, because reading these is
+    mostly waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
     threads = configured("threads") if threads is None else threads
     if threads is None:
-        at_once = MOST_THREADS if remote else min(MOST_THREADS, os.cpu_count() or 1)
+        at_once = MOST_THREADS if remote else min(MOST_THREADS, (os.cpu_count() or 1) + MORE_THREADS)
         return ExecutorFactory.max_workers() or at_once
     if threads < 1:
         raise UsageError("the number of threads must be at least 1", found=threads)

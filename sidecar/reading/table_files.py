@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
 import numpy as np
@@ -53,6 +53,9 @@ whole: reading pages costs about twice as much per row."""
 
 MUCH_IS_LEFT = "much of it is left"
 
+PATIENCE = 0.1
+"""Seconds that files wait, at most, for what the first one shows about an equality."""
+
 _Part = TypeVar("_Part")
 
 
@@ -81,6 +84,10 @@ class DataFileReader:
     """Set when the rows are no longer needed: reading ends at the next row group or batch."""
     met_often: Event = field(default_factory=Event)
     """Set when many rows of a file matched an equality: the next files are not sampled for few matches."""
+    first_sample: Lock = field(default_factory=Lock)
+    """Taken by the first file of which an equality may leave few rows."""
+    sampled: Event = field(default_factory=Event)
+    """Set when that file has been read, or is left to pyiceberg."""
 
     def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
         """Return the matching rows of ``task``'s file.
@@ -124,6 +131,7 @@ class DataFileReader:
             return whole(_why(error))
         finally:
             source.close()
+            self.sampled.set()
 
     def read_whole(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         """Yield the matching rows of ``task``'s file, read whole by pyiceberg. Raises the errors of :meth:`read`."""
@@ -165,8 +173,13 @@ class DataFileReader:
 
         An equality may match few rows of many pages. That is not so if many rows of another file matched it.
         """
-        may_be_few = self.question.asks_for_few and not self.met_often.is_set()
-        return not may_be_few and self.much_is_left_by_indexes(task, kept)
+        return self.much_is_left_by_indexes(task, kept) and not (self.question.asks_for_few and self._may_be_few())
+
+    def _may_be_few(self) -> bool:
+        """Return whether an equality may match few rows of a file. The first file shows it, while the others wait."""
+        if not self.first_sample.acquire(blocking=False):
+            self.sampled.wait(PATIENCE)
+        return not self.met_often.is_set()
 
     def much_is_left_by_indexes(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
         """Return whether the plan leaves too much, and has used all page indexes that can help."""

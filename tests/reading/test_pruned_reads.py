@@ -217,17 +217,19 @@ def test_of_a_file_of_which_much_is_left_hardly_a_page_is_read_twice(
     assert read_bytes < group + 64 * 1024
 
 
-def test_files_after_one_in_which_many_rows_met_an_equality_are_not_tried(
-    catalog: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("threads", [1, 3])
+def test_files_beside_one_in_which_many_rows_met_an_equality_are_not_tried(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
+    monkeypatch.setattr(table_files, "PATIENCE", 60)
     rng = np.random.default_rng(6)
     parts = [pa.table({"few": rng.integers(0, 9, 9_000), "noise": rng.random(9_000)}) for _ in range(3)]
     small = {"write.parquet.row-group-limit": "3000", "write.parquet.page-row-limit": "500"}
-    table = create_with_rows(catalog, "db.met_often", parts, columns=["few"], kinds=["page-index"], **small)
+    table = create_with_rows(catalog, f"db.met_often_{threads}", parts, columns=["few"], kinds=["page-index"], **small)
     tried, scan_pages = [], table_files.scan_pages
     monkeypatch.setattr(table_files, "scan_pages", lambda *args: tried.append(1) or scan_pages(*args))
     planned, report = plan(table, "few = 7"), TableScanReport()
-    rows = read(planned, threads=1, report=report)
+    rows = read(planned, threads=threads, report=report)
     assert comparable(rows) == comparable(oracle(table, planned.row_filter))
     assert report.whole_files == {"much of it is left": 3}
     assert len(tried) == 1
