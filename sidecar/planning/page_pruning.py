@@ -179,15 +179,14 @@ class PagePruner:
                 if not place.alive[at]:
                     rows[at] = RowRanges()
                 elif rows[at] and indexes:
-                    rows[at] = rows[at] & self._rows(file.data, unit, indexes)
+                    rows[at] = self._rows(file.data, unit, indexes, rows[at])
         if units is None:
             return None
         places = tuple((place.segment, place.first_unit) for place in file.places)
         return KeptRowGroups(units, tuple(rows), alive.count(False), places, pages, by_rows)
 
-    def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
-        """Return the rows of a row group that its page indexes or row indexes leave, by field id in ``stored``."""
-        everything = RowRanges.all(unit.rows)
+    def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored], wanted: RowRanges) -> RowRanges:
+        """Return which of the ``wanted`` rows of a unit its page or row indexes, by field id in ``stored``, leave."""
         claims: dict[int, _Claim] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
@@ -203,7 +202,7 @@ class PagePruner:
         condition = self._condition({field_id: stored[field_id].kind for field_id in claims})
         # Most indexes rule nothing out. What these say need not be proven: every row is kept in any case.
         if condition is None or holds(condition, lambda leaf: _all_may_match(leaf, claims[leaf.column.index].bounds)):
-            return everything
+            return wanted
         pages: dict[int, tuple[Bounds, Rows]] = {}
         for field_id, claim in claims.items():
             proven = claim.prove()
@@ -214,14 +213,14 @@ class PagePruner:
         if len(pages) < len(claims):
             condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
         if condition is None:
-            return everything
+            return wanted
 
         def rows_of(leaf: LeafCondition, wanted: RowRanges) -> RowRanges:
             bounds, first_rows = pages[leaf.column.index]
             keep = np.fromiter((leaf.may_match(bounds, i) for i in range(len(first_rows))), np.bool_)
             return wanted & RowRanges.of_pages(first_rows, unit.rows, keep)
 
-        return narrow(condition, everything, rows_of)
+        return narrow(condition, wanted, rows_of)
 
     def _warn_of(self, data: DataFile, unit: UnitEntry, field_id: int, index: Stored, why: str) -> None:
         what = "row" if isinstance(index, StoredRowIndex) else "page"

@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 MOST_THREADS = 8
 """The most files that are read at once by default."""
 
-MORE_THREADS = 2
-"""Local files that are read at once beside one for each processor: one that begins or ends leaves processors idle."""
+MORE_THREADS = 1
+"""Local files that are read at once beside one a processor: a file that begins or ends leaves some of them idle."""
 
 LITTLE = 4 << 20
 """Local files of at most this many bytes together are read one after another: threads would take longer to start."""
@@ -169,7 +169,7 @@ def read_batches(
 def threads_of(threads: int | None, remote: bool = False) -> int:
     """Return the number of files to read at once: ``threads``, the configured number, or pyiceberg's ``max-workers``.
 
-    The default is two files more than processors, at most 8. It is 8 if files are ``remote``, because reading these is
+    The default is one file more than processors, at most 8. It is 8 if files are ``remote``, because reading these is
     mostly waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
     threads = configured("threads") if threads is None else threads

@@ -29,9 +29,11 @@ from sidecar.bundle.indexes.page_indexes import PageIndexKind, leaf_of
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
+from sidecar.parquet import page_bounds
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
+from sidecar.questions.bounds import Bounds
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, oracle
 from tests.tables import create_with_rows
@@ -159,6 +161,49 @@ def test_row_groups_that_are_not_told_apart_are_all_kept(table: Table, monkeypat
         assert planned.funnel.row_groups_kept == 3
         assert "are not pruned" in planned.warnings[0]
         assert comparable(read(planned)) == comparable(oracle(table, planned.row_filter))
+
+
+@pytest.mark.parametrize(
+    ("text", "proven", "left"),
+    [
+        ("k >= 5", 0, 3),  # rules out no page
+        ("k >= 5 and v != '7'", 0, 3),
+        ("k >= 5 or k < 3", 0, 3),
+        ("k >= 1500", 2, 2),  # all pages of one row group and some of another
+        ("k >= 1500 or k < 50", 2, 3),  # some pages of two row groups
+        ("k >= 1500 and k < 1600", 3, 1),
+    ],
+)
+def test_page_indexes_are_proven_if_they_rule_something_out(
+    table: Table, monkeypatch: pytest.MonkeyPatch, text: str, proven: int, left: int
+) -> None:
+    right, asked = page_bounds.proven_bounds, []
+    monkeypatch.setattr(page_bounds, "proven_bounds", lambda *args: asked.append(1) or right(*args))
+    planned = plan(table, text)
+    assert (len(asked), planned.funnel.row_groups_kept, planned.warnings) == (proven, left, ())
+    monkeypatch.setattr(page_bounds, "proven_bounds", lambda *_: "it contradicts itself")
+    doubted = plan(table, text)
+    assert (doubted.funnel.row_groups_kept, len(doubted.warnings)) == (3, proven)
+    assert comparable(read(doubted)) == comparable(oracle(table, planned.row_filter))
+
+
+@pytest.mark.parametrize("pages", [[1], [1, 2], [0]])
+def test_a_page_is_ruled_out_wherever_it_is(table: Table, monkeypatch: pytest.MonkeyPatch, pages: list[int]) -> None:
+    """If the claim of one page alone says that it cannot match, the index is proven and used."""
+    right = page_bounds.claimed_bounds
+
+    def claimed(*args: Any) -> Any:
+        bounds = right(*args)
+        assert isinstance(bounds, Bounds)
+        return replace(bounds, upper=[-1 if at in pages else upper for at, upper in enumerate(bounds.upper)])
+
+    monkeypatch.setattr(page_bounds, "claimed_bounds", claimed)
+    asked: list[int] = []
+    proven = page_bounds.proven_bounds
+    monkeypatch.setattr(page_bounds, "proven_bounds", lambda *args: asked.append(1) or proven(*args))
+    planned = plan(table, "k >= 5")
+    assert len(asked) == 3
+    assert [kept.may_match for kept in planned.row_groups.values()] == [3000], "what is claimed drops no row"
 
 
 def test_segments_that_tell_the_row_groups_of_a_file_differently_keep_them_all(

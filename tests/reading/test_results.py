@@ -291,7 +291,7 @@ def test_the_report_of_a_stream_is_complete_at_its_end(table: Table, monkeypatch
 def test_threads_unless_somebody_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYICEBERG_MAX_WORKERS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert threads_of(None) == 4
+    assert threads_of(None) == 3
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert threads_of(None) == MOST_THREADS
     assert threads_of(30) == 30
