@@ -341,7 +341,7 @@ class TableReader:
         return {file.file_path: positions for file, positions in zip(files, deletes, strict=True)}
 
     def read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Yield the matching rows of a whole file without its ``deletes``, as read by pyiceberg.
+        """Yield the matching rows of a whole file without its ``deletes``, in the steps that pyiceberg takes.
 
         pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
         """

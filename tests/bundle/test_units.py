@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,10 +21,12 @@ from sidecar.bundle.model import (
     CoverageState,
     FieldBounds,
     FileEntry,
+    ListedManifest,
     UnitsTable,
     UnitState,
 )
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.units import arrow_tables
 from sidecar.bundle.units.arrow_tables import decode_file_table, encode_files, files_of
 from sidecar.bundle.units.coverage import decode_coverage, encode_coverage
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
@@ -62,6 +65,20 @@ def full_files(reader: UnitsReader, ordinals: Sequence[int]) -> list[FileEntry]:
         known = {field_id: bound for field_id, bound in recorded.items() if bound != FieldBounds()}
         entries.append(replace(file, partition=tuple(partitions[ordinal].as_py()), bounds=known))
     return entries
+
+
+@pytest.mark.parametrize(("manifests", "decoded"), [(8, 1), (9, 1), (2_000, 3)])
+def test_the_manifests_of_a_small_table_are_decoded_once_for_all_lookups(monkeypatch, manifests, decoded):
+    """Many take memory, so they are not kept. Nobody's changes reach the next lookup."""
+    line, rng = ListedManifest("", 10, 0, 1, 1, 1, 0, 0, 0, 0), random.Random(manifests)
+    named = [replace(line, path=f"m-{rng.randbytes(64).hex()}.avro") for _ in range(manifests)]
+    data, calls, right = arrow_tables.encode_manifests(named), [], arrow_tables.decode_table
+    monkeypatch.setattr(arrow_tables, "decode_table", lambda *args: calls.append(1) or right(*args))
+    for _ in range(3):
+        found = arrow_tables.decode_manifests(data)
+        assert found == named
+        found.clear()
+    assert len(calls) == decoded
 
 
 @pytest.mark.parametrize("files", [0, 1, 64, 65, 300, 4097])
