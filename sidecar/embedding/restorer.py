@@ -1,23 +1,24 @@
 """Restores the filters and page indexes of a Parquet file's row groups from a sidecar.
 
 Indexes that only the file has are carried over as in :mod:`sidecar.embedding.file`. The order of the steps matters for
-safety: :func:`plan_restore` matches the file, ``load`` reads the indexes and compares them with values, and only then
-``write`` publishes them. An index that is denied or cannot be read is built from the values instead.
+safety: :func:`plan_restore` matches the file, ``load`` waits for the proof, reads the indexes and compares them with
+values, and only then ``write`` publishes them. An index that is denied or cannot be read is built from the values
+instead.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.harvest import GOOD
-from sidecar.convert.identity import identity_of_parquet
-from sidecar.convert.match import Finder, Match, is_plain
+from sidecar.convert.identity import Identity, identity_of_parquet
+from sidecar.convert.match import Finder, Match, is_plain, prove
 from sidecar.convert.outcome import (
     BLOOM,
     DICTIONARY,
@@ -95,9 +96,13 @@ class RestoreChoice:
 
 @dataclass
 class RestorePlan:
-    """The restore of one file: what the sidecar has for it, and which leaves are built from values instead."""
+    """The restore of one file: what the sidecar has for it, and which leaves are built from values instead.
+
+    ``matches`` lack the proof that takes all pages of the file.
+    """
 
     footer: Footer
+    identity: Identity
     matches: list[Match]
     parts: list[PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
@@ -119,8 +124,9 @@ def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Restore
 
     Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
     """
-    matches = finder.find(identity_of_parquet(source, footer))
-    plan = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    identity = identity_of_parquet(source, footer)
+    matches = finder.look_up(identity)
+    plan = RestorePlan(footer, identity, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in plan.parts:
         by_leaf[part.column].append(part)
@@ -214,8 +220,8 @@ def replace_unreadable(
 class Restorer:
     """Gives each row group of one file its indexes. Close it.
 
-    One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are
-    read.
+    One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are read,
+    and while ``provers`` find out whether the file is the one that was indexed, which may take the digest of its pages.
     """
 
     def __init__(
@@ -224,6 +230,7 @@ class Restorer:
         plan: RestorePlan,
         choice: RestoreChoice,
         pool: FilterPool,
+        provers: Executor,
         keys: EncryptionKeys | None = None,
     ) -> None:
         self._keys = keys
@@ -232,11 +239,13 @@ class Restorer:
         self._pool = pool
         self._pages = PageIndexMaker(source, plan.footer, build=False, harvest=GOOD)
         self._choice = choice
+        self.proven = provers.submit(prove, plan.identity, plan.matches)
+        """The matches with their proofs."""
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
-        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
+        self.witness = Witness.called(choice.witness, "")
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
 
@@ -245,6 +254,8 @@ class Restorer:
         try:
             load_filters()
             plan = self._plan
+            plan.matches = self.proven.result()
+            self.witness = Witness.called(self._choice.witness, proof_of(plan.matches))
             self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             loaded = self._held_against_values(self._load())
             self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
@@ -330,7 +341,9 @@ class Restorer:
         )
 
     def close(self) -> None:
-        """Close what was opened for decoding; the source stays open."""
+        """Close what was opened for decoding; the source stays open, and is not read any more."""
+        self.proven.cancel()
+        wait([self.proven])
         if self._filters is not None:
             self._filters.close()
 
