@@ -51,14 +51,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WRITERS = 2
-"""Threads that write files: while one waits for the disk, another copies."""
+WRITERS = 3
+"""Threads that write files: while one waits for the disk and one for its proof, another copies."""
 PROVERS = 2
 """Threads that prove files: a proof takes the digest of all pages, which costs more than their copy."""
-AHEAD = 3
-"""Files that are copied and proven before the indexes of the first of them are read."""
-MOST_OPEN = 4
-"""Files that are open at the same time."""
 WAYS: tuple[RestoreWay, ...] = ("auto", "exact", "values")
 
 
@@ -334,7 +330,7 @@ def _write_behind(
 ) -> Iterator[RestoreReport]:
     """Copy the pages of files in other threads while this thread reads their indexes.
 
-    ``load_filters`` is called once, after the first copies have begun. At most :data:`MOST_OPEN` files are open.
+    ``load_filters`` is called once, after the first copies have begun. At most four files are open.
     """
 
     def write(file: _Prepared) -> RestoreReport:
@@ -348,11 +344,11 @@ def _write_behind(
             for file in files:
                 writing.append(pool.submit(write, file))
                 copying.append(file)
-                # Loading starts only when several files are being copied, so that reading and copying overlap.
-                if len(copying) == AHEAD:
+                # Loading starts only when WRITERS files are being copied, so that reading and copying overlap.
+                if len(copying) == WRITERS:
                     copying.popleft().restorer.load(load_filters)
                     load_filters = _nothing
-                    if len(writing) == MOST_OPEN:
+                    if len(writing) > WRITERS:
                         yield writing.popleft().result()
             while copying:
                 copying.popleft().restorer.load(load_filters)

@@ -192,7 +192,6 @@ class _Loaded:
     """
 
     parts: dict[tuple[int, int], PooledFilters]
-    rates: dict[tuple[int, int], float]
     pages: dict[tuple[int, int], RestoredPages]
     lacking: dict[tuple[str, int, int], str]
     unreadable_pages: dict[tuple[int, int], str]
@@ -267,7 +266,6 @@ class Restorer:
     def _load(self) -> _Loaded:
         plan, choice = self._plan, self._choice
         parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
-        rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
         pages = restore_pages(plan.matches, plan.footer, _indexes(plan.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
         unreadable: dict[tuple[int, int], str] = {}
@@ -280,7 +278,7 @@ class Restorer:
                     lacking[kind, row_group, leaf.index] = state
                 elif kind == PAGE_INDEX and place not in pages:
                     unreadable[place] = UNREADABLE
-        return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
+        return _Loaded(parts, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
         """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.convert.witness`).
@@ -406,8 +404,8 @@ class Restorer:
             if path in outcomes and outcomes[path].way in (VALUES, DICTIONARY):
                 outcomes[path] = replace(outcomes[path], reason=reason)
         for leaf, part in own.items():
-            data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
-            rate = loaded.rates[group.ordinal, leaf]
+            bits = self._pool.get(part, group.ordinal)
+            data, rate = encode_filter(bits.to_bytes()), bits.estimated_fpp()
             pieces[leaf] = data
             outcomes[part.path] = Outcome(
                 self._source.name, group.ordinal, part.path, BLOOM, EXACT, len(data), rate, rate
