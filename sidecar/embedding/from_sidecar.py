@@ -16,7 +16,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -357,18 +357,13 @@ def _write_behind(
             # The writers of these files wait for their indexes, which will not come any more.
             for file in copying:
                 file.restorer.give_up(error)
-            failed = _first_failure(writing)
-            if failed is not None and failed is not error:  # it closed its file, which made reading fail here
-                raise failed from error
+            wait(writing)
+            for failed in (future.exception() for future in writing):
+                if failed is not None and failed is not error:  # it closed its file, which made reading fail here
+                    raise failed from error
             raise
         while writing:
             yield writing.popleft().result()
-
-
-def _first_failure(writing: Iterable[Future[RestoreReport]]) -> BaseException | None:
-    """Return the error of the first file whose writing has already failed; ``None`` without one."""
-    failures = (future.exception() for future in writing if future.done() and not future.cancelled())
-    return next((error for error in failures if error is not None), None)
 
 
 def _nothing() -> None:

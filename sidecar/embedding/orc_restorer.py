@@ -84,7 +84,9 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     identity = identity_of_orc(source, tail)
     matches = finder.look_up(identity)
     parts = orc_filter_parts(matches, tail, wanted)
-    plan = OrcRestorePlan(tail, identity, matches, {(group, part.column): part for part in parts for group in part.units})
+    plan = OrcRestorePlan(
+        tail, identity, matches, {(group, part.column): part for part in parts for group in part.units}
+    )
     by_column: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in parts:
         by_column[part.column].append(part)
@@ -135,8 +137,6 @@ class OrcRestorer:
         self._plan = plan
         self._choice = choice
         self._pool = pool
-        self.proven = provers.submit(prove, plan.identity, plan.matches)
-        """The matches with their proofs."""
         self._loaded: Future[None] = Future()
         self._firsts = first_units(plan.tail)
         self.doubts: list[str] = []
@@ -144,6 +144,8 @@ class OrcRestorer:
         self.witness = Witness.called(choice.witness, "")
         rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
+        self.proven = provers.submit(prove, plan.identity, plan.matches)
+        """The matches with their proofs."""
 
     @property
     def columns(self) -> AbstractSet[int]:

@@ -219,8 +219,8 @@ def replace_unreadable(
 class Restorer:
     """Gives each row group of one file its indexes. Close it.
 
-    One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are read,
-    and while ``provers`` find out whether the file is the one that was indexed, which may take the digest of its pages.
+    One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are
+    read, and while ``provers`` find out whether the file is the one that was indexed, which may take their digest.
     """
 
     def __init__(
@@ -238,8 +238,6 @@ class Restorer:
         self._pool = pool
         self._pages = PageIndexMaker(source, plan.footer, build=False, harvest=GOOD)
         self._choice = choice
-        self.proven = provers.submit(prove, plan.identity, plan.matches)
-        """The matches with their proofs."""
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
@@ -247,6 +245,8 @@ class Restorer:
         self.witness = Witness.called(choice.witness, "")
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
+        self.proven = provers.submit(prove, plan.identity, plan.matches)
+        """The matches with their proofs."""
 
     def load(self, load_filters: Callable[[], None]) -> None:
         """Read what the file needs from the sidecar. :meth:`groups` in another thread then continues, or fails too."""

@@ -1,8 +1,9 @@
 """Finds the bounds of the values of data pages, for building page indexes.
 
 A dictionary page is decoded. For the first page of indices, the entries that it refers to are compared; at the second
-one all entries are ranked, and then the bounds of a page are found without unpacking its indices. PLAIN values of fixed width and PLAIN strings are compared in place. Pages of all other encodings are
-collected and decoded by pyarrow, many at a time (:mod:`sidecar.parquet.one_column_file`).
+one all entries are ranked, and then the bounds of a page are found without unpacking its indices. PLAIN values of fixed
+width and PLAIN strings are compared in place. Pages of all other encodings are collected and decoded by pyarrow, many
+at a time (:mod:`sidecar.parquet.one_column_file`).
 
 Values become *keys* whose natural order is the column's order. The lowest and the highest key become PLAIN bytes:
 
@@ -267,7 +268,7 @@ class _Dictionary:
         """Return the PLAIN bounds of the entries that ``count`` indices refer to; NaN only if all of them are NaN."""
         used = np.zeros(len(self.sizes), np.bool_)
         mark_indices(data, count, used)
-        keys = _keys(self._values.take(pa.array(np.flatnonzero(used))), self._ordering)
+        keys = _keys(self._values.take(np.flatnonzero(used)), self._ordering)
         low, high = keys.extremes(0, int(used.sum()))
         return keys.plain(low), keys.plain(high)
 
