@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scripts.benchmarks.harness import data, pictures, running
+from scripts.benchmarks.harness import data, guides, pictures, running
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.comparing import differences
 from scripts.benchmarks.harness.fits import power_law
@@ -386,3 +386,20 @@ def test_data_that_was_left_half_made_or_was_moved_is_made_again(
     monkeypatch.setattr(data, "WORK", tmp_path / "new")
     folder = data.made("name", lambda folder: (folder / "again").touch())
     assert [path.name for path in folder.iterdir() if path.name != data.DONE] == ["again"]
+
+
+# --- guides -------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_have_the_committed_figures() -> None:
+    """``scripts/bench --guides`` writes them."""
+    assert list(guides.rewritten(guides.committed())) == []
+
+
+def test_a_figure_that_was_not_measured_is_found() -> None:
+    results = read_results(guides.RESULTS / "results.json")
+    changed = [replace(row, figure=(row.figure or 0.0) * 3) for row in results["plan"].rows]
+    measured = guides.Measured(results | {"plan": replace(results["plan"], rows=changed)})
+    text = (data.ROOT / "README.md").read_text("utf-8")
+    [passage] = [one for one in guides.PASSAGES if one.page == "README.md"]
+    assert passage.replaced(text, measured) != text == passage.replaced(text, guides.Measured(results))
