@@ -31,7 +31,7 @@ EMBEDDED = ["l_partkey", "l_comment"]
 
 def measure(bench: Bench) -> None:
     """Measure embedding, and each column."""
-    plain = orc_file(bench.size(1.0, quick=0.05, large=8.0))
+    plain = orc_file(bench.size(1.0, quick=0.05, large=11.0))
     tail = read_tail(LocalSource(str(plain)))
     bench.row("the ORC file", plain.stat().st_size / 1e6, "MB", note=f"{tail.num_rows:,} rows")
     with data.scratch() as folder:

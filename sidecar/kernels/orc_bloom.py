@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 
 from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
+from sidecar.kernels._words import Word, leading_zeros, rotl, traced, trailing_zeros
+from sidecar.kernels.decimals import LONGEST_TEXT, plain_text
 
-SEED = np.uint64(104729)
-C1 = np.uint64(0x87C37B91114253D5)
-C2 = np.uint64(0x4CF5AD432745937F)
+SEED = 104729
+C1 = 0x87C37B91114253D5
+C2 = 0x4CF5AD432745937F
+_ASCII = 0x3030303030303030
+_FOUR_DIGITS = np.uint64(10**4)
+_EIGHT_DIGITS = np.uint64(10**8)
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 _ENOUGH_FOR_FLOAT = 1024
@@ -38,25 +43,46 @@ def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
         out[i] = np.uint64(k + (k << 31))
 
 
-@helper
-def _rotl(x: Any, bits: int) -> Any:
-    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+def _mix(word: Word) -> Word:
+    return rotl(word * C1, 31) * C2
 
 
-@helper
-def _mix(k: Any) -> Any:
-    return _rotl(k * C1, 31) * C2
+def _with_word(h: Word | int, word: Word) -> Word:
+    return rotl(_mix(word) ^ h, 27) * 5 + 0x52DCE729
+
+
+def _end(h: Word, last: Word, length: Word) -> Word:
+    """Return the hash of a key of ``length`` bytes, of which ``last`` has those after the last whole word."""
+    h = h ^ _mix(last) ^ length
+    h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCD
+    h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53
+    return h ^ (h >> 33)
+
+
+_add_word = traced(_with_word)
+_finish = traced(_end)
 
 
 @helper
 def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
-    """Return the last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
-    if length >= 8:  # load the value's last eight bytes, and shift the earlier ones out
-        return load64(data, end - 8) >> np.uint64(8 * (8 - (end - at)))
+    """Return the last ``end - at`` (0 to 7) bytes of a value as a little-endian number."""
     word = np.uint64(0)
+    if length >= 8 and at < end:  # load the value's last eight bytes, and shift the earlier ones out
+        return load64(data, end - 8) >> np.uint64(8 * (8 - (end - at)))
     for i in range(end - 1, at - 1, -1):
         word = (word << np.uint64(8)) | np.uint64(data[i])
     return word
+
+
+@helper
+def _hash_span(data: NDArray[np.uint8], at: int, length: int) -> Any:
+    """Return the hash of the byte key ``data[at : at + length]``."""
+    end = at + length
+    h = np.uint64(SEED)
+    while at + 8 <= end:
+        h = _add_word(h, load64(data, at))
+        at += 8
+    return _finish(h, _tail(data, at, end, length), length)
 
 
 @kernel(readable(types.uint8), readable(types.int64), readable(types.int64), writable(types.uint64))
@@ -65,22 +91,64 @@ def hash_spans(
 ) -> None:
     """Set ``out[i]`` to the hash of the byte key ``data[starts[i] : starts[i] + lengths[i]]``."""
     for i in range(len(out)):
-        length = lengths[i]
-        at = starts[i]
-        end = at + length
-        h = SEED
-        while at + 8 <= end:
-            h ^= _mix(load64(data, at))
-            h = _rotl(h, 27) * np.uint64(5) + np.uint64(0x52DCE729)
-            at += 8
-        if at < end:
-            h ^= _mix(_tail(data, at, end, length))
-        h ^= np.uint64(length)
-        h ^= h >> np.uint64(33)
-        h *= np.uint64(0xFF51AFD7ED558CCD)
-        h ^= h >> np.uint64(33)
-        h *= np.uint64(0xC4CEB9FE1A85EC53)
-        out[i] = h ^ (h >> np.uint64(33))
+        out[i] = _hash_span(data, starts[i], lengths[i])
+
+
+@traced
+def _hash_short_decimal(whole: Word, fraction: Word, negative: Word) -> Word:
+    """Return the hash of the shortest plain text of a decimal. The text is made in two words, not in memory.
+
+    ``whole`` has the eight digits before the point, ``fraction`` the four after it, a byte each, the first in the
+    lowest. ``negative`` is 0 or 1. All lengths are in bits.
+    """
+    zeros = trailing_zeros(whole | (1 << 63)) & 56  # of the last digit before the point only bits count as zeros
+    before = 64 - zeros
+    kept = 64 - (leading_zeros(fraction) & 120)
+    after = kept.at_least(1)
+    point = (((fraction | _ASCII) << 8 | ord(".")) << (56 - kept)) >> (56 - kept)
+    point = after.choose(point, 0)
+    half = before >> 1
+    first = (whole | _ASCII) >> zeros | (point << half) << half
+    second = point >> zeros
+    length = before + after.choose(kept + 8, 0)
+    signed = negative.at_least(1)
+    second = signed.choose(second << 8 | first >> 56, second)
+    first = signed.choose(first << 8 | ord("-"), first)
+    length = signed.choose(length + 8, length)
+    full = length.at_least(64)
+    return _end(full.choose(_with_word(SEED, first), SEED), full.choose(second, first), length >> 3)
+
+
+@kernel(readable(types.uint64, 2), INTEGER, readable(types.uint32), writable(types.uint64))
+def hash_decimals(words: NDArray[np.uint64], scale: int, digits: NDArray[np.uint32], out: NDArray[np.uint64]) -> None:
+    """Set ``out[i]`` to the hash of the shortest plain text of a 128-bit decimal, see :func:`plain_text`.
+
+    ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement, ``digits`` is
+    :data:`FOUR_DIGITS`. A quotient of doubles is exact enough: numbers here have less than 13 digits.
+    """
+    text = np.empty(LONGEST_TEXT, np.uint8)
+    unit, fill = np.uint64(1), np.uint64(1)
+    for _ in range(min(scale, 4)):
+        unit *= np.uint64(10)
+    for _ in range(4 - scale):
+        fill *= np.uint64(10)
+    most = unit * _EIGHT_DIGITS if scale <= 4 else np.uint64(0)
+    for i in range(len(words)):
+        lower, upper = words[i, 0], words[i, 1]
+        negative = upper >> np.uint64(63)
+        if negative:
+            lower = ~lower + np.uint64(1)
+            upper = ~upper + np.uint64(lower == 0)
+        if upper == 0 and lower < most:
+            whole = np.uint64(np.int64(np.float64(np.int64(lower)) / np.float64(unit)))
+            upper_half = whole // _FOUR_DIGITS
+            lower_half = whole - upper_half * _FOUR_DIGITS
+            shown = np.uint64(digits[upper_half]) | np.uint64(digits[lower_half]) << np.uint64(32)
+            fraction = np.uint64(digits[(lower - whole * unit) * fill])
+            out[i] = _hash_short_decimal(shown, fraction, negative)
+        else:
+            start = plain_text(lower, upper, negative, scale, text)
+            out[i] = _hash_span(text, start, LONGEST_TEXT - start)
 
 
 @helper
