@@ -1,4 +1,4 @@
-"""Decimals: redundant sign bytes of big-endian numbers, and plain text of 128-bit numbers."""
+"""Loops over decimals: redundant sign bytes of big-endian numbers, and plain text of 128-bit numbers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import helper, kernel, readable, writable
-
-LONGEST_TEXT = 48
-"""Bytes in which the text of every 128-bit decimal of a scale up to 38 has room."""
+from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 
 FOUR_DIGITS: NDArray[np.uint32] = (
     (np.arange(10**4)[:, None] // [1000, 100, 10, 1] % 10).astype(np.uint8).view("<u4").ravel()
@@ -43,38 +40,54 @@ def _by_billion(upper: Any, lower: Any) -> Any:
     return upper // billion, ((middle // billion) << half) | (last // billion), last % billion
 
 
-@helper
-def plain_text(lower: Any, upper: Any, negative: Any, scale: int, text: NDArray[np.uint8]) -> int:
-    """Write a decimal as shortest plain ASCII: ``-?digits[.digits]``, without trailing zeros in the fraction.
+@kernel(readable(types.uint64, 2), INTEGER, writable(types.uint8, 2), writable(types.int64), writable(types.int64))
+def plain_text(
+    words: NDArray[np.uint64],
+    scale: int,
+    text: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> None:
+    """Write 128-bit decimals as shortest plain ASCII: ``-?digits[.digits]``, without trailing zeros in the fraction.
 
-    ``lower`` and ``upper`` are the halves of the unscaled number without its sign. The text is at the end of ``text``
-    (uint8 [:data:`LONGEST_TEXT`]). Returns where it begins.
+    ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement.
+    Number ``i`` is written to the end of row ``i`` of ``text`` (uint8 [>= n, w], w at least ``scale`` + 4 and 42).
+    ``starts`` and ``lengths`` (int64 [n]) get its place in the flattened ``text``.
     """
+    width = text.shape[1]
+    flat = text.reshape(-1)
     ten = np.uint64(10)
-    at = len(text)
-    digit = 0
-    started = False
-    left = True
-    while left:  # nine digits a round, the lowest first; the last round takes all that fits into 64 bits
-        left = upper != 0
-        part = lower
-        if left:
-            upper, lower, part = _by_billion(upper, lower)
-        stop = digit + 9
-        while (digit < stop) if left else (part != 0 or digit <= scale):
-            value = part % ten
-            part //= ten
-            if digit == scale:
-                if started:
+    for i in range(len(words)):
+        lower, upper = words[i, 0], words[i, 1]
+        negative = (upper >> np.uint64(63)) != 0
+        if negative:
+            lower = ~lower + np.uint64(1)
+            upper = ~upper + np.uint64(lower == 0)
+        end = at = (i + 1) * width
+        digit = 0
+        started = False
+        left = True
+        while left:  # nine digits a round, the lowest first; the last round takes all that fits into 64 bits
+            left = upper != 0
+            part = lower
+            if left:
+                upper, lower, part = _by_billion(upper, lower)
+            stop = digit + 9
+            while (digit < stop) if left else (part != 0 or digit <= scale):
+                value = part % ten
+                part //= ten
+                if digit == scale:
+                    if started:
+                        at -= 1
+                        flat[at] = 46
+                    started = True
+                if started or value != 0:
+                    started = True
                     at -= 1
-                    text[at] = 46
-                started = True
-            if started or value != 0:
-                started = True
-                at -= 1
-                text[at] = 48 + value
-            digit += 1
-    if negative:
-        at -= 1
-        text[at] = 45
-    return at
+                    flat[at] = 48 + value
+                digit += 1
+        if negative:
+            at -= 1
+            flat[at] = 45
+        starts[i] = at
+        lengths[i] = end - at

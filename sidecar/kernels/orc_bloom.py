@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
 from sidecar.kernels._words import Word, leading_zeros, rotl, traced, trailing_zeros
-from sidecar.kernels.decimals import LONGEST_TEXT, plain_text
+from sidecar.kernels.decimals import plain_text
 
 SEED = 104729
 C1 = 0x87C37B91114253D5
 C2 = 0x4CF5AD432745937F
 _ASCII = 0x3030303030303030
-_FOUR_DIGITS = np.uint64(10**4)
-_EIGHT_DIGITS = np.uint64(10**8)
+_FOUR_DIGITS, _EIGHT_DIGITS = np.uint64(10**4), 10**8
+_TEXT_WIDTH = 48
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 _ENOUGH_FOR_FLOAT = 1024
@@ -51,38 +51,30 @@ def _with_word(h: Word | int, word: Word) -> Word:
     return rotl(_mix(word) ^ h, 27) * 5 + 0x52DCE729
 
 
-def _end(h: Word, last: Word, length: Word) -> Word:
-    """Return the hash of a key of ``length`` bytes, of which ``last`` has those after the last whole word."""
-    h = h ^ _mix(last) ^ length
+def _with_rest(h: Word, rest: Word) -> Word:
+    return _mix(rest) ^ h
+
+
+def _end(h: Word, length: Word) -> Word:
+    """Return the hash of a key of ``length`` bytes, all of which are mixed into ``h``."""
+    h = h ^ length
     h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCD
     h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53
     return h ^ (h >> 33)
 
 
-_add_word = traced(_with_word)
-_finish = traced(_end)
+_add_word, _add_rest, _finish = map(traced, (_with_word, _with_rest, _end))
 
 
 @helper
 def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
-    """Return the last ``end - at`` (0 to 7) bytes of a value as a little-endian number."""
-    word = np.uint64(0)
-    if length >= 8 and at < end:  # load the value's last eight bytes, and shift the earlier ones out
+    """Return the last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
+    if length >= 8:  # load the value's last eight bytes, and shift the earlier ones out
         return load64(data, end - 8) >> np.uint64(8 * (8 - (end - at)))
+    word = np.uint64(0)
     for i in range(end - 1, at - 1, -1):
         word = (word << np.uint64(8)) | np.uint64(data[i])
     return word
-
-
-@helper
-def _hash_span(data: NDArray[np.uint8], at: int, length: int) -> Any:
-    """Return the hash of the byte key ``data[at : at + length]``."""
-    end = at + length
-    h = np.uint64(SEED)
-    while at + 8 <= end:
-        h = _add_word(h, load64(data, at))
-        at += 8
-    return _finish(h, _tail(data, at, end, length), length)
 
 
 @kernel(readable(types.uint8), readable(types.int64), readable(types.int64), writable(types.uint64))
@@ -91,7 +83,16 @@ def hash_spans(
 ) -> None:
     """Set ``out[i]`` to the hash of the byte key ``data[starts[i] : starts[i] + lengths[i]]``."""
     for i in range(len(out)):
-        out[i] = _hash_span(data, starts[i], lengths[i])
+        length = lengths[i]
+        at = starts[i]
+        end = at + length
+        h = np.uint64(SEED)
+        while at + 8 <= end:
+            h = _add_word(h, load64(data, at))
+            at += 8
+        if at < end:
+            h = _add_rest(h, _tail(data, at, end, length))
+        out[i] = _finish(h, length)
 
 
 @traced
@@ -116,7 +117,8 @@ def _hash_short_decimal(whole: Word, fraction: Word, negative: Word) -> Word:
     first = signed.choose(first << 8 | ord("-"), first)
     length = signed.choose(length + 8, length)
     full = length.at_least(64)
-    return _end(full.choose(_with_word(SEED, first), SEED), full.choose(second, first), length >> 3)
+    h = full.choose(_with_word(SEED, first), SEED)
+    return _end(_with_rest(h, full.choose(second, first)), length >> 3)
 
 
 @kernel(readable(types.uint64, 2), INTEGER, readable(types.uint32), writable(types.uint64))
@@ -124,31 +126,32 @@ def hash_decimals(words: NDArray[np.uint64], scale: int, digits: NDArray[np.uint
     """Set ``out[i]`` to the hash of the shortest plain text of a 128-bit decimal, see :func:`plain_text`.
 
     ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement, ``digits`` is
-    :data:`FOUR_DIGITS`. A quotient of doubles is exact enough: numbers here have less than 13 digits.
+    :data:`FOUR_DIGITS`. A number with up to eight digits before the point and four after it needs no text in memory;
+    from any other number on, the rest of its block is written as text. The product with the inverse of the unit, which
+    is made a little too large, is never below the quotient and less than 10**-6 above it, so cut it is right.
     """
-    text = np.empty(LONGEST_TEXT, np.uint8)
-    unit, fill = np.uint64(1), np.uint64(1)
-    for _ in range(min(scale, 4)):
-        unit *= np.uint64(10)
-    for _ in range(4 - scale):
-        fill *= np.uint64(10)
-    most = unit * _EIGHT_DIGITS if scale <= 4 else np.uint64(0)
-    for i in range(len(words)):
-        lower, upper = words[i, 0], words[i, 1]
-        negative = upper >> np.uint64(63)
-        if negative:
-            lower = ~lower + np.uint64(1)
-            upper = ~upper + np.uint64(lower == 0)
-        if upper == 0 and lower < most:
-            whole = np.uint64(np.int64(np.float64(np.int64(lower)) / np.float64(unit)))
-            upper_half = whole // _FOUR_DIGITS
-            lower_half = whole - upper_half * _FOUR_DIGITS
-            shown = np.uint64(digits[upper_half]) | np.uint64(digits[lower_half]) << np.uint64(32)
-            fraction = np.uint64(digits[(lower - whole * unit) * fill])
-            out[i] = _hash_short_decimal(shown, fraction, negative)
-        else:
-            start = plain_text(lower, upper, negative, scale, text)
-            out[i] = _hash_span(text, start, LONGEST_TEXT - start)
+    text = np.empty((BLOCK, _TEXT_WIDTH), np.uint8)
+    starts, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    unit, fill = np.uint64(10 ** min(scale, 4)), np.uint64(10 ** max(4 - scale, 0))
+    inverse = (1.0 + 2.0**-51) / np.float64(unit)
+    most = np.int64(unit) * _EIGHT_DIGITS if scale <= 4 else 0
+    for start in range(0, len(words), BLOCK):
+        end = min(start + BLOCK, len(words))
+        at = start
+        while at < end:
+            number = np.int64(words[at, 0])
+            if np.int64(words[at, 1]) != number >> np.int64(63) or not -most < number < most:
+                break
+            size = np.uint64(abs(number))
+            whole = np.uint64(np.int64(np.float64(np.int64(size)) * inverse))
+            first = whole // _FOUR_DIGITS
+            shown = np.uint64(digits[first]) | np.uint64(digits[whole - first * _FOUR_DIGITS]) << np.uint64(32)
+            fraction = np.uint64(digits[(size - whole * unit) * fill])
+            out[at] = _hash_short_decimal(shown, fraction, np.uint64(number) >> np.uint64(63))
+            at += 1
+        if at < end:
+            plain_text(words[at:end], scale, text, starts, lengths)
+            hash_spans(text.reshape(-1), starts, lengths, out[at:end])
 
 
 @helper

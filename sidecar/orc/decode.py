@@ -407,20 +407,25 @@ class ColumnDecoder:
         from sidecar.kernels import orc_rle
 
         precision, scale = decimal_digits(self.column)
-        kind = pa.decimal128(precision, scale)
+        most = 10**precision - 1
         out = np.empty((count, 2), np.uint64)
-        if self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
-            out[:, 0] = self._integers("DATA", count, signed=True, v2=True).view(np.uint64)
-            out[:, 1] = (out[:, 0].view(np.int64) >> np.int64(63)).view(np.uint64)
+        beyond = False
+        if count and self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
+            numbers = self._integers("DATA", count, signed=True, v2=True)
+            beyond = max(-int(numbers.min()), int(numbers.max())) > most
+            out[:, 0] = numbers.view(np.uint64)
+            out[:, 1] = (numbers >> np.int64(63)).view(np.uint64)
         elif count:
             scales = self._integers("SECONDARY", count, signed=True)
-            found, end = self._decode("DATA", count, lambda it: orc_rle.decimals(it.data, it.at, scales, scale, out))
-            if end == -2:
-                raise DamagedFileError("a decimal has more than 38 digits")
+            halves = np.uint64(most >> 64), np.uint64(most & (1 << 64) - 1)
+            found, end = self._decode(
+                "DATA", count, lambda it: orc_rle.decimals(it.data, it.at, scales, scale, *halves, out)
+            )
+            beyond = end == -2
             found.at = end
-        array = pa.Array.from_buffers(kind, count, [None, _buffer(out)])
-        array.validate(full=True)
-        return array
+        if beyond:
+            raise DamagedFileError("a decimal has too many digits", expected=f"at most {precision}")
+        return pa.Array.from_buffers(pa.decimal128(precision, scale), count, [None, _buffer(out)])
 
     def _timestamps(self, count: int) -> Any:
         from sidecar.kernels import orc_rle

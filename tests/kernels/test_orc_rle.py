@@ -171,10 +171,13 @@ def test_any_bytes_are_decoded_or_refused(seed: int) -> None:
 LIMIT = 10**38
 
 
-def decimals(values: list[int], scales: list[int], scale: int, *, cut: int = 0) -> tuple[int, list[int]]:
+def decimals(
+    values: list[int], scales: list[int], scale: int, *, cut: int = 0, most: int = LIMIT - 1
+) -> tuple[int, list[int]]:
     data = b"".join(orc_twins.varint(v << 1 if v >= 0 else -v * 2 - 1) for v in values)
     out = np.zeros((len(values), 2), np.uint64)
-    end = orc_rle.decimals(array(data[: len(data) - cut]), 0, np.array(scales, np.int64), scale, out)
+    halves = np.uint64(most >> 64), np.uint64(most & 2**64 - 1)
+    end = orc_rle.decimals(array(data[: len(data) - cut]), 0, np.array(scales, np.int64), scale, *halves, out)
     return end, [int.from_bytes(row.tobytes(), "little", signed=True) for row in out]
 
 
@@ -236,6 +239,27 @@ def test_decimals_are_brought_to_the_scale_of_the_column(scale: int) -> None:
 )
 def test_decimals_of_more_than_38_digits_are_refused(value: int, own: int, scale: int) -> None:
     assert decimals([value], [own], scale)[0] == -2
+
+
+@pytest.mark.parametrize("digits", [1, 5, 16, 17, 19, 20, 37, 38])
+def test_decimals_of_more_digits_than_the_column_are_refused(digits: int) -> None:
+    """Alone a number is read byte by byte. Before eight more bytes, a short one is read as a word."""
+    most = 10**digits - 1
+    for more in ([], [0] * 8):
+        scales = [2] * (1 + len(more))
+        for value in (most, -most):
+            assert decimals([value, *more], scales, 2, most=most)[1] == [value, *more]
+        for value in (most + 1, -most - 1):
+            assert decimals([value, *more], scales, 2, most=most)[0] == -2
+    if digits < 38:
+        assert decimals([most], [2], 3, most=most)[0] == -2
+
+
+def test_decimals_of_every_length_are_decoded_wherever_the_data_ends() -> None:
+    values = [sign * edge for bits in range(0, 126) for edge in (1 << bits, (1 << bits) - 1) for sign in (1, -1)]
+    for start in range(len(values) - 12):
+        assert decimals(values[start : start + 12], [0] * 12, 0)[1] == values[start : start + 12]
+    assert decimals([-1] * 20, [0] * 20, 0, cut=1)[0] == -1
 
 
 # --- timestamps ---------------------------------------------------------------------------------------------
