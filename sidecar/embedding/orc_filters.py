@@ -69,7 +69,7 @@ class OrcRules:
 class StripeWork:
     """The filters of one stripe: ``new`` streams by column id, and the column ids whose streams are ``kept``."""
 
-    new: dict[int, bytes] = field(default_factory=dict)
+    new: dict[int, bytes | memoryview] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
     """The outcomes of a column's filters, one for each row group, by column id."""

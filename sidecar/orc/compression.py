@@ -66,8 +66,9 @@ def decompress_stream(
     file: str | None = None,
     offset: int = 0,
     limit: int = 64 << 20,
+    before: memoryview | bytes = b"",
 ) -> bytes | memoryview:
-    """Return the content of a whole stream, in the memory of ``data`` if it is stored there in one piece.
+    """Return ``before`` and the content of a whole stream, in the memory of ``data`` if that has all of it in one piece.
 
     ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
     largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
@@ -75,13 +76,13 @@ def decompress_stream(
     """
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
-        return data
+        return b"".join((before, data)) if before else data
     chunks = _chunks_of(data, block_size, file, offset)
     if codec == "ZSTD" and len(chunks) > 1:
         sizes = [_stated_size(chunk, block_size, file) for chunk in chunks]
         if min(sizes) >= 0:
-            return _decompress_in_place(chunks, sizes, file, limit)
-    parts: list[bytes | memoryview] = []
+            return _decompress_in_place(before, chunks, sizes, file, limit)
+    parts: list[bytes | memoryview] = [before] if before else []
     total = 0
     for chunk in chunks:
         part = chunk.data if chunk.is_original else _decompressed(chunk, codec, block_size, file)
@@ -139,13 +140,14 @@ def _stated_size(chunk: _PackedChunk, block_size: int, file: str | None) -> int:
 
 
 def _decompress_in_place(
-    chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
+    before: memoryview | bytes, chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
 ) -> memoryview:
-    """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
+    """Decompress ZSTD chunks to their places after ``before`` in one piece of memory: they need not be joined."""
     total = sum(sizes)
     _check_limit(total, limit, file, chunks[0].offset)
-    out = np.empty(total, np.uint8).data
-    at = 0
+    at = len(before)
+    out = np.empty(at + total, np.uint8).data
+    out[:at] = before
     for chunk, size in zip(chunks, sizes, strict=True):
         if chunk.is_original:
             out[at : at + size] = chunk.data
@@ -269,25 +271,56 @@ _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BR
 
 
 def compress(data: bytes, codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL) -> bytes:
-    """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
+    """Return ``data`` as compression chunks. Parameters and errors are those of :func:`compress_parts`."""
+    return bytes(compress_parts((data,), codec, block_size, zstd_level=zstd_level))
 
-    ZLIB has level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's
-    ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown codec.
+
+def compress_parts(
+    parts: Sequence[bytes | memoryview], codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL
+) -> bytes | memoryview:
+    """Return the concatenation of ``parts`` as compression chunks; a chunk that would not shrink is stored as it is.
+
+    The parts are joined block by block, because fresh memory for all of them costs more than their copy. ZLIB has
+    level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's ``zstd_level``. Raises
+    :class:`UnsupportedFeatureError` for an unknown codec.
     """
     if codec == "NONE":
-        return data
+        return b"".join(parts)
     function = _COMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be written", found=codec)
-    view = memoryview(data)
-    parts: list[bytes | memoryview] = []
-    for at in range(0, len(view), block_size):
-        original = view[at : at + block_size]
-        packed = function(original, zstd_level)
-        smaller = len(packed) < len(original)
-        chunk = packed if smaller else original
-        parts += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)
-    return b"".join(parts)
+    size = sum(map(len, parts))
+    out = np.empty(size + _HEADER * -(-size // block_size), np.uint8).data
+    end = 0
+    for block in _blocks(parts, block_size):
+        packed = function(block, zstd_level)
+        smaller = len(packed) < len(block)
+        chunk = packed if smaller else block
+        start, end = end + _HEADER, end + _HEADER + len(chunk)
+        out[start - _HEADER : start] = (len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little")
+        out[start:end] = chunk
+    return out[:end]
+
+
+def _blocks(parts: Sequence[bytes | memoryview], block_size: int) -> Iterator[memoryview]:
+    """Yield the concatenation of ``parts`` in blocks. A block may change when the next one is asked for."""
+    block = memoryview(bytearray(min(block_size, sum(map(len, parts)))))
+    filled = 0
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            taken = left[: block_size - filled]
+            left = left[len(taken) :]
+            if len(taken) == block_size:
+                yield taken
+                continue
+            block[filled : filled + len(taken)] = taken
+            filled += len(taken)
+            if filled == block_size:
+                yield block
+                filled = 0
+    if filled:
+        yield block[:filled]
 
 
 def _deflate(data: memoryview, zstd_level: int) -> bytes:

@@ -161,7 +161,7 @@ class _StreamPosition:
     bits: int
     carried: NDArray[np.uint8]
     """The last decoded byte of a bit stream, if some of its bits are not taken yet: uint8 [0 or 1]."""
-    following: Iterator[NDArray[np.uint8]]
+    following: Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None]
 
     @property
     def left(self) -> int:
@@ -170,15 +170,14 @@ class _StreamPosition:
 
     def read_on(self, least: int) -> bool:
         """Take at least ``least`` more bytes into memory, fewer if the stream ends. Return False if there are none."""
-        parts = [self.data[self.at :]]
-        for piece in self.following:
-            parts.append(piece)
-            least -= len(piece)
-            if least <= 0:
-                break
-        if len(parts) == 1:
+        first = self.following(self.data[self.at :])
+        if first is None:
             return False
-        self.data, self.at = np.concatenate(parts), 0
+        parts, have = [first], len(first)
+        while have < self.left + least and (piece := self.following(first[:0])) is not None:
+            parts.append(piece)
+            have += len(piece)
+        self.data, self.at = first if len(parts) == 1 else np.concatenate(parts), 0
         return True
 
 
