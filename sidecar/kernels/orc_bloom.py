@@ -243,6 +243,15 @@ def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> Non
                 words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
 
 
+@kernel(writable(types.uint64, 2), INTEGER, readable(types.uint64), readable(types.int64))
+def insert_groups(table: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
+    """Set the bits of ``hashes`` in several filters, the rows of ``table``: ``counts[i]`` of them in row ``i``."""
+    at = 0
+    for i in range(len(counts)):
+        insert(table[i], k, hashes[at : at + counts[i]])
+        at += counts[i]
+
+
 @kernel(readable(types.uint64), INTEGER, readable(types.uint64), writable(types.boolean))
 def check(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
     """Set ``out[i]`` to whether all ``k`` bits of ``hashes[i]`` are set."""

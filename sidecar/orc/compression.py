@@ -272,55 +272,52 @@ _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BR
 
 def compress(data: bytes, codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL) -> bytes:
     """Return ``data`` as compression chunks. Parameters and errors are those of :func:`compress_parts`."""
-    return bytes(compress_parts((data,), codec, block_size, zstd_level=zstd_level))
+    return b"".join(compress_parts((data,), codec, block_size, zstd_level=zstd_level))
 
 
 def compress_parts(
     parts: Sequence[bytes | memoryview], codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL
-) -> bytes | memoryview:
-    """Return the concatenation of ``parts`` as compression chunks; a chunk that would not shrink is stored as it is.
+) -> list[bytes | memoryview]:
+    """Return the concatenation of ``parts`` as compression chunks, in parts; what does not shrink stays where it is.
 
-    The parts are joined block by block, because fresh memory for all of them costs more than their copy. ZLIB has
-    level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's ``zstd_level``. Raises
-    :class:`UnsupportedFeatureError` for an unknown codec.
+    A chunk that would not shrink is stored as it is. ZLIB has level 2, which gives the same chunks as ORC's own
+    writers, and so does ZSTD at the writer's ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown
+    codec.
     """
     if codec == "NONE":
-        return b"".join(parts)
+        return list(parts)
     function = _COMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be written", found=codec)
-    size = sum(map(len, parts))
-    out = np.empty(size + _HEADER * -(-size // block_size), np.uint8).data
-    end = 0
-    for block in _blocks(parts, block_size):
-        packed = function(block, zstd_level)
-        smaller = len(packed) < len(block)
-        chunk = packed if smaller else block
-        start, end = end + _HEADER, end + _HEADER + len(chunk)
-        out[start - _HEADER : start] = (len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little")
-        out[start:end] = chunk
-    return out[:end]
+    out: list[bytes | memoryview] = []
+    joined = memoryview(bytearray(min(block_size, sum(map(len, parts)))))
+    for pieces in _blocks(parts, block_size):
+        size = 0
+        for piece in pieces:
+            joined[size : size + len(piece)] = piece
+            size += len(piece)
+        packed = function(joined[:size], zstd_level)
+        smaller = len(packed) < size
+        chunk = [packed] if smaller else pieces
+        out += ((min(len(packed), size) << 1 | (not smaller)).to_bytes(_HEADER, "little"), *chunk)
+    return out
 
 
-def _blocks(parts: Sequence[bytes | memoryview], block_size: int) -> Iterator[memoryview]:
-    """Yield the concatenation of ``parts`` in blocks. A block may change when the next one is asked for."""
-    block = memoryview(bytearray(min(block_size, sum(map(len, parts)))))
-    filled = 0
+def _blocks(parts: Sequence[bytes | memoryview], block_size: int) -> Iterator[list[memoryview]]:
+    """Yield the concatenation of ``parts`` in blocks, each as its pieces."""
+    pieces: list[memoryview] = []
+    room = block_size
     for part in parts:
         left = memoryview(part)
         while left:
-            taken = left[: block_size - filled]
-            left = left[len(taken) :]
-            if len(taken) == block_size:
-                yield taken
-                continue
-            block[filled : filled + len(taken)] = taken
-            filled += len(taken)
-            if filled == block_size:
-                yield block
-                filled = 0
-    if filled:
-        yield block[:filled]
+            pieces.append(left[:room])
+            left = left[room:]
+            room -= len(pieces[-1])
+            if not room:
+                yield pieces
+                pieces, room = [], block_size
+    if pieces:
+        yield pieces
 
 
 def _deflate(data: memoryview, zstd_level: int) -> bytes:

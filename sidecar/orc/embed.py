@@ -53,11 +53,11 @@ _LONGEST_POSTSCRIPT = 255
 class StripeFilters:
     """The filters of one stripe in the new file; a column that is not named here has none.
 
-    ``new`` maps column ids to streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter streams,
+    ``new`` maps column ids to streams of :func:`encode_filters`, joined. ``kept`` has the ids of columns whose filter streams,
     of both kinds, are copied. No column is in both.
     """
 
-    new: Mapping[int, bytes | memoryview] = field(default_factory=dict)
+    new: Mapping[int, bytes] = field(default_factory=dict)
     kept: AbstractSet[int] = frozenset()
 
 
@@ -79,8 +79,11 @@ def check_embeddable(tail: OrcTail) -> None:
         raise UnsupportedFeatureError("the file is encrypted (ORC column encryption)", file=tail.name)
 
 
-def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes | memoryview:
-    """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
+def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> list[bytes | memoryview]:
+    """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group.
+
+    The stream is in parts, of which some are in the memory of the filters.
+    """
     parts: list[bytes | memoryview] = []
     for bloom in filters:
         parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
