@@ -28,6 +28,8 @@ _LOADED_WIDTH = 57
 _LONGEST_RUN = 512
 _LONGEST_REPEAT = 10
 """Values of the longest short repeat."""
+_BEYOND = 32
+"""Bytes after a direct run that three more numbers of it could be loaded from."""
 
 
 @helper
@@ -308,6 +310,7 @@ def integers_v2(
     """Decode RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
     raw = np.empty(_LONGEST_RUN, np.uint64)
     run = np.empty(_LONGEST_RUN, np.int64)
+    zigzag = np.uint64(signed)
     filled = -skip
     begin = at
     count = 0
@@ -316,16 +319,34 @@ def integers_v2(
             return -1
         begin = at
         head = np.int64(data[at])
+        # Runs that a column of few repetitions has very many of are decoded here: a call costs more than a short run.
+        # They fill a little more than they have, so that the length of no loop has to be guessed. The next run begins
+        # after what they do have.
         if head < 64 and at + 9 <= len(data) and filled >= 0 and filled + _LONGEST_REPEAT <= len(out):
-            # A short repeat, of which a column with few repetitions has very many. Fill as many as it can have: the
-            # next run begins after those that it does have.
             width = ((head >> 3) & 7) + 1
             value = _as_int(_swapped(load64(data, at + 1)) >> np.uint64(64 - 8 * width), signed)
             for i in range(_LONGEST_REPEAT):
                 out[filled + i] = value
-            count = (head & 7) + 3
+            filled += (head & 7) + 3
             at += 1 + width
-        elif filled >= 0 and filled + _LONGEST_RUN <= len(out):
+            continue
+        if head >> 6 == 1 and at + 2 <= len(data):
+            count = ((head & 1) << 8 | np.int64(data[at + 1])) + 1
+            width = _width((head >> 1) & 31)
+            end = at + 2 + ((width * count + 7) >> 3)
+            in_words = width <= _LOADED_WIDTH and end + _BEYOND <= len(data)
+            if in_words and filled >= 0 and filled + count + 3 <= len(out):
+                bit, wide = np.uint64(at + 2) << np.uint64(3), np.uint64(width)
+                for i in range(filled, filled + count, 4):
+                    for j in range(4):
+                        word = _swapped(load64(data, bit >> np.uint64(3))) << (bit & np.uint64(7))
+                        number = word >> (np.uint64(64) - wide)
+                        out[np.uint64(i + j)] = np.int64(number >> zigzag) ^ -np.int64(number & zigzag)
+                        bit += wide
+                filled += count
+                at = end
+                continue
+        if filled >= 0 and filled + _LONGEST_RUN <= len(out):
             count, at = _run_v2(data, at, signed, raw, out, filled)
         else:  # the run may begin before the wanted values, or end after them
             count, at = _run_v2(data, at, signed, raw, run, 0)

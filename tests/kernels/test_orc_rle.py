@@ -32,13 +32,15 @@ def array(data: bytes) -> Any:
 def decoded(
     decode: Callable[..., int], data: bytes, count: int, *, at: int = 0, skip: int = 0, signed: Any = None
 ) -> Any:
+    beyond = 16
     if signed is None:
-        out: Any = np.full(count, 0xEE, np.uint8)
-        end = decode(array(data), at, skip, out, np.zeros(2, np.int64))
+        whole: Any = np.full(count + beyond, 0xEE, np.uint8)
+        end = decode(array(data), at, skip, whole[:count], np.zeros(2, np.int64))
     else:
-        out = np.full(count, 0xABAD1DEA, np.int64)
-        end = decode(array(data), at, skip, signed, out, np.zeros(2, np.int64))
-    return None if end < 0 else out.tolist()
+        whole = np.full(count + beyond, 0xABAD1DEA, np.int64)
+        end = decode(array(data), at, skip, signed, whole[:count], np.zeros(2, np.int64))
+    assert len(set(whole[count:].tolist())) == 1, "values were written beyond those that were asked for"
+    return None if end < 0 else whole[:count].tolist()
 
 
 @pytest.mark.parametrize(("text", "values"), SPEC_V2)
@@ -108,6 +110,17 @@ def test_values_are_taken_from_any_run_and_place(name: str, decode: Any, twin: A
             count = rng.randrange(len(values) - skip + 1)
             found = decoded(decode, data, count, at=start, skip=skip, signed=True)
             assert found == values[skip : skip + count]
+
+
+def test_short_direct_runs_of_every_width_are_decoded_to_any_count() -> None:
+    rng = random.Random(9)
+    for code, width in enumerate(orc_twins.WIDTHS):
+        runs = [(1 << 6 | code << 1, count - 1, rng.randbytes((width * count + 7) // 8)) for count in (1, 2, 3, 4, 5, 9)]
+        data = b"".join(bytes(head) + packed for *head, packed in runs) + bytes(40)
+        for signed in (False, True):
+            values = orc_twins.integers_v2(data[:-40], signed)
+            for count in range(len(values) + 1):
+                assert decoded(orc_rle.integers_v2, data, count, signed=signed) == values[:count], (width, count)
 
 
 @pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
