@@ -72,7 +72,7 @@ def _check_size(m: int, k: int) -> None:
 
 
 def insert_groups(table: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], counts: Sequence[int]) -> None:
-    """Add hashes to filters, the rows of ``table`` (uint64 [filters, m / 64]): the first ``counts[0]`` to row 0, etc."""
+    """Add hashes to filters, the rows of ``table`` (uint64 [filters, m / 64]): the first ``counts[0]`` to row 0."""
     from sidecar.kernels import orc_bloom
 
     orc_bloom.insert_groups(table, k, hashes, np.array(counts, np.int64))

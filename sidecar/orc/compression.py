@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import lz4.block
@@ -68,7 +67,7 @@ def decompress_stream(
     limit: int = 64 << 20,
     before: memoryview | bytes = b"",
 ) -> bytes | memoryview:
-    """Return ``before`` and the content of a whole stream, in the memory of ``data`` if that has all of it in one piece.
+    """Return ``before`` and the content of a whole stream, in the memory of ``data`` if that has it all in one piece.
 
     ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
     largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
@@ -79,7 +78,7 @@ def decompress_stream(
         return b"".join((before, data)) if before else data
     chunks = _chunks_of(data, block_size, file, offset)
     if codec == "ZSTD" and len(chunks) > 1:
-        sizes = [_stated_size(chunk, block_size, file) for chunk in chunks]
+        sizes = _stated_sizes(chunks, block_size, file)
         if min(sizes) >= 0:
             return _decompress_in_place(before, chunks, sizes, file, limit)
     parts: list[bytes | memoryview] = [before] if before else []
@@ -128,15 +127,18 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
     return chunks
 
 
-def _stated_size(chunk: _PackedChunk, block_size: int, file: str | None) -> int:
-    """Return the bytes of a chunk's content, for ZSTD those that its frame states; -1 if it does not."""
-    if chunk.is_original:
-        return len(chunk.data)
-    with _codec_errors("ZSTD", file, chunk.offset):
-        size = zstandard.frame_content_size(chunk.data)
-    if size > block_size:
-        raise _too_large(block_size, file, chunk.offset)
-    return size
+def _stated_sizes(chunks: Sequence[_PackedChunk], block_size: int, file: str | None) -> list[int]:
+    """Return the bytes of the content of ZSTD chunks, as their frames state; -1 for one that does not."""
+    sizes: list[int] = []
+    for chunk in chunks:
+        try:
+            size = len(chunk.data) if chunk.is_original else zstandard.frame_content_size(chunk.data)
+        except _CODEC_ERRORS as error:
+            raise _broken("ZSTD", file, chunk.offset) from error
+        if size > block_size:
+            raise _too_large(block_size, file, chunk.offset)
+        sizes.append(size)
+    return sizes
 
 
 def _decompress_in_place(
@@ -152,8 +154,10 @@ def _decompress_in_place(
         if chunk.is_original:
             out[at : at + size] = chunk.data
         else:
-            with _codec_errors("ZSTD", file, chunk.offset):
+            try:
                 _zstd_into(chunk.data, out[at : at + size])
+            except _CODEC_ERRORS as error:
+                raise _broken("ZSTD", file, chunk.offset) from error
         at += size
     return out
 
@@ -173,8 +177,10 @@ def _decompressed(chunk: _PackedChunk, codec: str, block_size: int, file: str | 
     function = _DECOMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=chunk.offset, found=codec)
-    with _codec_errors(codec, file, chunk.offset):
+    try:
         out = function(chunk.data, block_size)
+    except _CODEC_ERRORS as error:
+        raise _broken(codec, file, chunk.offset) from error
     if len(out) > block_size:
         raise _too_large(block_size, file, chunk.offset)
     return out
@@ -189,22 +195,19 @@ def _too_large(block_size: int, file: str | None, offset: int) -> DamagedFileErr
     )
 
 
-@contextmanager
-def _codec_errors(codec: str, file: str | None, offset: int) -> Iterator[None]:
-    """Turn the errors of codecs into :class:`DamagedFileError`."""
-    try:
-        yield
-    except (
-        pa.ArrowException,
-        OSError,
-        zlib.error,
-        lz4.block.LZ4BlockError,
-        zstandard.ZstdError,
-        ValueError,
-    ) as error:
-        raise DamagedFileError(
-            f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset
-        ) from error
+_CODEC_ERRORS = (
+    pa.ArrowException,
+    OSError,
+    zlib.error,
+    lz4.block.LZ4BlockError,
+    zstandard.ZstdError,
+    ValueError,
+)
+"""What codecs raise for damaged bytes. (A context manager for each chunk would take as long as finding its size.)"""
+
+
+def _broken(codec: str, file: str | None, offset: int) -> DamagedFileError:
+    return DamagedFileError(f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset)
 
 
 def _zlib(data: bytes | memoryview, size: int) -> bytes:

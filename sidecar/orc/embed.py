@@ -53,8 +53,8 @@ _LONGEST_POSTSCRIPT = 255
 class StripeFilters:
     """The filters of one stripe in the new file; a column that is not named here has none.
 
-    ``new`` maps column ids to streams of :func:`encode_filters`, joined. ``kept`` has the ids of columns whose filter streams,
-    of both kinds, are copied. No column is in both.
+    ``new`` maps column ids to joined streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter
+    streams, of both kinds, are copied. No column is in both.
     """
 
     new: Mapping[int, bytes] = field(default_factory=dict)

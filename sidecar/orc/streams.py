@@ -119,7 +119,7 @@ class _Pieces:
         self._step = _PIECE
 
     def following(self, rest: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-        """Return ``rest``, which is not decoded yet, and the next piece, in one piece of memory; ``None`` at the end."""
+        """Return ``rest``, which is not decoded yet, and the next piece after it in one array; ``None`` at the end."""
         tail, stream = self._tail, self._stream
         while self._at < stream.length:
             length = min(self._step, stream.length - self._at)

@@ -115,7 +115,9 @@ def test_values_are_taken_from_any_run_and_place(name: str, decode: Any, twin: A
 def test_short_direct_runs_of_every_width_are_decoded_to_any_count() -> None:
     rng = random.Random(9)
     for code, width in enumerate(orc_twins.WIDTHS):
-        runs = [(1 << 6 | code << 1, count - 1, rng.randbytes((width * count + 7) // 8)) for count in (1, 2, 3, 4, 5, 9)]
+        runs = [
+            (1 << 6 | code << 1, count - 1, rng.randbytes((width * count + 7) // 8)) for count in (1, 2, 3, 4, 5, 9)
+        ]
         data = b"".join(bytes(head) + packed for *head, packed in runs) + bytes(40)
         for signed in (False, True):
             values = orc_twins.integers_v2(data[:-40], signed)
