@@ -73,6 +73,18 @@ def test_insert_and_check_agree_with_the_twin(words: int, k: int) -> None:
     assert out.tolist() == [expected.issuperset(positions(h, k, words * 64)) for h in asked.tolist()]
 
 
+def test_hashes_of_several_groups_go_into_their_own_filters() -> None:
+    rng = np.random.default_rng(2)
+    counts = np.array([700, 0, 1, 2000, 512])
+    hashes = np.repeat(rng.integers(0, 2**64, counts.sum() // 3 + 1, dtype=np.uint64), 3)[: counts.sum()]
+    table: Any = np.zeros((6, 150), np.uint64)
+    orc_bloom.insert_groups(table[:5], 7, hashes, counts)
+    for i, part in enumerate(np.split(hashes, counts.cumsum())):
+        alone: Any = np.zeros(150, np.uint64)
+        orc_bloom.insert(alone, 7, part)
+        assert (table[i] == alone).all(), i
+
+
 @pytest.mark.parametrize("words", [1, 3, 15, 16, 150, 1498, 2**17 + 1])
 def test_positions_are_right_beside_every_multiple_of_the_size(words: int) -> None:
     """There a quotient that is rounded is off by one; 16 words are the least whose quotients are in float."""
