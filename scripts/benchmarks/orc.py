@@ -2,7 +2,8 @@
 
 The file is lineitem of TPC-H as ORC by pyarrow, zstd, four columns, without filters. Embedding filters on two columns
 is compared with a copy and decoding those columns, and with ORC Java writing the rows again with filters. Reading and
-building every filter of a column is compared with a scan of that column by pyarrow. Everything has one thread.
+building every filter of a column is compared with a scan of that column by pyarrow. Everything has one thread. A large
+run has about 1 GB of ORC data.
 """
 
 from __future__ import annotations
