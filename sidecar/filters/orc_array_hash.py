@@ -23,6 +23,9 @@ Hashes = NDArray[np.uint64]
 
 _UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 """Unit of an Arrow timestamp -> counts in a millisecond; seconds are converted to milliseconds first."""
+_BLOCK = 512
+"""Decimals of which some are hashed as text in memory; their text stays in the first-level cache."""
+_TEXT_WIDTH = 48
 
 
 def hash_orc(values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, twins: bool = True) -> Hashes:
@@ -103,7 +106,9 @@ def _decimals(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
     if words.shape[1] != 2:
         raise UsageError("ORC has no decimals of more than 128 bits", found=chunk.type)
     out = np.empty(len(words), np.uint64)
-    orc_bloom.hash_decimals(words, encoding.scale, decimals.FOUR_DIGITS, out)
+    text = np.empty((_BLOCK, _TEXT_WIDTH), np.uint8)
+    starts, lengths = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
+    orc_bloom.hash_decimals(words, encoding.scale, decimals.FOUR_DIGITS, text, starts, lengths, out)
     return out
 
 

@@ -22,7 +22,6 @@ C1 = 0x87C37B91114253D5
 C2 = 0x4CF5AD432745937F
 _ASCII = 0x3030303030303030
 _FOUR_DIGITS, _EIGHT_DIGITS = np.uint64(10**4), 10**8
-_TEXT_WIDTH = 48
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 _ENOUGH_FOR_FLOAT = 1024
@@ -121,22 +120,38 @@ def _hash_short_decimal(whole: Word, fraction: Word, negative: Word) -> Word:
     return _end(_with_rest(h, full.choose(second, first)), length >> 3)
 
 
-@kernel(readable(types.uint64, 2), INTEGER, readable(types.uint32), writable(types.uint64))
-def hash_decimals(words: NDArray[np.uint64], scale: int, digits: NDArray[np.uint32], out: NDArray[np.uint64]) -> None:
+@kernel(
+    readable(types.uint64, 2),
+    INTEGER,
+    readable(types.uint32),
+    writable(types.uint8, 2),
+    writable(types.int64),
+    writable(types.int64),
+    writable(types.uint64),
+)
+def hash_decimals(
+    words: NDArray[np.uint64],
+    scale: int,
+    digits: NDArray[np.uint32],
+    text: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[np.uint64],
+) -> None:
     """Set ``out[i]`` to the hash of the shortest plain text of a 128-bit decimal, see :func:`plain_text`.
 
     ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement, ``digits`` is
     :data:`FOUR_DIGITS`. A number with up to eight digits before the point and four after it needs no text in memory;
-    from any other number on, the rest of its block is written as text. The product with the inverse of the unit, which
-    is made a little too large, is never below the quotient and less than 10**-6 above it, so cut it is right.
+    from any other number on, the rest of its block is written as text, of which ``text``, ``starts`` and ``lengths``
+    have room for one block. The product with the inverse of the unit, which is made a little too large, is never below
+    the quotient and less than 10**-6 above it, so cut it is right.
     """
-    text = np.empty((BLOCK, _TEXT_WIDTH), np.uint8)
-    starts, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     unit, fill = np.uint64(10 ** min(scale, 4)), np.uint64(10 ** max(4 - scale, 0))
     inverse = (1.0 + 2.0**-51) / np.float64(unit)
     most = np.int64(unit) * _EIGHT_DIGITS if scale <= 4 else 0
-    for start in range(0, len(words), BLOCK):
-        end = min(start + BLOCK, len(words))
+    block = len(text)
+    for start in range(0, len(words), block):
+        end = min(start + block, len(words))
         at = start
         while at < end:
             number = np.int64(words[at, 0])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from sidecar.filters.orc_bloom import positions
 from sidecar.filters.orc_key_hash import hash_bytes, hash_long
@@ -85,6 +86,15 @@ def test_hashes_of_several_groups_go_into_their_own_filters() -> None:
         assert (table[i] == alone).all(), i
 
 
+def test_kernels_that_call_kernels_can_be_compiled_after_them() -> None:
+    """A loaded kernel is not compiled for other arrays, such as new ones inside the kernel that calls it."""
+    for called in (decimals.plain_text, orc_bloom.hash_spans, orc_bloom.insert):
+        called.load()  # type: ignore[attr-defined]
+    for calling in (orc_bloom.hash_decimals, orc_bloom.insert_groups):
+        kernel: Any = calling
+        njit(nogil=True)(kernel.dispatcher.py_func).compile(kernel._arguments)
+
+
 @pytest.mark.parametrize("words", [1, 3, 15, 16, 150, 1498, 2**17 + 1])
 def test_positions_are_right_beside_every_multiple_of_the_size(words: int) -> None:
     """There a quotient that is rounded is off by one; 16 words are the least whose quotients are in float."""
@@ -112,7 +122,8 @@ def test_decimals_are_hashed_as_python_writes_them(scale: int) -> None:
     ordered = sorted(n for n in numbers if abs(n) < 2**127)
     words = np.array([[n & 2**64 - 1, n >> 64 & 2**64 - 1] for n in ordered], np.uint64)
     out = np.full(len(ordered), 0xABAD1DEA, np.uint64)
-    orc_bloom.hash_decimals(words, scale, decimals.FOUR_DIGITS, out)
+    text, starts, lengths = np.empty((100, 48), np.uint8), np.empty(100, np.int64), np.empty(100, np.int64)
+    orc_bloom.hash_decimals(words, scale, decimals.FOUR_DIGITS, text, starts, lengths, out)
     with localcontext() as context:
         context.prec = 80
         for number, found in zip(ordered, out.tolist(), strict=True):
