@@ -357,13 +357,14 @@ class TableReader:
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
                     continue
-                table = pa.Table.from_batches([batch])
+                rows = batch  # not a table: without columns, if the file has none of them, a table's take has no rows
                 if deleted:
-                    table = table.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
+                    rows = rows.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
                     first_row += len(batch)
-                matching = table if residual is None else table.take(residual(table))
-                if matching.num_rows:
-                    yield from view.project(matching)
+                if residual is not None:
+                    rows = rows.take(residual(pa.Table.from_batches([rows])))
+                if rows.num_rows:
+                    yield from view.project(pa.Table.from_batches([rows]))
 
     @property
     def row_filter(self) -> BooleanExpression:
