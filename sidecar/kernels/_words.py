@@ -18,6 +18,8 @@ from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
 _MASK = (1 << 64) - 1
+_OF_ZERO_TOO = ir.Constant(ir.IntType(1), 0)
+"""Asks LLVM for a count of zeros that is defined for 0."""
 
 
 class Word:
@@ -112,6 +114,16 @@ def rotl(word: Word, bits: int) -> Word:
     kind = ir.FunctionType(_WORD, [_WORD] * 3)
     rotate = builder.module.declare_intrinsic("llvm.fshl", [_WORD], kind)
     return Word(builder, builder.call(rotate, [word.value, word.value, ir.Constant(_WORD, bits)]))
+
+
+def leading_zeros(word: Word) -> Word:
+    """Return the number of zero bits above the highest bit that is set; 64 for 0."""
+    return Word(word.builder, word.builder.ctlz(word.value, _OF_ZERO_TOO))
+
+
+def trailing_zeros(word: Word) -> Word:
+    """Return the number of zero bits below the lowest bit that is set; 64 for 0."""
+    return Word(word.builder, word.builder.cttz(word.value, _OF_ZERO_TOO))
 
 
 def traced(function: Callable[..., Word]) -> Any:

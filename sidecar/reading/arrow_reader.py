@@ -44,6 +44,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask, Table, TableProperties
 from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -374,8 +375,19 @@ class TableReader:
         has_uuid = any(isinstance(schema.find_field(i).field_type, UUIDType) for i in extract_field_ids(asked))
         return has_uuid or asks_floats(asked) or may_not_fit(asked)
 
+    @cached_property
+    def _only_asked(self) -> Schema:
+        """The columns of identity partitions that the filter asks for, and that are not in the result.
+
+        If a file lacks such a column, its value is that of the file's partition. pyiceberg takes NULL for it.
+        """
+        partitions = (field for spec in self._metadata.specs().values() for field in spec.fields)
+        ids = {field.source_id for field in partitions if isinstance(field.transform, IdentityTransform)}
+        ids &= extract_field_ids(self.row_filter) - self.schema.field_ids
+        return prune_columns(self._metadata.schema(), ids, select_full_types=False)
+
     def _read(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Take the steps of pyiceberg, but find its view of files with equal columns once.
+        """Take the steps of pyiceberg, but with our view of the file, which is made once for files with equal columns.
 
         All row groups are read, in order, if rows are deleted, because rows are numbered before the filter then.
         """
@@ -392,13 +404,14 @@ class TableReader:
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
                     continue
-                table = pa.Table.from_batches([batch])
+                rows = batch  # not a table: without columns, if the file has none of them, a table's take has no rows
                 if deleted:
-                    table = table.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
+                    rows = rows.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
                     first_row += len(batch)
-                matching = table if residual is None else table.take(residual(table))
-                if matching.num_rows:
-                    yield from view.project(matching)
+                if residual is not None:
+                    rows = rows.take(residual(pa.Table.from_batches([rows])))
+                if rows.num_rows:
+                    yield from view.project(pa.Table.from_batches([rows]))
 
     @cached_property
     def field_ids(self) -> set[int]:
@@ -428,7 +441,9 @@ class TableReader:
         file_schema, projected, downcasts_ns = self._schemas_of(key, physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
-        missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
+        missing = dict[int, Any]()
+        for schema in (self.schema, self._only_asked) if self._only_asked.fields else (self.schema,):
+            missing |= _get_column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
         if missing:  # the values of partitions differ from file to file
             return self._new_view(physical, file_schema, projected, missing, downcasts_ns)
         if key not in self._views:
