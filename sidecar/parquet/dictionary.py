@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.filters.layouts import Spans
 from sidecar.filters.leaf import Leaf
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, check_page_size, decompress
@@ -48,34 +49,35 @@ _MAX_BIT_WIDTH = 32
 class DictionaryPage:
     """The values of a dictionary page.
 
-    ``data`` (uint8[n]) has the PLAIN values one after the other, without length prefixes. ``width`` is the length of
-    each in bytes; if it is ``None``, ``offsets`` (int32[num_values + 1]) say where each begins.
+    ``data`` (uint8[n]) has the PLAIN values one after the other. ``width`` is the length of each in bytes; if it is
+    ``None``, ``spans`` say where each is in ``data``.
     """
 
     num_values: int
     data: npt.NDArray[np.uint8]
     width: int | None
-    offsets: npt.NDArray[np.int32] | None
-
-    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where each value of variable length starts in ``data``, and its length: int64[num_values] each."""
-        assert self.offsets is not None
-        offsets = self.offsets.astype(np.int64)
-        return offsets[:-1], np.diff(offsets)
+    spans: Spans | None
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
-        """Return the values as an Arrow array of the type that pyarrow gives the column. Only decimals are copied.
+        """Return the values as an Arrow array of the type that pyarrow gives the column.
 
         Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
         not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
         """
-        if self.offsets is not None and not leaf.encoding.is_decimal:
-            kind = pa.string() if leaf.annotation.kind == "STRING" else pa.binary()
-            buffers = [None, pa.py_buffer(self.offsets.data), pa.py_buffer(self.data.data)]
-            return pa.Array.from_buffers(kind, self.num_values, buffers)
+        if self.spans is not None and not leaf.encoding.is_decimal:
+            return self.binaries(pa.string() if leaf.annotation.kind == "STRING" else pa.binary())
         if leaf.encoding.is_decimal:
             return self._decimals(leaf)
         return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
+
+    def binaries(self, kind: pa.DataType) -> pa.Array[Any]:
+        """Return the values of any length as an Arrow array of ``kind``, string or binary. They are copied."""
+        out, offsets = np.empty(len(self.data), np.uint8), np.empty(self.num_values + 1, np.int32)
+        views = rle.unaligned_words(self.data), rle.unaligned_words(out)
+        length = rle.split_byte_arrays(self.data, views[0], self.num_values, out, views[1], offsets)
+        return pa.Array.from_buffers(
+            kind, self.num_values, [None, pa.py_buffer(offsets.data), pa.py_buffer(out[:length].data)]
+        )
 
     def _decimals(self, leaf: Leaf) -> pa.Array[Any]:
         """Return decimal128 values: integers sign-extended, big-endian bytes reversed first."""
@@ -170,14 +172,11 @@ def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) 
     if leaf.width is not None:
         _expect_filled(num_values * leaf.width, len(body))
         return DictionaryPage(num_values, body, leaf.width, None)
-    out = np.empty(len(body), np.uint8)
-    offsets = np.empty(num_values + 1, np.int32)
-    views = rle.unaligned_words(body), rle.unaligned_words(out)
-    length = rle.split_byte_arrays(body, views[0], num_values, out, views[1], offsets)
-    if length < 0:
+    starts, lengths = np.empty(num_values, np.int64), np.empty(num_values, np.int64)
+    if not rle.byte_array_spans(body, num_values, starts, lengths):
         raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
-    _expect_filled(length + 4 * num_values, len(body))
-    return DictionaryPage(num_values, out[:length], None, offsets)
+    _expect_filled(int(starts[-1] + lengths[-1]) if num_values else 0, len(body))
+    return DictionaryPage(num_values, body, None, Spans(body, starts, lengths))
 
 
 def _expect_filled(used: int, size: int) -> None:

@@ -172,12 +172,13 @@ class PageHasher(StoredValues):
 
 def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
     """Return the entries of a dictionary for which ``used`` (bool[num_values]) is true."""
-    if page.offsets is not None:
-        starts, lengths = page.spans()
-        return ByteArrays(Spans(page.data, starts[used], lengths[used]))
+    whole = bool(used.all())
+    if page.spans is not None:
+        spans = page.spans
+        return ByteArrays(spans if whole else Spans(spans.data, spans.starts[used], spans.lengths[used]))
     width = page.width or 1
-    data = page.data if used.all() else page.data.reshape(-1, width)[used].reshape(-1)
-    return FixedValues(int(used.sum()), width, data)
+    data = page.data if whole else page.data.reshape(-1, width)[used].reshape(-1)
+    return FixedValues(page.num_values if whole else int(used.sum()), width, data)
 
 
 def _buffer(values: pa.Array[Any], number: int) -> Bytes:

@@ -267,9 +267,7 @@ class PageFolder:
         """Rank the chunk's dictionary. Must come before the first data page is added."""
         keys = _keys(_dictionary_array(page, self.leaf), self.ordering)
         ranks = keys.ranks()
-        sizes = np.zeros(page.num_values, np.int64)
-        if page.offsets is not None:
-            sizes = np.diff(page.offsets).astype(np.int64)
+        sizes = np.zeros(page.num_values, np.int64) if page.spans is None else page.spans.lengths
         nan = keys.nan if keys.nan is not None else np.zeros(page.num_values, np.bool_)
         self._dictionary = _Dictionary(keys, ranks, _inverse(ranks), sizes, nan)
 
@@ -412,9 +410,8 @@ def _buffer(values: pa.Array[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
     """Return the entries of a dictionary as an Arrow array like those of :func:`decode_pages`."""
-    data = pa.py_buffer(page.data.data)
-    if page.offsets is not None:
-        return pa.Array.from_buffers(pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data])
+    if page.spans is not None:
+        return page.binaries(pa.binary())
     return _plain_array(page.data, page.num_values, leaf.width or 0)
 
 
