@@ -194,7 +194,8 @@ def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     from sidecar.kernels.theta import below
 
     found = np.empty(len(hashes), np.uint64)
-    return found[: below(hashes, np.uint64(theta), found)].copy()
+    count = below(hashes, np.uint64(theta), found)
+    return found[:count].copy()
 
 
 def _is_of_another_form(data: bytes) -> bool:
