@@ -197,7 +197,7 @@ def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     from sidecar.kernels.theta import below
 
     found = np.empty(len(hashes), np.uint64)
-    count = below(hashes, np.uint64(theta), found)
+    count: int = below(hashes, np.uint64(theta), found)
     return found[:count].copy()
 
 
