@@ -197,8 +197,8 @@ def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     from sidecar.kernels.theta import below
 
     found = np.empty(len(hashes), np.uint64)
-    count: int = below(hashes, np.uint64(theta), found)
-    return found[:count].copy()
+    kept: NDArray[np.uint64] = found[: below(hashes, np.uint64(theta), found)].copy()
+    return kept
 
 
 def _is_of_another_form(data: bytes) -> bool:
