@@ -215,6 +215,16 @@ def without_user_info(text: str) -> str:
     return _USER_INFO.sub("***@", text)
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what led to it, even if a traceback would hide it. Some libraries' causes are a circle."""
+    seen = set[int]()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
+
+
 def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> str:
     """Return the class and the first line of another library's error.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scripts.benchmarks.harness import data, pictures, running
+from scripts.benchmarks.harness import data, guides, pictures, running
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.comparing import differences
 from scripts.benchmarks.harness.fits import power_law
@@ -86,6 +88,23 @@ def test_what_comes_before_a_run_is_not_timed() -> None:
     side = Side(lambda: events.append("run"), before=lambda: events.append("before"), repeat=2)
     take_turns({"a": side}, 1, warm_ups=0, clock=Recording())
     assert events == ["before", "start", "run", "stop"] * 2
+
+
+@pytest.mark.parametrize(("theirs", "turns"), [((2.0, 2.0, 2.0), 3), ((2.0, 2.2, 2.5), None)])
+def test_more_turns_are_taken_while_the_ratios_are_far_apart(theirs: tuple[float, ...], turns: int | None) -> None:
+    told = itertools.cycle(theirs)
+    sides = {"ours": Side(lambda: Taken(1.0, 1.0)), "theirs": Side(lambda: Taken(next(told), 1.0))}
+    times = take_turns(sides, 3, warm_ups=0, patience=60)
+    if turns is None:  # quartiles of 0.4 and 0.5 around 0.4545, a spread of 0.22: 0.93 * 0.22 / sqrt(n) <= 0.02
+        assert 95 <= len(times.taken["ours"]) <= 115
+    else:
+        assert len(times.taken["ours"]) == turns
+
+
+def test_patience_ends_turns_that_never_agree() -> None:
+    told = itertools.cycle([1.0, 2.0, 3.0])
+    sides = {"ours": Side(lambda: (time.sleep(0.02), Taken(1.0, 1.0))[1]), "theirs": Side(lambda: Taken(next(told), 1))}
+    assert 3 <= len(take_turns(sides, 3, warm_ups=0, patience=0.1).taken["ours"]) <= 6
 
 
 def test_ratios_are_taken_within_turns() -> None:
@@ -367,3 +386,20 @@ def test_data_that_was_left_half_made_or_was_moved_is_made_again(
     monkeypatch.setattr(data, "WORK", tmp_path / "new")
     folder = data.made("name", lambda folder: (folder / "again").touch())
     assert [path.name for path in folder.iterdir() if path.name != data.DONE] == ["again"]
+
+
+# --- guides -------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_have_the_committed_figures() -> None:
+    """``scripts/bench --guides`` writes them."""
+    assert list(guides.rewritten(guides.committed())) == []
+
+
+def test_a_figure_that_was_not_measured_is_found() -> None:
+    results = read_results(guides.RESULTS / "results.json")
+    changed = [replace(row, figure=(row.figure or 0.0) * 3) for row in results["plan"].rows]
+    measured = guides.Measured(results | {"plan": replace(results["plan"], rows=changed)})
+    text = (data.ROOT / "README.md").read_text("utf-8")
+    [passage] = [one for one in guides.PASSAGES if one.page == "README.md"]
+    assert passage.replaced(text, measured) != text == passage.replaced(text, guides.Measured(results))

@@ -3,7 +3,7 @@
 The file is lineitem of TPC-H. The copy is flushed to the disk, as an embedded file is; decoding is pyarrow's, row group
 by row group in as many threads as embedding has. Then all files of a sidecar get their indexes back in one pass, beside
 plain copies: a digest proves that a file is the one that was indexed, and witnesses decode values on top. Memory is
-that of a process of its own.
+that of a process of its own. What lookups read is counted in a file of ten row groups, with indexes and without.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def measure(bench: Bench) -> None:
     from_sidecar(bench, scale)
     for copies in (1, 4):
         memory(bench, scale, copies)
+    reads_of_lookups(bench)
 
 
 def narrow_files(scale: float) -> tuple[Path, Path]:
@@ -204,3 +205,26 @@ def memory(bench: Bench, scale: float, copies_of_rows: int) -> None:
     bench.row(
         f"memory of embedding into {copies_of_rows} times the rows", int(found[1]) / 1e6, "MB", note=f"{size:,.0f} MB"
     )
+
+
+def reads_of_lookups(bench: Bench) -> None:
+    """Count row groups and bytes that lookups read: of a comment, and of a key by which the file is sorted."""
+    rows = rows_of(bench.size(0.1, quick=0.01))
+    with data.scratch() as folder:
+        plain, indexed = folder / "plain.parquet", folder / "indexed.parquet"
+        pq.write_table(rows, plain, row_group_size=-(-rows.num_rows // 10))
+        sidecar.embed_file(str(plain), str(indexed), bloom=["l_comment"], page_index=True)
+        middle = rows.slice(rows.num_rows // 2, 1).to_pylist()[0]
+        for what, predicate in (
+            ("a comment", f"l_comment = '{middle['l_comment']}'"),
+            ("a sorted key", f"l_orderkey = {middle['l_orderkey']}"),
+        ):
+            found = {}
+            for path, file in ((plain, "as written"), (indexed, "with indexes")):
+                with sidecar.open_scan(str(path), predicate) as scan:
+                    found[file] = scan.to_table().num_rows
+                note = f"{scan.report.row_groups_read} of {scan.report.row_groups} row groups, "
+                note += f"{scan.report.bytes_read / scan.report.file_bytes:.1%} of the file"
+                bench.row(f"a lookup of {what}, file {file}", scan.report.bytes_read / 1e6, "MB", note=note)
+            if len(set(found.values())) != 1:
+                raise RuntimeError(f"the files disagree on {predicate}: {found}")

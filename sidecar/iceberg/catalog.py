@@ -39,6 +39,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
     UsageError,
+    causes_of,
     first_line,
     foreign_reason,
 )
@@ -102,7 +103,7 @@ def _loaded(load: Callable[[], Table], load_without_statistics: Callable[[], Tab
     try:
         return load()
     except Exception as error:
-        invalid = _validation_error(error)
+        invalid = next((one for one in causes_of(error) if isinstance(one, ValidationError)), None)
         if invalid is None or not is_about_statistics(invalid):
             raise
         found = load_without_statistics()
@@ -223,7 +224,7 @@ def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
 
 def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None) -> SidecarError:
     """Turn any other exception of pyiceberg into a :class:`SidecarError`."""
-    invalid = _validation_error(error)
+    invalid = next((one for one in causes_of(error) if isinstance(one, ValidationError)), None)
     if invalid is not None:
         if any("blob-metadata" in fault["loc"] for fault in invalid.errors()):
             return UnsupportedFeatureError(
@@ -236,18 +237,6 @@ def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], fi
         return StorageError(f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials.")
     reason = foreign_reason(error, lambda line: redact(line, properties))
     return StorageError(f"{what}: {reason}", file=file)
-
-
-def _validation_error(error: BaseException | None) -> ValidationError | None:
-    """Return the pydantic error that caused a pyiceberg error, if there is one.
-
-    Behind fsspec the error for a missing file is its own cause: causes may be a circle.
-    """
-    seen = set[int]()
-    while error is not None and not isinstance(error, ValidationError):
-        seen.add(id(error))
-        error = error.__cause__ if id(error.__cause__) not in seen else None
-    return error
 
 
 def redact(text: str, properties: Mapping[str, Any]) -> str:

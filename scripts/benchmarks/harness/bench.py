@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scripts.benchmarks.harness.results import BenchmarkResult, Comparison, Curve, Row, SideTimes, Target
-from scripts.benchmarks.harness.timing import Clock, ClockName, Side, Times, figure, take_turns
+from scripts.benchmarks.harness.timing import PATIENCE, Clock, ClockName, Side, Times, figure, take_turns
 from scripts.benchmarks.harness.wording import row_line, shown
 
 Size = TypeVar("Size")
@@ -42,11 +42,13 @@ class Bench:
         warm_ups: int = 1,
         clock: Clock | None = None,
     ) -> Times:
-        """Let sides take turns; keep their medians for the report and the picture."""
+        """Let sides take turns, so many or more; keep their medians for the report and the picture."""
         self.say(what)
         all_sides = {name: side if isinstance(side, Side) else Side(side) for name, side in sides.items()}
-        turns = min(turns, QUICK_TURNS) if self.scale == "quick" else turns
-        times = take_turns(all_sides, turns, warm_ups=warm_ups, clock=clock)
+        patience = PATIENCE
+        if self.scale == "quick":
+            turns, patience = min(turns, QUICK_TURNS), 0.0
+        times = take_turns(all_sides, turns, warm_ups=warm_ups, clock=clock, patience=patience)
         medians = []
         for name in all_sides:
             wall, cpu = times.of(name), times.of(name, "cpu")

@@ -3,6 +3,7 @@
     scripts/bench                     the twelve of the suite, into scripts/bench-results
     scripts/bench NAME ...            some of them, or scaling (an hour), or one of the others
     scripts/bench --compare A B       which figures of two files results.json differ by more than 10 %
+    scripts/bench --guides            write the figures of scripts/bench-results into README and the guides
 
 A target that is missed is a result, not a failure: the exit code is 1 if a benchmark failed, or if --compare found
 differences.
@@ -23,6 +24,7 @@ from pathlib import Path
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.comparing import TOLERANCE, differences
 from scripts.benchmarks.harness.data import ROOT, WORK, scratch
+from scripts.benchmarks.harness.guides import write_guides
 from scripts.benchmarks.harness.machine import machine_facts
 from scripts.benchmarks.harness.report import PAGE, write_report
 from scripts.benchmarks.harness.results import BenchmarkResult, read_results, to_json
@@ -49,11 +51,15 @@ def main(arguments: Sequence[str]) -> int:
         "--into", type=Path, help="folder of the report (scripts/bench-results for all, .work/bench/results for some)"
     )
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results.json")
+    parser.add_argument("--guides", action="store_true", help="write the committed figures into README and the guides")
     parser.add_argument("--run", nargs=2, metavar=("NAME", "FILE"), help=argparse.SUPPRESS)
     parser.set_defaults(scale="normal")
     options = parser.parse_args(arguments)
     if options.compare:
         return compare(*options.compare)
+    if options.guides:
+        print("\n".join(str(page) for page in write_guides()) or "the pages have the committed figures")
+        return 0
     if options.run:
         return run_one(options.run[0], options.scale, Path(options.run[1]))
     names = list(dict.fromkeys(options.names)) or SUITE

@@ -1,11 +1,12 @@
 """Times sides that take turns: one run of each, then the next of each, so that a slow minute hits all of them.
 
 A ratio is taken within each turn. Its figure is the median of these ratios, and its spread the distance between their
-quartiles as a share of the median.
+quartiles as a share of the median. Sides whose ratios are far apart get more turns, for some seconds.
 """
 
 from __future__ import annotations
 
+import itertools
 import resource
 import statistics
 import time
@@ -16,6 +17,11 @@ from typing import Any, Literal
 from scripts.benchmarks.harness.processes import cpu_of_tree
 
 ClockName = Literal["wall", "cpu"]
+CLOCKS: tuple[ClockName, ...] = ("wall", "cpu")
+SURE = 0.02
+"""The standard error of a ratio, as a share of it, which ends the turns: two runs then agree within 10 %."""
+PATIENCE = 8.0
+"""Seconds of turns after which no more are taken, sure or not."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,10 @@ class Figure:
 
     median: float
     spread: float
+
+    def standard_error(self, count: int) -> float:
+        """Return that of a median of so many values, as a share of it, as if they were normally distributed."""
+        return 0.93 * self.spread / count**0.5
 
 
 @dataclass(frozen=True)
@@ -102,11 +112,31 @@ class Times:
         ]
         return figure([a / b for a, b in zip(*sums, strict=True)])
 
+    @property
+    def are_sure(self) -> bool:
+        """Whether more turns would hardly change the ratio of the first side to any other."""
+        first, *others = self.taken
+        turns = len(self.taken[first])
+        figures = [self.of(first, clock) for clock in CLOCKS]
+        if others and all(min(one.wall, one.cpu) > 0 for other in others for one in self.taken[other]):
+            figures = [self.ratio([first], [other], clock) for other in others for clock in CLOCKS]
+        return all(one.standard_error(turns) <= SURE for one in figures)
 
-def take_turns(sides: Mapping[str, Side], turns: int, *, warm_ups: int = 1, clock: Clock | None = None) -> Times:
-    """Run each side once a turn. The first ``warm_ups`` turns compile and fill caches, and are not counted."""
+
+def take_turns(
+    sides: Mapping[str, Side], turns: int, *, warm_ups: int = 1, clock: Clock | None = None, patience: float = 0.0
+) -> Times:
+    """Run each side once a turn. The first ``warm_ups`` turns compile and fill caches, and are not counted.
+
+    While the ratios of the sides are not sure, more than ``turns`` are taken, until ``patience`` seconds have passed.
+    """
     clock, times = clock or Clock(), Times(list(sides))
-    for turn in range(warm_ups + turns):
+    started = time.perf_counter()
+    for turn in itertools.count():
+        if turn == warm_ups:
+            started = time.perf_counter()
+        if turn >= warm_ups + turns and (time.perf_counter() - started >= patience or times.are_sure):
+            break
         for name, side in sides.items():
             runs = []
             for _ in range(side.repeat if turn >= warm_ups else 1):

@@ -20,7 +20,7 @@ from scripts.benchmarks.serving.process import server
 
 NEEDLE, ABSENT, ALL = "k = 2", "k = 3", f"k = {KEY}"
 MODE = "scan-planning-mode"
-TURNS, WARM_UPS = 4, 2
+TURNS, WARM_UPS = 5, 4
 
 
 def measure(bench: Bench, files: int) -> None:

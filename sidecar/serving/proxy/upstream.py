@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sidecar.errors import foreign_reason
+from sidecar.errors import causes_of, foreign_reason
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.metrics import sample
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
@@ -133,7 +133,4 @@ class Upstream:
 
 
 def _is_about_tls(error: BaseException) -> bool:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
-    return cause is not None
+    return any(isinstance(cause, ssl.SSLError) for cause in causes_of(error))
