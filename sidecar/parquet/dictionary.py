@@ -12,6 +12,7 @@ distinct values must not count them: :func:`read_used` finds the entries that ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,20 +44,28 @@ DATA_WINDOW = 512 << 10
 _FIRST_READ = 64 << 10
 _MOST_PAGES = 256  # read together: one at first, twice as many each time, because one or two may use every entry
 _MAX_BIT_WIDTH = 32
+_SPANS = 1 << 14
+"""Values whose places are found at a time."""
 
 
 @dataclass(frozen=True)
 class DictionaryPage:
     """The values of a dictionary page.
 
-    ``data`` (uint8[n]) has the PLAIN values one after the other. ``width`` is the length of each in bytes; if it is
-    ``None``, ``spans`` say where each is in ``data``.
+    ``data`` (uint8[n]) has the PLAIN values one after the other, and nothing else. ``width`` is the length of each in
+    bytes; ``None`` if they have any length.
     """
 
     num_values: int
     data: npt.NDArray[np.uint8]
     width: int | None
-    spans: Spans | None
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Where the values of any length are in ``data``."""
+        starts, lengths = np.empty(self.num_values, np.int64), np.empty(self.num_values, np.int64)
+        rle.byte_array_spans(self.data, self.num_values, starts, lengths)
+        return Spans(self.data, starts, lengths)
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
         """Return the values as an Arrow array of the type that pyarrow gives the column.
@@ -64,7 +73,7 @@ class DictionaryPage:
         Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
         not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
         """
-        if self.spans is not None and not leaf.encoding.is_decimal:
+        if self.width is None and not leaf.encoding.is_decimal:
             return self.binaries(pa.string() if leaf.annotation.kind == "STRING" else pa.binary())
         if leaf.encoding.is_decimal:
             return self._decimals(leaf)
@@ -171,12 +180,24 @@ def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) 
         raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
     if leaf.width is not None:
         _expect_filled(num_values * leaf.width, len(body))
-        return DictionaryPage(num_values, body, leaf.width, None)
-    starts, lengths = np.empty(num_values, np.int64), np.empty(num_values, np.int64)
-    if not rle.byte_array_spans(body, num_values, starts, lengths):
-        raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
-    _expect_filled(int(starts[-1] + lengths[-1]) if num_values else 0, len(body))
-    return DictionaryPage(num_values, body, None, Spans(body, starts, lengths))
+        return DictionaryPage(num_values, body, leaf.width)
+    _expect_filled(_end_of_values(body, num_values), len(body))
+    return DictionaryPage(num_values, body, None)
+
+
+def _end_of_values(body: npt.NDArray[np.uint8], count: int) -> int:
+    """Return where the last of ``count`` values of any length ends. Raises :class:`DamagedFileError` if one is cut.
+
+    Spans of all values can take four times the bytes of the page, so only some are made at a time.
+    """
+    starts, lengths = np.empty(_SPANS, np.int64), np.empty(_SPANS, np.int64)
+    end = 0
+    for first in range(0, count, _SPANS):
+        some = min(count - first, _SPANS)
+        if not rle.byte_array_spans(body[end:], some, starts, lengths):
+            raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
+        end += int(starts[some - 1] + lengths[some - 1])
+    return end
 
 
 def _expect_filled(used: int, size: int) -> None:

@@ -267,7 +267,7 @@ class PageFolder:
         """Rank the chunk's dictionary. Must come before the first data page is added."""
         keys = _keys(_dictionary_array(page, self.leaf), self.ordering)
         ranks = keys.ranks()
-        sizes = np.zeros(page.num_values, np.int64) if page.spans is None else page.spans.lengths
+        sizes = page.spans.lengths if page.width is None else np.zeros(page.num_values, np.int64)
         nan = keys.nan if keys.nan is not None else np.zeros(page.num_values, np.bool_)
         self._dictionary = _Dictionary(keys, ranks, _inverse(ranks), sizes, nan)
 
@@ -410,7 +410,7 @@ def _buffer(values: pa.Array[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
     """Return the entries of a dictionary as an Arrow array like those of :func:`decode_pages`."""
-    if page.spans is not None:
+    if page.width is None:
         return page.binaries(pa.binary())
     return _plain_array(page.data, page.num_values, leaf.width or 0)
 
