@@ -16,7 +16,7 @@ import pytest
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.source import BytesSource, CountingSource, LocalSource
-from sidecar.target import create_target, repeatable
+from sidecar.target import create_target, is_temporary, repeatable
 from tests.object_store import FolderIO
 
 
@@ -164,6 +164,21 @@ def test_a_file_is_there_if_only_the_answer_was_lost(
     with create_target(str(tmp_path / "file")) as target:
         target.write(b"whole")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"whole")]
+
+
+def test_a_temporary_name_that_cannot_be_removed_is_no_error_once_the_file_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an error the caller would take the file for missing, and a second run would find that it exists already."""
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with create_target(str(tmp_path / "file")) as target:
+        target.write(b"whole")
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    assert [is_temporary(path.name) for path in sorted(tmp_path.iterdir())] == [False, True]
 
 
 def test_an_error_when_a_file_is_closed_is_one_of_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

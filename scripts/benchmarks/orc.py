@@ -1,19 +1,20 @@
 """Filters of an ORC file beside what they save, and beside ORC's own Java library.
 
 The file is lineitem of TPC-H as ORC by pyarrow, zstd, four columns, without filters. Embedding filters on two columns
-is compared with a copy and decoding those columns, and with ORC Java writing the rows again with filters. Reading and
-building every filter of a column is compared with a scan of that column by pyarrow. Everything has one thread.
+is compared with a copy, flushed as an embedded file is, and decoding those columns, and with ORC Java writing the rows
+again with filters. Reading and building every filter of a column is compared with a scan of that column by pyarrow.
+Everything has one thread. A large run has about 1 GB of ORC data.
 """
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from pathlib import Path
 
 from pyarrow import orc
 
 import sidecar
+from scripts.benchmarks.embed import FLUSH, copy
 from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.results import at_least, at_most
@@ -31,7 +32,7 @@ EMBEDDED = ["l_partkey", "l_comment"]
 
 def measure(bench: Bench) -> None:
     """Measure embedding, and each column."""
-    plain = orc_file(bench.size(1.0, quick=0.05, large=8.0))
+    plain = orc_file(bench.size(1.0, quick=0.05, large=11.0))
     tail = read_tail(LocalSource(str(plain)))
     bench.row("the ORC file", plain.stat().st_size / 1e6, "MB", note=f"{tail.num_rows:,} rows")
     with data.scratch() as folder:
@@ -46,12 +47,13 @@ def embedding(bench: Bench, plain: Path, folder: Path) -> None:
 
     def clear() -> None:
         target.unlink(missing_ok=True)
+        FLUSH()
 
     sides = {
         "sidecar embeds": Side(
             lambda: sidecar.embed_file(str(plain), str(target), bloom=EMBEDDED, threads=1), before=clear
         ),
-        "copy": Side(lambda: shutil.copyfile(plain, target), before=clear),
+        "copy": Side(lambda: copy(plain, target), before=clear),
         "decode": Side(lambda: scan(plain, EMBEDDED)),
     }
     peer = None

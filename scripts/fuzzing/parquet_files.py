@@ -91,7 +91,7 @@ class ParquetFuzzer(Fuzzer):
                 value_of(call)
         footer = read_footer(source)
         chunks = [chunk for group in footer.row_groups for chunk in group.columns][:COLUMNS]
-        calls: list[Any] = [lambda: rows_of(case.data), lambda: pages_digest(source, footer)]
+        calls: list[Any] = [lambda: rows_of(case.data), lambda: pages_digest(source, footer, check=True)]
         calls += [
             lambda group=group: read_indexes_by_leaf(source, footer, group.columns) for group in footer.row_groups[:4]
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 
 import xxhash
@@ -24,7 +24,8 @@ class Identity:
     ``units``: its row groups, in ORC counted over all stripes. ``fingerprint``: a hash of everything that the footer
     says about the data. ``is_distinctive``: whether the fingerprint tells files of the same shape apart. ``is_unique``:
     whether no other file has the fingerprint, as for encrypted files. ``digest`` reads all stored pages: files with the
-    same digest have the same values.
+    same digest have the same values. A second call reads nothing. ``checked_digest`` is the same digest, and raises
+    :class:`sidecar.errors.WrongChecksumError` for a page that is not as it was written.
     """
 
     name: str
@@ -34,11 +35,12 @@ class Identity:
     fingerprint: bytes
     is_distinctive: Callable[[], bool]
     digest: Callable[[], bytes]
+    checked_digest: Callable[[], bytes]
     is_unique: bool = False
 
 
 def identity_of_parquet(source: Source, footer: Footer) -> Identity:
-    """Return the identity of a Parquet file. ``source`` must stay open: ``digest`` reads it."""
+    """Return the identity of a Parquet file. ``source`` must stay open: the digests read it."""
     units = tuple(UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups)
     if footer.encryption is not None:
         return Identity(
@@ -49,6 +51,7 @@ def identity_of_parquet(source: Source, footer: Footer) -> Identity:
             _of_encrypted(footer),
             lambda: True,
             lambda: b"",
+            lambda: b"",
             is_unique=True,
         )
     return Identity(
@@ -58,7 +61,8 @@ def identity_of_parquet(source: Source, footer: Footer) -> Identity:
         units,
         parquet.pages_fingerprint(footer),
         partial(parquet.is_distinctive, footer),
-        partial(parquet.pages_digest, source, footer),
+        cache(partial(parquet.pages_digest, source, footer, check=False)),
+        partial(parquet.pages_digest, source, footer, check=True),
     )
 
 
@@ -74,11 +78,11 @@ def _of_encrypted(footer: Footer) -> bytes:
 
 
 def identity_of_orc(source: Source, tail: OrcTail) -> Identity:
-    """Return the identity of an ORC file. ``source`` must stay open: ``digest`` reads it.
+    """Return the identity of an ORC file. ``source`` must stay open: the digests read it.
 
     Raises the errors of reading the tail's metadata.
     """
-    fingerprint = orc.data_fingerprint(source, tail)
+    fingerprint, digest = orc.data_fingerprint(source, tail), cache(partial(orc.data_digest, source, tail))
     return Identity(
         tail.name,
         tail.size,
@@ -86,7 +90,8 @@ def identity_of_orc(source: Source, tail: OrcTail) -> Identity:
         orc_units(tail),
         fingerprint,
         partial(orc.is_distinctive, source, tail),
-        partial(orc.data_digest, source, tail),
+        digest,
+        digest,  # data of ORC has no checksums
     )
 
 
@@ -109,7 +114,7 @@ def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
     """Return the units table's entry for a plain file.
 
     No manifest lists a plain file, so the entry holds the fingerprint of its data. ``digest`` reads all stored pages
-    and appends their digest.
+    and appends their digest. Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum.
     """
     return FileEntry(
         path=identity.name,
@@ -117,7 +122,7 @@ def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
         record_count=identity.num_rows,
         spec_id=0,
         manifest=UNLISTED,
-        entry=identity.fingerprint + (identity.digest() if digest else b""),
+        entry=identity.fingerprint + (identity.checked_digest() if digest else b""),
         units=identity.units,
     )
 

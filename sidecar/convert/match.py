@@ -19,7 +19,7 @@ match is refused. Without a proof, an index may be used only after all values we
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -71,7 +71,6 @@ class Finder:
     def __init__(self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None) -> None:
         self._sidecar = sidecar
         self._live = live or {}
-        self._digests: dict[str, bytes] = {}
         self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
         self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
         self._listed = False
@@ -85,7 +84,15 @@ class Finder:
     def find(self, file: Identity) -> list[Match]:
         """Return the matches of a file, one for each segment that lists it, the oldest segment first.
 
-        Raises :class:`UsageError` if no segment lists the file, or if several listed files look like it.
+        Raises :class:`UsageError` if no segment lists the file, if several listed files look like it, or if its pages
+        are not those that were indexed, and :class:`sidecar.errors.WrongChecksumError` if a page is damaged.
+        """
+        return prove(file, self.look_up(file))
+
+    def look_up(self, file: Identity) -> list[Match]:
+        """Return what :meth:`find` returns, without the proof that takes all pages: see :func:`prove`.
+
+        Reads the pages of a file only if several listed files look like it. Raises the errors of :meth:`find`.
         """
         known_as = self._live_entry(file)
         if known_as is not None and (live := self.find_live(known_as, file)):
@@ -132,41 +139,22 @@ class Finder:
         candidates = self._moved(segment, file)
         likely = [candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)] or candidates
         if len(likely) > 1:
-            likely = [candidate for candidate in candidates if self._has_digest_of(candidate[1], file)] or likely
-        if len(likely) > 1 and not all(self._has_digest_of(entry, file) for _, entry in likely):
-            raise UsageError(
-                "several files of the sidecar look like this one",
-                file=file.name,
-                found=", ".join(entry.path for _, entry in likely[:3]),
-            )
+            digest = _digest(file, {_recorded(entry) for _, entry in candidates})
+            alike = [candidate for candidate in candidates if digest and _recorded(candidate[1]) == digest]
+            if not alike:
+                raise UsageError(
+                    "several files of the sidecar look like this one",
+                    file=file.name,
+                    found=", ".join(entry.path for _, entry in likely[:3]),
+                )
+            likely = alike
         return self._match(segment, *likely[0], file) if likely else None
 
     def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
         first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
         if stop - first != len(entry.units):
             raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
-        return Match(segment, entry, tuple(range(first, stop)), self._proof(segment, entry, file))
-
-    def _proof(self, segment: Segment, entry: FileEntry, file: Identity) -> str:
-        """Return the proof for a plain file, or an empty text. Raises :class:`UsageError` if the digests differ."""
-        if not is_plain(segment) or not entry.entry:
-            return ""
-        if file.is_unique:
-            return BY_ENCRYPTION
-        if len(entry.entry) == FINGERPRINT_BYTES:
-            return ""
-        if not self._has_digest_of(entry, file):
-            raise UsageError(WRITTEN_ANEW, file=file.name, found="different bytes in its pages")
-        return BY_DIGEST
-
-    def _has_digest_of(self, entry: FileEntry, file: Identity) -> bool:
-        """Return whether the file has the recorded digest. The file's pages are read at most once."""
-        recorded = entry.entry[FINGERPRINT_BYTES:]
-        if not recorded:
-            return False
-        if file.name not in self._digests:
-            self._digests[file.name] = file.digest()
-        return recorded == self._digests[file.name]
+        return Match(segment, entry, tuple(range(first, stop)))
 
     def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
         """Return the entries (ordinal, file) of a segment that may be this file at another path."""
@@ -216,6 +204,44 @@ def _entry(segment: Segment, ordinal: int) -> FileEntry:
     if entry is None:
         raise _unreadable(segment)
     return entry
+
+
+def prove(file: Identity, matches: Sequence[Match]) -> list[Match]:
+    """Return the matches of a file with their proofs. Safe in any thread: it reads the file's pages and nothing else.
+
+    Raises :class:`UsageError` if the pages are not those that were indexed, and
+    :class:`sidecar.errors.WrongChecksumError` if one is damaged.
+    """
+    return [match if match.proof else replace(match, proof=_proof(match, file)) for match in matches]
+
+
+def _proof(match: Match, file: Identity) -> str:
+    """Return the proof for a plain file; an empty text without one."""
+    if not is_plain(match.segment) or not match.entry.entry:
+        return ""
+    if file.is_unique:
+        return BY_ENCRYPTION
+    recorded = _recorded(match.entry)
+    if recorded and _digest(file, {recorded}) != recorded:
+        raise UsageError(WRITTEN_ANEW, file=file.name, found="different bytes in its pages")
+    return BY_DIGEST if recorded else ""
+
+
+def _recorded(entry: FileEntry) -> bytes:
+    """Return the digest that a plain file's entry has after the fingerprint; empty without one."""
+    return entry.entry[FINGERPRINT_BYTES:]
+
+
+def _digest(file: Identity, recorded: Collection[bytes]) -> bytes:
+    """Return the digest of a file; an empty text if ``recorded`` has none to compare it with.
+
+    A digest that is recorded says that no page has changed, so checksums of pages can tell nothing more. For another
+    one the pages are read again, with their checksums, which tell damage from another file.
+    """
+    if not any(recorded):
+        return b""
+    digest = file.digest()
+    return digest if digest in recorded else file.checked_digest()
 
 
 def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -161,11 +162,12 @@ def restore_pages(
     A page index that is damaged or contradicts the footer is replaced by a reason.
     """
     found: dict[tuple[int, int], RestoredPages] = {}
+    leaf_of = cache(partial(find_leaf, footer))
     for match in matches:
+        by_unit = {unit: row_group for row_group, unit in enumerate(match.units)}
         for field_id, blob in sorted(match.segment.page_index_blobs.items()):
-            by_unit = {unit: row_group for row_group, unit in enumerate(match.units)}
             for unit, stored in blob.read(match.units).items():
-                leaf = find_leaf(footer, field_id, stored.kind.resolution, stored.kind.encoding)
+                leaf = leaf_of(field_id, stored.kind.resolution, stored.kind.encoding)
                 if leaf is not None and (wanted is None or leaf.index in wanted):
                     chunk = footer.row_groups[by_unit[unit]].columns[leaf.index]
                     # A proven file has the indexed pages, so a page index is right if the first page is at the same
@@ -223,8 +225,9 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
 def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
     """Yield (row group, leaf, state) of all units for one kind; the state is *indexed* or the reason why not."""
     assert kind in (BLOOM, PAGE_INDEX)
+    leaf_of = cache(partial(_only_leaf, footer))
     for row_group, field_id, state in _states(matches, kind):
-        leaf = _only_leaf(footer, field_id, state.resolution)
+        leaf = leaf_of(field_id, state.resolution)
         if leaf is not None:
             yield row_group, leaf, state.state
 

@@ -15,8 +15,8 @@ import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +42,7 @@ from sidecar.parquet.embed import Placement, check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.run_log import logged
-from sidecar.source import AnyPath, Source, open_source
+from sidecar.source import AnyPath, Source, local_path, open_source
 from sidecar.target import create_target, is_dry_run, without_writing
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WRITERS = 2
-"""Threads that write files: while one waits for the disk, another copies."""
+WRITERS = 3
+"""Threads that write files: while one waits for the disk and one for its proof, another copies."""
+PROVERS = 2
+"""Threads that prove files: a proof takes the digest of all pages, which costs more than their copy."""
 WAYS: tuple[RestoreWay, ...] = ("auto", "exact", "values")
 
 
@@ -138,9 +140,9 @@ def embed_from(
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = RestoreChoice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
         finder = Finder(opened, _live_files(table))
-        file = _prepare(
-            os.fspath(source), os.fspath(target), finder, choice, pool, _Storage(io, encryption_keys, opened)
-        )
+        provers = stack.enter_context(_provers())
+        storage = _Storage(io, encryption_keys, opened)
+        file = _prepare(os.fspath(source), os.fspath(target), finder, choice, pool, provers, storage)
         load = partial(pool.load, file.parts)
         (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
@@ -204,11 +206,11 @@ def embed_all_from(
         load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
             make_folder_of(target, dry_run)
-        works = [
-            partial(_prepare, path, target, finder, choice, pool, storage)
+        provers = stack.enter_context(_provers())
+        files = (
+            _prepare(path, target, finder, choice, pool, provers, storage)
             for path, target in zip(paths, targets, strict=True)
-        ]
-        files = stack.enter_context(closing(_prepared_ahead(works)))
+        )
         reports: list[RestoreReport] = []
         for report in _write_behind(opened, files, load, io):
             reports.append(report)
@@ -262,7 +264,13 @@ class _Storage:
 
 
 def _prepare(
-    path: str, target: str, finder: Finder, choice: RestoreChoice, pool: FilterPool, storage: _Storage
+    path: str,
+    target: str,
+    finder: Finder,
+    choice: RestoreChoice,
+    pool: FilterPool,
+    provers: Executor,
+    storage: _Storage,
 ) -> _Prepared:
     start = time.monotonic()
     source = storage.open(path)
@@ -272,39 +280,26 @@ def _prepare(
             tail = read_tail(source)
             storage.name_fields((column.path, column.field_id) for column in tail.columns)
             orc_plan = plan_orc_restore(finder, source, tail, choice)
-            restorer, parts = OrcRestorer(source, orc_plan, choice, pool), orc_plan.exact_parts
+            restorer, parts = OrcRestorer(source, orc_plan, choice, pool, provers), orc_plan.exact_parts
             return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
         footer = read_footer(source)
         storage.name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
         check_embeddable(source, footer)
         plan = plan_restore(finder, source, footer, choice)
-        restorer, parts = Restorer(source, plan, choice, pool, storage.keys), plan.exact_parts
+        restorer, parts = Restorer(source, plan, choice, pool, provers, storage.keys), plan.exact_parts
         return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
         source.close()
         raise
 
 
-def _prepared_ahead(works: Iterable[Callable[[], _Prepared]]) -> Generator[_Prepared, None, None]:
-    """Prepare the next file in another thread while one is written: its proof takes the digest of all its pages."""
-    waiting: deque[Future[_Prepared]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="sidecar-prepare") as pool:
-        try:
-            for work in works:
-                waiting.append(pool.submit(work))
-                if len(waiting) > 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:  # nobody will write these
-            for future in waiting:
-                if not future.cancel() and future.exception() is None:
-                    file = future.result()
-                    with closing(file.source), closing(file.restorer):
-                        pass
+def _provers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(PROVERS, thread_name_prefix="sidecar-prove")
 
 
 def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None) -> RestoreReport:
+    if local_path(file.target) is None:  # some stores publish what they have when a file is given up
+        file.restorer.proven.result()
     with create_target(file.target, io) as sink:
         written, outcomes = file.restorer.write(sink, progress)
         notes = file.restorer.notes(file.target, io) if isinstance(file.restorer, Restorer) else []
@@ -333,9 +328,9 @@ def _write_behind(
     io: FileIO | None,
     progress: Progress | None = None,
 ) -> Iterator[RestoreReport]:
-    """Copy the pages of files in other threads while this thread reads their indexes. At most three files are open.
+    """Copy the pages of files in other threads while this thread reads their indexes.
 
-    ``load_filters`` is called once, after the first copies have begun. ``files`` may have one more open.
+    ``load_filters`` is called once, after the first copies have begun. At most four files are open.
     """
 
     def write(file: _Prepared) -> RestoreReport:
@@ -362,18 +357,13 @@ def _write_behind(
             # The writers of these files wait for their indexes, which will not come any more.
             for file in copying:
                 file.restorer.give_up(error)
-            failed = _first_failure(writing)
-            if failed is not None and failed is not error:  # it closed its file, which made reading fail here
-                raise failed from error
+            wait(writing)
+            for failed in (future.exception() for future in writing):
+                if failed is not None and failed is not error:  # it closed its file, which made reading fail here
+                    raise failed from error
             raise
         while writing:
             yield writing.popleft().result()
-
-
-def _first_failure(writing: Iterable[Future[RestoreReport]]) -> BaseException | None:
-    """Return the error of the first file whose writing has already failed; ``None`` without one."""
-    failures = (future.exception() for future in writing if future.done() and not future.cancelled())
-    return next((error for error in failures if error is not None), None)
 
 
 def _nothing() -> None:

@@ -117,9 +117,10 @@ class _Plan:
     def add(self, work: StripeWork) -> None:
         """Add the next stripe."""
         places = {}
-        for column, data in work.new.items():
-            places[column] = _Spooled(self._spool.tell(), len(data))
-            self._spool.write(data)
+        for column, parts in work.new.items():
+            start = self._spool.tell()
+            self._spool.writelines(parts)
+            places[column] = _Spooled(start, self._spool.tell() - start)
         work.new.clear()
         self._work.append(work)
         self._places.append(places)

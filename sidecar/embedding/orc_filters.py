@@ -23,13 +23,13 @@ from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc_bloom import OrcBloomFilter, insert_groups, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.calendar import old_days_in_proleptic
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
-from sidecar.orc.index_streams import StripeIndex, read_indexes
+from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
@@ -67,9 +67,9 @@ class OrcRules:
 
 @dataclass
 class StripeWork:
-    """The filters of one stripe: ``new`` streams by column id, and the column ids whose streams are ``kept``."""
+    """The filters of one stripe: ``new`` streams by column id, in parts, and column ids whose streams are ``kept``."""
 
-    new: dict[int, bytes] = field(default_factory=dict)
+    new: dict[int, list[bytes | memoryview]] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
     """The outcomes of a column's filters, one for each row group, by column id."""
@@ -77,7 +77,7 @@ class StripeWork:
     @property
     def size(self) -> int:
         """Bytes of the new streams."""
-        return sum(map(len, self.new.values()))
+        return sum(len(part) for parts in self.new.values() for part in parts)
 
 
 @dataclass(frozen=True)
@@ -263,27 +263,37 @@ class OrcFilterMaker:
         return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
-        size = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))
-        filters: list[OrcBloomFilter] = []
+        m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))
+        groups = old.stripe.num_row_groups
+        if groups * m > MAX_STREAM * 8:
+            raise UnsupportedFeatureError(
+                "the filters of a stripe are too large to be read back",
+                expected=f"at most {MAX_STREAM} bytes",
+                found=groups * m // 8,
+            )
+        table = np.zeros((groups, m // 64), np.uint64)  # one piece of memory, which the system gives in large pages
+        filters = OrcBloomFilter.rows_of(table, k)
+        first = 0
         try:
             cursor = LeafCursor(self._source, self._tail, old.footer, old.column)
-            for groups in _taken_together(old, encoding, cursor.step):
-                values = cursor.take(sum(groups))
+            for counts in _taken_together(old, encoding, cursor.step):
+                values = cursor.take(sum(counts))
+                taken = slice(first, first + len(counts))
                 if encoding.family in _ONE_KEY_EACH and not values.null_count:
-                    hashes = hash_orc(values, encoding)
-                    filters += [OrcBloomFilter.from_hashes(part, *size) for part in _cut(hashes, groups)]
-                    continue
-                parts = [values] if len(groups) == 1 else _cut(values, groups)
-                filters += [self._of_row_group(part, encoding, size) for part in parts]
+                    insert_groups(table[taken], k, hash_orc(values, encoding), counts)
+                else:
+                    parts = [values] if len(counts) == 1 else _cut(values, counts)
+                    for one, part in zip(filters[taken], parts, strict=True):
+                        self._insert(one, part, encoding)
+                first = taken.stop
         except UsageError as error:  # values that are not of the encoding
             raise UnsupportedFeatureError(error.what, found=error.found) from error
         return filters
 
-    def _of_row_group(self, values: pa.Array[Any], encoding: OrcEncoding, size: tuple[int, int]) -> OrcBloomFilter:
-        made = OrcBloomFilter.from_hashes(hash_orc(values, encoding), *size)
+    def _insert(self, one: OrcBloomFilter, values: pa.Array[Any], encoding: OrcEncoding) -> None:
+        one.insert(hash_orc(values, encoding))
         if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
-            made.insert(hash_orc(_moved_days(values), encoding))
-        return made
+            one.insert(hash_orc(_moved_days(values), encoding))
 
     def _note(
         self,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
-from sidecar.convert.identity import first_units, identity_of_orc
-from sidecar.convert.match import Finder, Match
+from sidecar.convert.identity import Identity, first_units, identity_of_orc
+from sidecar.convert.match import Finder, Match, prove
 from sidecar.convert.orc_witness import ask_row_groups
 from sidecar.convert.outcome import BLOOM, Outcome, Progress
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
@@ -55,9 +55,13 @@ SPLIT_BLOCK = "the sidecar has a split-block filter for it, which an ORC file ca
 
 @dataclass
 class OrcRestorePlan:
-    """The restore of one file: the sidecar's ``parts`` by (row group, column id), and the columns built from values."""
+    """The restore of one file: the sidecar's ``parts`` by (row group, column id), and the columns built from values.
+
+    ``matches`` lack the proof that takes all data of the file.
+    """
 
     tail: OrcTail
+    identity: Identity
     matches: list[Match]
     parts: dict[tuple[int, int], PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
@@ -77,9 +81,12 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     """
     check_embeddable(tail)
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
-    matches = finder.find(identity_of_orc(source, tail))
+    identity = identity_of_orc(source, tail)
+    matches = finder.look_up(identity)
     parts = orc_filter_parts(matches, tail, wanted)
-    plan = OrcRestorePlan(tail, matches, {(group, part.column): part for part in parts for group in part.units})
+    plan = OrcRestorePlan(
+        tail, identity, matches, {(group, part.column): part for part in parts for group in part.units}
+    )
     by_column: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in parts:
         by_column[part.column].append(part)
@@ -119,10 +126,13 @@ def _cheaper(parts: Sequence[PooledFilters], values: int, proof: str) -> str:
 class OrcRestorer:
     """Gives each stripe of one file its filters, as :class:`sidecar.embedding.orc_filters.GivenFilters`. Close it.
 
-    One thread calls :meth:`load`, another :meth:`write`, which waits for it.
+    One thread calls :meth:`load`, another :meth:`write`, which waits for it. ``provers`` find out meanwhile whether the
+    file is the one that was indexed.
     """
 
-    def __init__(self, source: Source, plan: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool) -> None:
+    def __init__(
+        self, source: Source, plan: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool, provers: Executor
+    ) -> None:
         self._source = source
         self._plan = plan
         self._choice = choice
@@ -131,9 +141,11 @@ class OrcRestorer:
         self._firsts = first_units(plan.tail)
         self.doubts: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
-        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
+        self.witness = Witness.called(choice.witness, "")
         rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
+        self.proven = provers.submit(prove, plan.identity, plan.matches)
+        """The matches with their proofs."""
 
     @property
     def columns(self) -> AbstractSet[int]:
@@ -145,6 +157,8 @@ class OrcRestorer:
         try:
             load_filters()
             plan = self._plan
+            plan.matches = self.proven.result()
+            self.witness = Witness.called(self._choice.witness, proof_of(plan.matches))
             self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             self._hold_against_values()
         except BaseException as error:
@@ -189,7 +203,9 @@ class OrcRestorer:
         return ask_row_groups(self._source, self._plan.tail, footer, column, filters, whole=whole)
 
     def close(self) -> None:
-        """Do nothing: only the source is open, and its owner closes it."""
+        """See to it that the source, which its owner closes, is not read any more."""
+        self.proven.cancel()
+        wait([self.proven])
 
     def give_up(self, error: BaseException) -> None:
         """Make a thread that waits for :meth:`load` fail with ``error``, because it will not be called any more."""

@@ -1,23 +1,24 @@
 """Restores the filters and page indexes of a Parquet file's row groups from a sidecar.
 
 Indexes that only the file has are carried over as in :mod:`sidecar.embedding.file`. The order of the steps matters for
-safety: :func:`plan_restore` matches the file, ``load`` reads the indexes and compares them with values, and only then
-``write`` publishes them. An index that is denied or cannot be read is built from the values instead.
+safety: :func:`plan_restore` matches the file, ``load`` waits for the proof, reads the indexes and compares them with
+values, and only then ``write`` publishes them. An index that is denied or cannot be read is built from the values
+instead.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.harvest import GOOD
-from sidecar.convert.identity import identity_of_parquet
-from sidecar.convert.match import Finder, Match, is_plain
+from sidecar.convert.identity import Identity, identity_of_parquet
+from sidecar.convert.match import Finder, Match, is_plain, prove
 from sidecar.convert.outcome import (
     BLOOM,
     DICTIONARY,
@@ -95,9 +96,13 @@ class RestoreChoice:
 
 @dataclass
 class RestorePlan:
-    """The restore of one file: what the sidecar has for it, and which leaves are built from values instead."""
+    """The restore of one file: what the sidecar has for it, and which leaves are built from values instead.
+
+    ``matches`` lack the proof that takes all pages of the file.
+    """
 
     footer: Footer
+    identity: Identity
     matches: list[Match]
     parts: list[PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
@@ -119,8 +124,9 @@ def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Restore
 
     Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
     """
-    matches = finder.find(identity_of_parquet(source, footer))
-    plan = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    identity = identity_of_parquet(source, footer)
+    matches = finder.look_up(identity)
+    plan = RestorePlan(footer, identity, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in plan.parts:
         by_leaf[part.column].append(part)
@@ -186,7 +192,6 @@ class _Loaded:
     """
 
     parts: dict[tuple[int, int], PooledFilters]
-    rates: dict[tuple[int, int], float]
     pages: dict[tuple[int, int], RestoredPages]
     lacking: dict[tuple[str, int, int], str]
     unreadable_pages: dict[tuple[int, int], str]
@@ -215,7 +220,7 @@ class Restorer:
     """Gives each row group of one file its indexes. Close it.
 
     One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are
-    read.
+    read, and while ``provers`` find out whether the file is the one that was indexed, which may take their digest.
     """
 
     def __init__(
@@ -224,6 +229,7 @@ class Restorer:
         plan: RestorePlan,
         choice: RestoreChoice,
         pool: FilterPool,
+        provers: Executor,
         keys: EncryptionKeys | None = None,
     ) -> None:
         self._keys = keys
@@ -236,15 +242,19 @@ class Restorer:
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
-        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
+        self.witness = Witness.called(choice.witness, "")
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
+        self.proven = provers.submit(prove, plan.identity, plan.matches)
+        """The matches with their proofs."""
 
     def load(self, load_filters: Callable[[], None]) -> None:
         """Read what the file needs from the sidecar. :meth:`groups` in another thread then continues, or fails too."""
         try:
             load_filters()
             plan = self._plan
+            plan.matches = self.proven.result()
+            self.witness = Witness.called(self._choice.witness, proof_of(plan.matches))
             self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             loaded = self._held_against_values(self._load())
             self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
@@ -256,7 +266,6 @@ class Restorer:
     def _load(self) -> _Loaded:
         plan, choice = self._plan, self._choice
         parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
-        rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
         pages = restore_pages(plan.matches, plan.footer, _indexes(plan.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
         unreadable: dict[tuple[int, int], str] = {}
@@ -269,7 +278,7 @@ class Restorer:
                     lacking[kind, row_group, leaf.index] = state
                 elif kind == PAGE_INDEX and place not in pages:
                     unreadable[place] = UNREADABLE
-        return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
+        return _Loaded(parts, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
         """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.convert.witness`).
@@ -330,7 +339,9 @@ class Restorer:
         )
 
     def close(self) -> None:
-        """Close what was opened for decoding; the source stays open."""
+        """Close what was opened for decoding; the source stays open, and is not read any more."""
+        self.proven.cancel()
+        wait([self.proven])
         if self._filters is not None:
             self._filters.close()
 
@@ -393,8 +404,8 @@ class Restorer:
             if path in outcomes and outcomes[path].way in (VALUES, DICTIONARY):
                 outcomes[path] = replace(outcomes[path], reason=reason)
         for leaf, part in own.items():
-            data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
-            rate = loaded.rates[group.ordinal, leaf]
+            bits = self._pool.get(part, group.ordinal)
+            data, rate = encode_filter(bits.to_bytes()), bits.estimated_fpp()
             pieces[leaf] = data
             outcomes[part.path] = Outcome(
                 self._source.name, group.ordinal, part.path, BLOOM, EXACT, len(data), rate, rate

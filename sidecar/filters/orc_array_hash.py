@@ -23,8 +23,8 @@ Hashes = NDArray[np.uint64]
 
 _UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 """Unit of an Arrow timestamp -> counts in a millisecond; seconds are converted to milliseconds first."""
-_ROWS = 1 << 14
-"""Decimals in one step: the text of this many stays in the cache."""
+_BLOCK = 512
+"""Decimals of which some are hashed as text in memory; their text stays in the first-level cache."""
 _TEXT_WIDTH = 48
 
 
@@ -99,19 +99,16 @@ def _bounded_texts(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
 
 
 def _decimals(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
-    from sidecar.kernels import decimals
+    from sidecar.kernels import decimals, orc_bloom
 
     assert encoding.scale is not None
     words = layouts.unscaled_words(chunk, encoding.scale)
     if words.shape[1] != 2:
         raise UsageError("ORC has no decimals of more than 128 bits", found=chunk.type)
     out = np.empty(len(words), np.uint64)
-    text = np.empty((min(len(words), _ROWS), _TEXT_WIDTH), np.uint8)
-    for at in range(0, len(words), _ROWS):
-        some = words[at : at + _ROWS]
-        starts, lengths = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
-        decimals.plain_text(some, encoding.scale, text, starts, lengths)
-        out[at : at + _ROWS] = _spans(text.reshape(-1), starts, lengths)
+    text = np.empty((_BLOCK, _TEXT_WIDTH), np.uint8)
+    starts, lengths = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
+    orc_bloom.hash_decimals(words, encoding.scale, decimals.FOUR_DIGITS, text, starts, lengths, out)
     return out
 
 

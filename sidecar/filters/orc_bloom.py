@@ -21,6 +21,7 @@ do not fold or widen, because m is not a power of two and positions are modulo m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,8 +71,17 @@ def _check_size(m: int, k: int) -> None:
         raise UsageError(f"the number of bits that a value sets in an ORC filter is not 1 to {MAX_HASHES}", found=k)
 
 
+def insert_groups(table: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], counts: Sequence[int]) -> None:
+    """Add hashes to filters, the rows of ``table`` (uint64 [filters, m / 64]): the first ``counts[0]`` to row 0."""
+    from sidecar.kernels import orc_bloom
+
+    orc_bloom.insert_groups(table, k, hashes, np.array(counts, np.int64))
+
+
 class OrcBloomFilter:
     """An ORC Bloom filter: ``words`` is uint64 [m / 64], ``k`` the number of bits that a value sets."""
+
+    __slots__ = ("k", "words")
 
     def __init__(self, words: NDArray[np.uint64], k: int) -> None:
         if words.ndim != 1 or words.dtype != np.uint64:
@@ -91,6 +101,17 @@ class OrcBloomFilter:
         """Return a filter of ``m`` bits that holds nothing."""
         _check_size(m, k)
         return cls(np.zeros(m // 64, np.uint64), k)
+
+    @classmethod
+    def rows_of(cls, table: NDArray[np.uint64], k: int) -> list[Self]:
+        """Return the filters whose words are the rows of ``table`` (uint64 [filters, m / 64]), in its memory."""
+        _check_size(table.shape[1] * 64, k)
+        made = []
+        for words in table:
+            one = cls.__new__(cls)
+            one.words, one.k = words, k
+            made.append(one)
+        return made
 
     @classmethod
     def from_hashes(cls, hashes: NDArray[np.uint64], m: int, k: int) -> Self:

@@ -163,9 +163,9 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
-        # Each piece of a file reports only its own row groups. A gap means that a row group was not indexed.
-        if file.ordinal not in failed and sorted(found) != list(range(len(found))):
-            failed[file.ordinal] = "not all row groups of the file were seen"
+        reason = "" if file.ordinal in failed or file.not_indexable else _why_not_whole(found, file.record_count)
+        if reason:
+            failed[file.ordinal] = reason
         if file.ordinal in failed or file.not_indexable:
             continue
         for row_group, entry in sorted(found.items()):
@@ -177,6 +177,18 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     for (_, field_id), sketch in united.items():
         indexed.count(field_id, sketch)
     return indexed
+
+
+def _why_not_whole(found: Mapping[int, UnitEntry], rows: int) -> str:
+    """Return why the row groups that were found are not those of a file with so many rows; empty if they are.
+
+    Each piece of a file reports only its own row groups. Without a row group a file would be dropped that has its rows.
+    """
+    if sorted(found) != list(range(len(found))):
+        return "not all row groups of the file were seen"
+    if sum(entry.rows for entry in found.values()) != rows:  # one may be missing at the end
+        return "the row groups of the file have another number of rows than the table says"
+    return ""
 
 
 def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options) -> UnitsTable:

@@ -31,7 +31,7 @@ from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, UsageError, advisory
+from sidecar.errors import DamagedFileError, SidecarError, UsageError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FileLeaf, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
@@ -218,6 +218,7 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     try:
+        _check_size(source, piece)
         source = _unlocked(source, piece, plan)
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
         columns = ColumnsInFile(file.leaves, plan.schema, plan.name_mapping, piece.identity)
@@ -258,6 +259,15 @@ def _index_piece(
     finally:
         file.close()
         source.close()
+
+
+def _check_size(source: Source, piece: FilePiece) -> None:
+    """Raise :class:`DamagedFileError` unless the file has the size that the table says.
+
+    Pieces are cut by that size. Row groups beyond it would belong to none, and the file would be dropped without them.
+    """
+    if source.size != piece.size:
+        raise DamagedFileError("the file has another size than the table says", expected=piece.size, found=source.size)
 
 
 def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:

@@ -30,6 +30,8 @@ _MASK = (1 << 64) - 1
 _BIT = ir.IntType(1)
 _NUMBER = ir.IntType(32)
 _VECTOR = ir.VectorType(_WORD, LANES)
+_OF_ZERO_TOO = ir.Constant(_BIT, 0)
+"""Asks LLVM for a count of zeros that is defined for 0."""
 
 
 class Word:
@@ -210,6 +212,16 @@ def rotl(word: Word, bits: int) -> Word:
     name = "llvm.fshl.i64" if kind == _WORD else f"llvm.fshl.v{LANES}i64"
     rotate = _declared(builder, name, ir.FunctionType(kind, [kind] * 3))
     return Word(builder, builder.call(rotate, [word.value, word.value, _value_of(bits, kind, builder)]))
+
+
+def leading_zeros(word: Word) -> Word:
+    """Return the number of zero bits above the highest bit that is set; 64 for 0."""
+    return Word(word.builder, word.builder.ctlz(word.value, _OF_ZERO_TOO))
+
+
+def trailing_zeros(word: Word) -> Word:
+    """Return the number of zero bits below the lowest bit that is set; 64 for 0."""
+    return Word(word.builder, word.builder.cttz(word.value, _OF_ZERO_TOO))
 
 
 def traced(function: Callable[..., Word]) -> Any:

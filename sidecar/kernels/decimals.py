@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 
 from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 
+FOUR_DIGITS: NDArray[np.uint32] = (
+    (np.arange(10**4)[:, None] // [1000, 100, 10, 1] % 10).astype(np.uint8).view("<u4").ravel()
+)
+"""The four digits of each number below 10,000, a byte each, the first digit in the lowest: uint32 [10,000]."""
+
 
 @kernel(readable(types.uint8, 2), writable(types.int64))
 def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:

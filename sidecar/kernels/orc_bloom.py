@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
+from sidecar.kernels._words import Word, leading_zeros, rotl, traced, trailing_zeros
+from sidecar.kernels.decimals import plain_text
 
-SEED = np.uint64(104729)
-C1 = np.uint64(0x87C37B91114253D5)
-C2 = np.uint64(0x4CF5AD432745937F)
+SEED = 104729
+C1 = 0x87C37B91114253D5
+C2 = 0x4CF5AD432745937F
+_ASCII = 0x3030303030303030
+_FOUR_DIGITS, _EIGHT_DIGITS = np.uint64(10**4), 10**8
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 _ENOUGH_FOR_FLOAT = 1024
@@ -38,14 +42,27 @@ def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
         out[i] = np.uint64(k + (k << 31))
 
 
-@helper
-def _rotl(x: Any, bits: int) -> Any:
-    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+def _mix(word: Word) -> Word:
+    return rotl(word * C1, 31) * C2
 
 
-@helper
-def _mix(k: Any) -> Any:
-    return _rotl(k * C1, 31) * C2
+def _with_word(h: Word | int, word: Word) -> Word:
+    return rotl(_mix(word) ^ h, 27) * 5 + 0x52DCE729
+
+
+def _with_rest(h: Word, rest: Word) -> Word:
+    return _mix(rest) ^ h
+
+
+def _end(h: Word, length: Word) -> Word:
+    """Return the hash of a key of ``length`` bytes, all of which are mixed into ``h``."""
+    h = h ^ length
+    h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCD
+    h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53
+    return h ^ (h >> 33)
+
+
+_add_word, _add_rest, _finish = map(traced, (_with_word, _with_rest, _end))
 
 
 @helper
@@ -68,19 +85,88 @@ def hash_spans(
         length = lengths[i]
         at = starts[i]
         end = at + length
-        h = SEED
+        h = np.uint64(SEED)
         while at + 8 <= end:
-            h ^= _mix(load64(data, at))
-            h = _rotl(h, 27) * np.uint64(5) + np.uint64(0x52DCE729)
+            h = _add_word(h, load64(data, at))
             at += 8
         if at < end:
-            h ^= _mix(_tail(data, at, end, length))
-        h ^= np.uint64(length)
-        h ^= h >> np.uint64(33)
-        h *= np.uint64(0xFF51AFD7ED558CCD)
-        h ^= h >> np.uint64(33)
-        h *= np.uint64(0xC4CEB9FE1A85EC53)
-        out[i] = h ^ (h >> np.uint64(33))
+            h = _add_rest(h, _tail(data, at, end, length))
+        out[i] = _finish(h, length)
+
+
+@traced
+def _hash_short_decimal(whole: Word, fraction: Word, negative: Word) -> Word:
+    """Return the hash of the shortest plain text of a decimal. The text is made in two words, not in memory.
+
+    ``whole`` has the eight digits before the point, ``fraction`` the four after it, a byte each, the first in the
+    lowest. ``negative`` is 0 or 1. All lengths are in bits.
+    """
+    zeros = trailing_zeros(whole | (1 << 63)) & 56  # of the last digit before the point only bits count as zeros
+    before = 64 - zeros
+    kept = 64 - (leading_zeros(fraction) & 120)
+    after = kept.at_least(1)
+    point = (((fraction | _ASCII) << 8 | ord(".")) << (56 - kept)) >> (56 - kept)
+    point = after.choose(point, 0)
+    half = before >> 1
+    first = (whole | _ASCII) >> zeros | (point << half) << half
+    second = point >> zeros
+    length = before + after.choose(kept + 8, 0)
+    signed = negative.at_least(1)
+    second = signed.choose(second << 8 | first >> 56, second)
+    first = signed.choose(first << 8 | ord("-"), first)
+    length = signed.choose(length + 8, length)
+    full = length.at_least(64)
+    h = full.choose(_with_word(SEED, first), SEED)
+    return _end(_with_rest(h, full.choose(second, first)), length >> 3)
+
+
+@kernel(
+    readable(types.uint64, 2),
+    INTEGER,
+    readable(types.uint32),
+    writable(types.uint8, 2),
+    writable(types.int64),
+    writable(types.int64),
+    writable(types.uint64),
+)
+def hash_decimals(
+    words: NDArray[np.uint64],
+    scale: int,
+    digits: NDArray[np.uint32],
+    text: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[np.uint64],
+) -> None:
+    """Set ``out[i]`` to the hash of the shortest plain text of a 128-bit decimal, see :func:`plain_text`.
+
+    ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement, ``digits`` is
+    :data:`FOUR_DIGITS`. A number with up to eight digits before the point and four after it needs no text in memory;
+    from any other number on, the rest of its block is written as text, of which ``text``, ``starts`` and ``lengths``
+    have room for one block. The product with the inverse of the unit, which is made a little too large, is never below
+    the quotient and less than 10**-6 above it, so cut it is right.
+    """
+    unit, fill = np.uint64(10 ** min(scale, 4)), np.uint64(10 ** max(4 - scale, 0))
+    inverse = (1.0 + 2.0**-51) / np.float64(unit)
+    most = np.int64(unit) * _EIGHT_DIGITS if scale <= 4 else 0
+    block = len(text)
+    for start in range(0, len(words), block):
+        end = min(start + block, len(words))
+        at = start
+        while at < end:
+            number = np.int64(words[at, 0])
+            if np.int64(words[at, 1]) != number >> np.int64(63) or not -most < number < most:
+                break
+            size = np.uint64(abs(number))
+            whole = np.uint64(np.int64(np.float64(np.int64(size)) * inverse))
+            first = whole // _FOUR_DIGITS
+            shown = np.uint64(digits[first]) | np.uint64(digits[whole - first * _FOUR_DIGITS]) << np.uint64(32)
+            fraction = np.uint64(digits[(size - whole * unit) * fill])
+            out[at] = _hash_short_decimal(shown, fraction, np.uint64(number) >> np.uint64(63))
+            at += 1
+        if at < end:
+            plain_text(words[at:end], scale, text, starts, lengths)
+            hash_spans(text.reshape(-1), starts, lengths, out[at:end])
 
 
 @helper
@@ -170,6 +256,15 @@ def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> Non
             for i in range(count):
                 at = np.uint64(chosen[i])
                 words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
+
+
+@kernel(writable(types.uint64, 2), INTEGER, readable(types.uint64), readable(types.int64))
+def insert_groups(table: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
+    """Set the bits of ``hashes`` in several filters, the rows of ``table``: ``counts[i]`` of them in row ``i``."""
+    at = 0
+    for i in range(len(counts)):
+        insert(table[i], k, hashes[at : at + counts[i]])
+        at += counts[i]
 
 
 @kernel(readable(types.uint64), INTEGER, readable(types.uint64), writable(types.boolean))

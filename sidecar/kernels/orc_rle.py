@@ -14,17 +14,22 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import FLAG, INTEGER, helper, kernel, readable, writable
+from sidecar.kernels._jit import FLAG, INTEGER, WORD, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
+from sidecar.kernels._words import Word, traced_pair, trailing_zeros
 
 _ONE = np.uint64(1)
 _BYTE = np.uint64(0xFF)
 _LOW32 = np.uint64(0xFFFFFFFF)
+_TOP_BITS = 0x8080808080808080
+_UPPER_OF_38, _LOWER_OF_38 = np.uint64((10**38 - 1) >> 64), np.uint64((10**38 - 1) & (1 << 64) - 1)
 _LOADED_WIDTH = 57
 """The widest numbers of which each is inside the eight bytes that begin with its first byte."""
 _LONGEST_RUN = 512
 _LONGEST_REPEAT = 10
 """Values of the longest short repeat."""
+_BEYOND = 32
+"""Bytes after a direct run that three more numbers of it could be loaded from."""
 
 
 @helper
@@ -305,6 +310,7 @@ def integers_v2(
     """Decode RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
     raw = np.empty(_LONGEST_RUN, np.uint64)
     run = np.empty(_LONGEST_RUN, np.int64)
+    zigzag = np.uint64(signed)
     filled = -skip
     begin = at
     count = 0
@@ -313,16 +319,34 @@ def integers_v2(
             return -1
         begin = at
         head = np.int64(data[at])
+        # Runs that a column of few repetitions has very many of are decoded here: a call costs more than a short run.
+        # They fill a little more than they have, so that the length of no loop has to be guessed. The next run begins
+        # after what they do have.
         if head < 64 and at + 9 <= len(data) and filled >= 0 and filled + _LONGEST_REPEAT <= len(out):
-            # A short repeat, of which a column with few repetitions has very many. Fill as many as it can have: the
-            # next run begins after those that it does have.
             width = ((head >> 3) & 7) + 1
             value = _as_int(_swapped(load64(data, at + 1)) >> np.uint64(64 - 8 * width), signed)
             for i in range(_LONGEST_REPEAT):
                 out[filled + i] = value
-            count = (head & 7) + 3
+            filled += (head & 7) + 3
             at += 1 + width
-        elif filled >= 0 and filled + _LONGEST_RUN <= len(out):
+            continue
+        if head >> 6 == 1 and at + 2 <= len(data):
+            count = ((head & 1) << 8 | np.int64(data[at + 1])) + 1
+            width = _width((head >> 1) & 31)
+            end = at + 2 + ((width * count + 7) >> 3)
+            in_words = width <= _LOADED_WIDTH and end + _BEYOND <= len(data)
+            if in_words and filled >= 0 and filled + count + 3 <= len(out):
+                bit, wide = np.uint64(at + 2) << np.uint64(3), np.uint64(width)
+                for i in range(filled, filled + count, 4):
+                    for j in range(4):
+                        word = _swapped(load64(data, bit >> np.uint64(3))) << (bit & np.uint64(7))
+                        number = word >> (np.uint64(64) - wide)
+                        out[np.uint64(i + j)] = np.int64(number >> zigzag) ^ -np.int64(number & zigzag)
+                        bit += wide
+                filled += count
+                at = end
+                continue
+        if filled >= 0 and filled + _LONGEST_RUN <= len(out):
             count, at = _run_v2(data, at, signed, raw, out, filled)
         else:  # the run may begin before the wanted values, or end after them
             count, at = _run_v2(data, at, signed, raw, run, 0)
@@ -396,20 +420,48 @@ def _tenth(upper: Any, lower: Any) -> Any:
 
 
 @helper
-def _beyond_38_digits(upper: Any, lower: Any) -> Any:
-    """Return whether the number is 10**38 or more."""
-    limit = np.uint64(0x4B3B4CA85A86C47A)
-    return upper > limit or (upper == limit and lower >= np.uint64(0x098A224000000000))
+def _beyond(upper: Any, lower: Any, most_upper: Any, most_lower: Any) -> Any:
+    """Return whether a number of two halves is greater than another."""
+    return upper > most_upper or (upper == most_upper and lower > most_lower)
 
 
-@kernel(readable(types.uint8), INTEGER, readable(types.int64), INTEGER, writable(types.uint64, 2))
-def decimals(data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]) -> int:
+@traced_pair
+def _short_varint(word: Word) -> tuple[Word, Word]:
+    """Return the varint that begins a word, and its length in bytes: 9 if it does not end in the word."""
+    ends = (word & _TOP_BITS) ^ _TOP_BITS
+    kept = word & (ends ^ (ends - 1)) & ~_TOP_BITS
+    kept = kept & 0x007F007F007F007F | (kept & 0x7F007F007F007F00) >> 1
+    kept = kept & 0x00003FFF00003FFF | (kept & 0x3FFF00003FFF0000) >> 2
+    kept = kept & 0x000000000FFFFFFF | (kept & 0x0FFFFFFF00000000) >> 4
+    return kept, (trailing_zeros(ends) >> 3) + 1
+
+
+@kernel(readable(types.uint8), INTEGER, readable(types.int64), INTEGER, WORD, WORD, writable(types.uint64, 2))
+def decimals(
+    data: NDArray[np.uint8],
+    at: int,
+    scales: NDArray[np.int64],
+    scale: int,
+    most_upper: np.uint64,
+    most_lower: np.uint64,
+    out: NDArray[np.uint64],
+) -> int:
     """Decode zigzag varints of up to 128 bits, value ``i`` with scale ``scales[i]``, and rescale them to ``scale``.
 
     ``out`` (uint64 [n, 2]) gets the lower and upper half of each in two's complement. Returns the offset after the
-    last value, -1 if the data ends early, -2 if a number has more than 38 digits.
+    last value, -1 if the data ends early, -2 if a number has more than 38 digits, or a rescaled one is beyond the
+    halves ``most_upper`` and ``most_lower``.
     """
     for i in range(len(scales)):
+        if at + 8 <= len(data) and scales[i] == scale:
+            short, length = _short_varint(load64(data, at))
+            if length <= np.uint64(8):
+                if _beyond(np.uint64(0), (short >> _ONE) + (short & _ONE), most_upper, most_lower):
+                    return -2
+                at += np.int64(length)
+                out[i, 0] = np.uint64(_unzigzag(short))
+                out[i, 1] = np.uint64(_unzigzag(short) >> 63)
+                continue
         lower, upper, shift = np.uint64(0), np.uint64(0), np.uint64(0)
         while True:
             if at >= len(data):
@@ -435,14 +487,16 @@ def decimals(data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale:
             lower += _ONE
             if lower == 0:
                 upper += _ONE
-        if _beyond_38_digits(upper, lower) or scales[i] > 38 or scales[i] < -38:
+        if _beyond(upper, lower, _UPPER_OF_38, _LOWER_OF_38) or scales[i] > 38 or scales[i] < -38:
             return -2
         for _ in range(scale - scales[i]):
             upper, lower = _times_ten(upper, lower)
-            if _beyond_38_digits(upper, lower):
+            if _beyond(upper, lower, _UPPER_OF_38, _LOWER_OF_38):
                 return -2
         for _ in range(scales[i] - scale):
             upper, lower = _tenth(upper, lower)
+        if _beyond(upper, lower, most_upper, most_lower):
+            return -2
         if negative:
             lower = ~lower + _ONE
             upper = ~upper

@@ -41,7 +41,7 @@ def decode_filters(data: bytes | memoryview, most: int = MAX_FIELDS) -> list[Orc
     table = _table(data)
     if table is not None:
         k, bits = table
-        return [*(OrcBloomFilter(words, k) for words in bits[:most]), *(_TOO_MANY,) * (len(bits) - most)]
+        return [*OrcBloomFilter.rows_of(bits[:most], k), *(_TOO_MANY,) * (len(bits) - most)]
     found: list[OrcBloomFilter | SidecarError] = []
     errors: dict[str, SidecarError] = {}  # a few bytes of a stream make one, so equal ones are kept once
     for number, kind, part in fields_of(bytes(data)):

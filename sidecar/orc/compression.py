@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import lz4.block
@@ -66,8 +65,9 @@ def decompress_stream(
     file: str | None = None,
     offset: int = 0,
     limit: int = 64 << 20,
+    before: memoryview | bytes = b"",
 ) -> bytes | memoryview:
-    """Return the content of a whole stream, in the memory of ``data`` if it is stored there in one piece.
+    """Return ``before`` and the content of a whole stream, in the memory of ``data`` if that has it all in one piece.
 
     ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
     largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
@@ -75,13 +75,13 @@ def decompress_stream(
     """
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
-        return data
+        return b"".join((before, data)) if before else data
     chunks = _chunks_of(data, block_size, file, offset)
     if codec == "ZSTD" and len(chunks) > 1:
-        sizes = [_stated_size(chunk, block_size, file) for chunk in chunks]
+        sizes = _stated_sizes(chunks, block_size, file)
         if min(sizes) >= 0:
-            return _decompress_in_place(chunks, sizes, file, limit)
-    parts: list[bytes | memoryview] = []
+            return _decompress_in_place(before, chunks, sizes, file, limit)
+    parts: list[bytes | memoryview] = [before] if before else []
     total = 0
     for chunk in chunks:
         part = chunk.data if chunk.is_original else _decompressed(chunk, codec, block_size, file)
@@ -127,31 +127,37 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
     return chunks
 
 
-def _stated_size(chunk: _PackedChunk, block_size: int, file: str | None) -> int:
-    """Return the bytes of a chunk's content, for ZSTD those that its frame states; -1 if it does not."""
-    if chunk.is_original:
-        return len(chunk.data)
-    with _codec_errors("ZSTD", file, chunk.offset):
-        size = zstandard.frame_content_size(chunk.data)
-    if size > block_size:
-        raise _too_large(block_size, file, chunk.offset)
-    return size
+def _stated_sizes(chunks: Sequence[_PackedChunk], block_size: int, file: str | None) -> list[int]:
+    """Return the bytes of the content of ZSTD chunks, as their frames state; -1 for one that does not."""
+    sizes: list[int] = []
+    for chunk in chunks:
+        try:
+            size = len(chunk.data) if chunk.is_original else zstandard.frame_content_size(chunk.data)
+        except _CODEC_ERRORS as error:
+            raise _broken("ZSTD", file, chunk.offset) from error
+        if size > block_size:
+            raise _too_large(block_size, file, chunk.offset)
+        sizes.append(size)
+    return sizes
 
 
 def _decompress_in_place(
-    chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
+    before: memoryview | bytes, chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
 ) -> memoryview:
-    """Decompress ZSTD chunks to their places in one piece of memory, so that they need not be joined."""
+    """Decompress ZSTD chunks to their places after ``before`` in one piece of memory: they need not be joined."""
     total = sum(sizes)
     _check_limit(total, limit, file, chunks[0].offset)
-    out = np.empty(total, np.uint8).data
-    at = 0
+    at = len(before)
+    out = np.empty(at + total, np.uint8).data
+    out[:at] = before
     for chunk, size in zip(chunks, sizes, strict=True):
         if chunk.is_original:
             out[at : at + size] = chunk.data
         else:
-            with _codec_errors("ZSTD", file, chunk.offset):
+            try:
                 _zstd_into(chunk.data, out[at : at + size])
+            except _CODEC_ERRORS as error:
+                raise _broken("ZSTD", file, chunk.offset) from error
         at += size
     return out
 
@@ -171,8 +177,10 @@ def _decompressed(chunk: _PackedChunk, codec: str, block_size: int, file: str | 
     function = _DECOMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=chunk.offset, found=codec)
-    with _codec_errors(codec, file, chunk.offset):
+    try:
         out = function(chunk.data, block_size)
+    except _CODEC_ERRORS as error:
+        raise _broken(codec, file, chunk.offset) from error
     if len(out) > block_size:
         raise _too_large(block_size, file, chunk.offset)
     return out
@@ -187,22 +195,19 @@ def _too_large(block_size: int, file: str | None, offset: int) -> DamagedFileErr
     )
 
 
-@contextmanager
-def _codec_errors(codec: str, file: str | None, offset: int) -> Iterator[None]:
-    """Turn the errors of codecs into :class:`DamagedFileError`."""
-    try:
-        yield
-    except (
-        pa.ArrowException,
-        OSError,
-        zlib.error,
-        lz4.block.LZ4BlockError,
-        zstandard.ZstdError,
-        ValueError,
-    ) as error:
-        raise DamagedFileError(
-            f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset
-        ) from error
+_CODEC_ERRORS = (
+    pa.ArrowException,
+    OSError,
+    zlib.error,
+    lz4.block.LZ4BlockError,
+    zstandard.ZstdError,
+    ValueError,
+)
+"""What codecs raise for damaged bytes. (A context manager for each chunk would take as long as finding its size.)"""
+
+
+def _broken(codec: str, file: str | None, offset: int) -> DamagedFileError:
+    return DamagedFileError(f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset)
 
 
 def _zlib(data: bytes | memoryview, size: int) -> bytes:
@@ -269,25 +274,53 @@ _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BR
 
 
 def compress(data: bytes, codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL) -> bytes:
-    """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
+    """Return ``data`` as compression chunks. Parameters and errors are those of :func:`compress_parts`."""
+    return b"".join(compress_parts((data,), codec, block_size, zstd_level=zstd_level))
 
-    ZLIB has level 2, which gives the same chunks as ORC's own writers, and so does ZSTD at the writer's
-    ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown codec.
+
+def compress_parts(
+    parts: Sequence[bytes | memoryview], codec: str, block_size: int, *, zstd_level: int = JAVA_ZSTD_LEVEL
+) -> list[bytes | memoryview]:
+    """Return the concatenation of ``parts`` as compression chunks, in parts; what does not shrink stays where it is.
+
+    A chunk that would not shrink is stored as it is. ZLIB has level 2, which gives the same chunks as ORC's own
+    writers, and so does ZSTD at the writer's ``zstd_level``. Raises :class:`UnsupportedFeatureError` for an unknown
+    codec.
     """
     if codec == "NONE":
-        return data
+        return list(parts)
     function = _COMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("this compression cannot be written", found=codec)
-    view = memoryview(data)
-    parts: list[bytes | memoryview] = []
-    for at in range(0, len(view), block_size):
-        original = view[at : at + block_size]
-        packed = function(original, zstd_level)
-        smaller = len(packed) < len(original)
-        chunk = packed if smaller else original
-        parts += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)
-    return b"".join(parts)
+    out: list[bytes | memoryview] = []
+    joined = memoryview(bytearray(min(block_size, sum(map(len, parts)))))
+    for pieces in _blocks(parts, block_size):
+        size = 0
+        for piece in pieces:
+            joined[size : size + len(piece)] = piece
+            size += len(piece)
+        packed = function(joined[:size], zstd_level)
+        smaller = len(packed) < size
+        chunk = [packed] if smaller else pieces
+        out += ((min(len(packed), size) << 1 | (not smaller)).to_bytes(_HEADER, "little"), *chunk)
+    return out
+
+
+def _blocks(parts: Sequence[bytes | memoryview], block_size: int) -> Iterator[list[memoryview]]:
+    """Yield the concatenation of ``parts`` in blocks, each as its pieces."""
+    pieces: list[memoryview] = []
+    room = block_size
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            pieces.append(left[:room])
+            left = left[room:]
+            room -= len(pieces[-1])
+            if not room:
+                yield pieces
+                pieces, room = [], block_size
+    if pieces:
+        yield pieces
 
 
 def _deflate(data: memoryview, zstd_level: int) -> bytes:

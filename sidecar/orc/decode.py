@@ -161,7 +161,7 @@ class _StreamPosition:
     bits: int
     carried: NDArray[np.uint8]
     """The last decoded byte of a bit stream, if some of its bits are not taken yet: uint8 [0 or 1]."""
-    following: Iterator[NDArray[np.uint8]]
+    following: Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None]
 
     @property
     def left(self) -> int:
@@ -170,15 +170,14 @@ class _StreamPosition:
 
     def read_on(self, least: int) -> bool:
         """Take at least ``least`` more bytes into memory, fewer if the stream ends. Return False if there are none."""
-        parts = [self.data[self.at :]]
-        for piece in self.following:
-            parts.append(piece)
-            least -= len(piece)
-            if least <= 0:
-                break
-        if len(parts) == 1:
+        first = self.following(self.data[self.at :])
+        if first is None:
             return False
-        self.data, self.at = np.concatenate(parts), 0
+        parts, have = [first], len(first)
+        while have < self.left + least and (piece := self.following(first[:0])) is not None:
+            parts.append(piece)
+            have += len(piece)
+        self.data, self.at = first if len(parts) == 1 else np.concatenate(parts), 0
         return True
 
 
@@ -407,20 +406,25 @@ class ColumnDecoder:
         from sidecar.kernels import orc_rle
 
         precision, scale = decimal_digits(self.column)
-        kind = pa.decimal128(precision, scale)
+        most = 10**precision - 1
         out = np.empty((count, 2), np.uint64)
-        if self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
-            out[:, 0] = self._integers("DATA", count, signed=True, v2=True).view(np.uint64)
-            out[:, 1] = (out[:, 0].view(np.int64) >> np.int64(63)).view(np.uint64)
+        beyond = False
+        if count and self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
+            numbers = self._integers("DATA", count, signed=True, v2=True)
+            beyond = max(-int(numbers.min()), int(numbers.max())) > most
+            out[:, 0] = numbers.view(np.uint64)
+            out[:, 1] = (numbers >> np.int64(63)).view(np.uint64)
         elif count:
             scales = self._integers("SECONDARY", count, signed=True)
-            found, end = self._decode("DATA", count, lambda it: orc_rle.decimals(it.data, it.at, scales, scale, out))
-            if end == -2:
-                raise DamagedFileError("a decimal has more than 38 digits")
+            halves = np.uint64(most >> 64), np.uint64(most & (1 << 64) - 1)
+            found, end = self._decode(
+                "DATA", count, lambda it: orc_rle.decimals(it.data, it.at, scales, scale, *halves, out)
+            )
+            beyond = end == -2
             found.at = end
-        array = pa.Array.from_buffers(kind, count, [None, _buffer(out)])
-        array.validate(full=True)
-        return array
+        if beyond:
+            raise DamagedFileError("a decimal has too many digits", expected=f"at most {precision}")
+        return pa.Array.from_buffers(pa.decimal128(precision, scale), count, [None, _buffer(out)])
 
     def _timestamps(self, count: int) -> Any:
         from sidecar.kernels import orc_rle

@@ -37,7 +37,7 @@ from functools import lru_cache
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress
+from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress, compress_parts
 from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
@@ -53,8 +53,8 @@ _LONGEST_POSTSCRIPT = 255
 class StripeFilters:
     """The filters of one stripe in the new file; a column that is not named here has none.
 
-    ``new`` maps column ids to streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter streams,
-    of both kinds, are copied. No column is in both.
+    ``new`` maps column ids to joined streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter
+    streams, of both kinds, are copied. No column is in both.
     """
 
     new: Mapping[int, bytes] = field(default_factory=dict)
@@ -79,13 +79,16 @@ def check_embeddable(tail: OrcTail) -> None:
         raise UnsupportedFeatureError("the file is encrypted (ORC column encryption)", file=tail.name)
 
 
-def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> bytes:
-    """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
+def encode_filters(filters: Sequence[OrcBloomFilter], tail: OrcTail) -> list[bytes | memoryview]:
+    """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group.
+
+    The stream is in parts, of which some are in the memory of the filters.
+    """
     parts: list[bytes | memoryview] = []
     for bloom in filters:
         parts += (_filter_header(bloom.k, bloom.num_bytes), bloom.stored_words())
     level = CPP_ZSTD_LEVEL if tail.writer == CPP else JAVA_ZSTD_LEVEL
-    return compress(b"".join(parts), tail.compression, tail.block_size, zstd_level=level)
+    return compress_parts(parts, tail.compression, tail.block_size, zstd_level=level)
 
 
 @lru_cache(16)

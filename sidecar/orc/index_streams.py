@@ -53,6 +53,10 @@ class FoundOrcFilter(NamedTuple):
     """The reason why it is not trusted; empty if it is."""
 
 
+_FilterPlace = tuple[str, int, int, OrcEncoding | None]
+"""The stream, its place and the encoding of a :class:`FoundOrcFilter`."""
+
+
 @dataclass(frozen=True)
 class StripeIndex:
     """The index of one column in one stripe."""
@@ -224,7 +228,13 @@ class _Groups:
         )
         reason = reason or self._doubt(stream, len(found))
         found = [*found[:count], *(_MISSING,) * (count - len(found))]
-        return [self._filter(i, bloom, stream, encoding, reason) for i, bloom in enumerate(found)]
+        place = (stream.kind, stream.offset, stream.length, encoding)
+        return [
+            FoundOrcFilter(one, *place, True, "")
+            if not reason and isinstance(one, OrcBloomFilter) and one.words.item(0)
+            else self._filter(i, one, place, reason)
+            for i, one in enumerate(found)
+        ]
 
     def _doubt(self, stream: Stream, count: int) -> str:
         """Return the reason why the filters may not be those of the row groups; empty if they are."""
@@ -236,19 +246,14 @@ class _Groups:
         return footer.doubt
 
     def _filter(
-        self,
-        row_group: int,
-        found: OrcBloomFilter | SidecarError,
-        stream: Stream,
-        encoding: OrcEncoding | None,
-        reason: str,
+        self, row_group: int, found: OrcBloomFilter | SidecarError, place: _FilterPlace, reason: str
     ) -> FoundOrcFilter:
         bits = found if isinstance(found, OrcBloomFilter) else None
         if isinstance(found, SidecarError):
             reason = reason or found.what
-        elif not reason and not found.words.item(0) and not found.words.any():
+        elif not reason and not found.words.any():
             reason = self._empty(row_group)
-        return FoundOrcFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
+        return FoundOrcFilter(bits, *place, not reason, reason)
 
     def _empty(self, row_group: int) -> str:
         """Return the reason why an empty filter cannot be right; empty if the row group has only nulls."""

@@ -175,7 +175,10 @@ def fields_of(data: bytes) -> Iterator[Field]:
     at, end, count = 0, len(data), 0
     try:
         while at < end:
-            tag, at = varint_at(data, at)
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = varint_at(data, at - 1)
             number, kind = tag >> 3, tag & 7
             count += 1
             if not 0 < number < 1 << 29 or count > MAX_FIELDS:
@@ -189,7 +192,10 @@ def fields_of(data: bytes) -> Iterator[Field]:
                 yield number, kind, value
                 continue
             if kind == BYTES:
-                length, at = varint_at(data, at)
+                length = data[at]
+                at += 1
+                if length >= 0x80:
+                    length, at = varint_at(data, at - 1)
             elif kind in (FIXED64, FIXED32):
                 length = 8 if kind == FIXED64 else 4
             else:

@@ -8,8 +8,8 @@ all their patches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,8 @@ class Content:
     """The number of values to skip in the run; in a stream of bits, the number of bytes."""
     bits: int
     """The number of bits to skip after that."""
-    following: Iterator[NDArray[np.uint8]] = field(default_factory=lambda: iter(()))
-    """Yields the next bytes of the stream, which are read when they are needed."""
+    following: Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None] = lambda rest: None
+    """Returns the bytes that it is given and the next bytes of the stream after them; ``None`` at its end."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,11 @@ def read_streams(
     }
     out: dict[int, dict[str, Content]] = {column: {} for column in columns}
     if indexes is None and costs_no_request(source):
+        nothing = np.empty(0, np.uint8)
         for (column, kind), window in windows.items():
-            pieces = _pieces(source, tail, window.stream, columns[column])
-            out[column][kind] = Content(next(pieces, np.empty(0, np.uint8)), 0, 0, 0, pieces)
+            pieces = _Pieces(source, tail, window.stream, columns[column])
+            first = pieces.following(nothing)
+            out[column][kind] = Content(nothing if first is None else first, 0, 0, 0, pieces.following)
         return out
     ranges = [(w.stream.offset + w.start, w.end - w.start) for w in windows.values()]
     for ((column, kind), window), data in zip(windows.items(), read_ranges(source, ranges), strict=True):
@@ -102,31 +104,48 @@ def read_streams(
     return out
 
 
-def _pieces(source: Source, tail: OrcTail, stream: Stream, column: OrcColumn) -> Iterator[NDArray[np.uint8]]:
-    """Yield the decompressed bytes of a whole stream in pieces that stay in the cache while they are decoded.
+class _Pieces:
+    """The decompressed bytes of a whole stream, in pieces that stay in the cache while they are decoded.
 
     Fresh memory for a whole stream costs more than the reads that this takes instead.
     """
-    at = total = 0
-    step = _PIECE
-    while at < stream.length:
-        length = min(step, stream.length - at)
-        with located(tail.name, column.path, stream.offset + at):
-            data = source.read(stream.offset + at, length)
-            content: bytes | memoryview = data
-            if tail.compression != "NONE":
-                whole = length if at + length == stream.length else _whole_chunks(data)
-                if not whole:
-                    step *= 2
-                    continue
-                data = data[:whole]
-                limit = bound(stream.length, MAX_CONTENT) - total
+
+    def __init__(self, source: Source, tail: OrcTail, stream: Stream, column: OrcColumn) -> None:
+        self._source = source
+        self._tail = tail
+        self._stream = stream
+        self._column = column
+        self._at = self._total = 0
+        self._step = _PIECE
+
+    def following(self, rest: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """Return ``rest``, which is not decoded yet, and the next piece after it in one array; ``None`` at the end."""
+        tail, stream = self._tail, self._stream
+        while self._at < stream.length:
+            length = min(self._step, stream.length - self._at)
+            offset = stream.offset + self._at
+            limit = length  # of what is stored as it is
+            with located(tail.name, self._column.path, offset):
+                data = self._source.read(offset, length)
+                if tail.compression != "NONE":
+                    limit = bound(stream.length, MAX_CONTENT) - self._total
+                    whole = length if self._at + length == stream.length else _whole_chunks(data)
+                    if not whole:
+                        self._step *= 2
+                        continue
+                    data = data[:whole]
                 content = decompress_stream(
-                    data, tail.compression, tail.block_size, offset=stream.offset + at, limit=limit
+                    data,
+                    tail.compression,
+                    tail.block_size,
+                    offset=offset,
+                    limit=limit,
+                    before=rest.data,
                 )
-        at += len(data)
-        total += len(content)
-        yield np.frombuffer(content, np.uint8)
+            self._at += len(data)
+            self._total += len(content) - len(rest)
+            return np.frombuffer(content, np.uint8)
+        return None
 
 
 def _windows(

@@ -100,7 +100,8 @@ class CheckedPages(ObservingSource):
 
     def _take_body(self, page: PageHeader, data: memoryview) -> int:
         part = data[: page.end - self._at]
-        self._crc = zlib.crc32(part, self._crc)
+        if page.crc is not None:
+            self._crc = zlib.crc32(part, self._crc)
         if self._at + len(part) == page.end:
             self._page = None
             if page.crc is not None and self._crc != page.crc & 0xFFFFFFFF:

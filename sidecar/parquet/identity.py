@@ -37,13 +37,15 @@ def pages_fingerprint(footer: Footer) -> bytes:
     return struct.pack("<QQ", xxhash.xxh64_intdigest(data, 0), xxhash.xxh64_intdigest(data, 1))
 
 
-def pages_digest(source: Source, footer: Footer) -> bytes:
+def pages_digest(source: Source, footer: Footer, *, check: bool) -> bytes:
     """Return the SHA-256 of all column chunks as stored, by row group and column: see :func:`digest_ranges`.
 
-    Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum: its digest would be of no file.
+    With ``check``, raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum: its digest would
+    be of no file.
     """
     chunks = (chunk for group in footer.row_groups for chunk in group.columns)
-    return digest_ranges(CheckedPages(source, footer), [(chunk.start, chunk.total_compressed_size) for chunk in chunks])
+    ranges = [(chunk.start, chunk.total_compressed_size) for chunk in chunks]
+    return digest_ranges(CheckedPages(source, footer) if check else source, ranges)
 
 
 def is_distinctive(footer: Footer) -> bool:

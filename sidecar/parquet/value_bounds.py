@@ -1,8 +1,9 @@
 """Finds the bounds of the values of data pages, for building page indexes.
 
-A dictionary page is decoded and its entries are ranked once. Then the bounds of a page of indices are found without
-unpacking them. PLAIN values of fixed width and PLAIN strings are compared in place. Pages of all other encodings are
-collected and decoded by pyarrow, many at a time (:mod:`sidecar.parquet.one_column_file`).
+A dictionary page is decoded. For the first page of indices, the entries that it refers to are compared; at the second
+one all entries are ranked, and then the bounds of a page are found without unpacking its indices. PLAIN values of fixed
+width and PLAIN strings are compared in place. Pages of all other encodings are collected and decoded by pyarrow, many
+at a time (:mod:`sidecar.parquet.one_column_file`).
 
 Values become *keys* whose natural order is the column's order. The lowest and the highest key become PLAIN bytes:
 
@@ -33,7 +34,7 @@ from sidecar.filters.leaf import Leaf
 from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import byte_array_spans, unaligned_words
 from sidecar.parquet.bounds import Ordering
-from sidecar.parquet.dictionary import DictionaryPage, check_indices
+from sidecar.parquet.dictionary import DictionaryPage, check_indices, mark_indices
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
 
@@ -239,15 +240,35 @@ def _xor(key: bytes, turn: npt.NDArray[np.uint8]) -> bytes:
     return (np.frombuffer(key, np.uint8) ^ turn).tobytes()
 
 
-@dataclass
 class _Dictionary:
-    """A ranked dictionary. ``ranks`` has the rank of each entry, ``order`` the entry at each rank."""
+    """A dictionary. ``sizes`` (int64[n]) are the bytes of its entries, ``nan`` (bool[n]) says which are NaN."""
 
-    keys: _Keys
-    ranks: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
-    nan: npt.NDArray[np.bool_]
+    def __init__(self, page: DictionaryPage, leaf: Leaf, ordering: Ordering) -> None:
+        self._values = _dictionary_array(page, leaf)
+        self._ordering = ordering
+        self.keys = _keys(self._values, ordering)
+        self.sizes = page.spans.lengths if page.width is None else np.zeros(page.num_values, np.int64)
+        self.nan = self.keys.nan if self.keys.nan is not None else np.zeros(page.num_values, np.bool_)
+        self.is_in_use = False
+        """Whether a page has referred to it. Ranking pays from the second page on."""
+
+    @cached_property
+    def ranks(self) -> npt.NDArray[np.int64]:
+        """The rank of each entry, int64[n]."""
+        return self.keys.ranks()
+
+    @cached_property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The entry at each rank, int64[n]."""
+        return _inverse(self.ranks)
+
+    def bounds(self, count: int, data: Bytes) -> tuple[bytes, bytes]:
+        """Return the PLAIN bounds of the entries that ``count`` indices refer to; NaN only if all of them are NaN."""
+        used = np.zeros(len(self.sizes), np.bool_)
+        mark_indices(data, count, used)
+        keys = _keys(self._values.take(np.flatnonzero(used)), self._ordering)
+        low, high = keys.extremes(0, int(used.sum()))
+        return keys.plain(low), keys.plain(high)
 
 
 @dataclass
@@ -264,12 +285,8 @@ class PageFolder:
     _bytes: int = 0
 
     def set_dictionary(self, page: DictionaryPage) -> None:
-        """Rank the chunk's dictionary. Must come before the first data page is added."""
-        keys = _keys(_dictionary_array(page, self.leaf), self.ordering)
-        ranks = keys.ranks()
-        sizes = page.spans.lengths if page.width is None else np.zeros(page.num_values, np.int64)
-        nan = keys.nan if keys.nan is not None else np.zeros(page.num_values, np.bool_)
-        self._dictionary = _Dictionary(keys, ranks, _inverse(ranks), sizes, nan)
+        """Set the chunk's dictionary. Must come before the first data page is added."""
+        self._dictionary = _Dictionary(page, self.leaf, self.ordering)
 
     def add(self, encoding: int, count: int, data: Bytes) -> PageValues:
         """Add a page of ``count`` values, nulls not counted; ``data`` (uint8[n]) has only the encoded values.
@@ -326,14 +343,20 @@ class PageFolder:
             raise DamagedFileError("a data page has no dictionary indices, or their bit width is above 32")
         most = np.iinfo(np.int64).max
         out = np.array([most, -1, most, -1, 0, 0], np.int64)
-        tables = (dictionary.ranks, dictionary.sizes, dictionary.nan, out)
+        is_first, dictionary.is_in_use = not dictionary.is_in_use, True
+        ranks = np.zeros(len(dictionary.sizes), np.int64) if is_first else dictionary.ranks
+        tables = (ranks, dictionary.sizes, dictionary.nan, out)
         width = int(data[0])
         if width == 0:  # every index is 0, and some writers write no runs then: make one of ``count`` zeros
             data = np.frombuffer(_varint(count << 1), np.uint8)
             status = kernels.fold_indices(data, unaligned_words(data), 0, len(data), 0, count, *tables)
         else:
             status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
-        check_indices(status, len(dictionary.ranks), count)
+        check_indices(status, len(ranks), count)
+        page.nan_count, page.data_bytes = int(out[kernels.NAN_COUNT]), int(out[kernels.BYTES])
+        if is_first:
+            page.lower, page.upper = dictionary.bounds(count, data)
+            return
         low, high = (
             (out[kernels.LOW], out[kernels.HIGH])
             if out[kernels.HIGH] >= 0
@@ -341,7 +364,6 @@ class PageFolder:
         )
         keys, order = dictionary.keys, dictionary.order
         page.lower, page.upper = (keys.plain(keys.key(int(order[rank]))) for rank in (low, high))
-        page.nan_count, page.data_bytes = int(out[kernels.NAN_COUNT]), int(out[kernels.BYTES])
 
 
 def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:

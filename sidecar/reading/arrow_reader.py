@@ -45,6 +45,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import NestedField, StructType, UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -310,7 +311,8 @@ class TableReader:
         pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
         """
         self._io.remember(task.file)
-        read = self._read_filtering if self._filters_here or _is_little(task.file) else self._read_whole
+        is_read_here = self._filters_here or self._only_asked.fields or _is_little(task.file)
+        read = self._read_filtering if is_read_here else self._read_whole
         batches = read(task, deletes)
         try:
             first = next(batches, None)
@@ -343,6 +345,17 @@ class TableReader:
         has_uuid = any(isinstance(schema.find_field(i).field_type, UUIDType) for i in extract_field_ids(asked))
         return has_uuid or asks_floats(asked) or may_not_fit(asked)
 
+    @cached_property
+    def _only_asked(self) -> Schema:
+        """The columns of identity partitions that the filter asks for, and that are not in the result.
+
+        If a file lacks such a column, its value is that of the file's partition. pyiceberg takes NULL for it.
+        """
+        partitions = (field for spec in self._metadata.specs().values() for field in spec.fields)
+        ids = {field.source_id for field in partitions if isinstance(field.transform, IdentityTransform)}
+        ids &= extract_field_ids(self.row_filter) - self.schema.field_ids
+        return prune_columns(self._metadata.schema(), ids, select_full_types=False)
+
     def _read_filtering(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """Read a whole file as pyiceberg does, but with the filter of our view of it.
 
@@ -353,17 +366,21 @@ class TableReader:
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
+            if not (self._filters_here or _is_little(task.file) or view.missing):
+                yield from self._read_whole(task, deletes)
+                return
             by_arrow, residual, first_row = None if deleted else view.statistics_filter, view.residual(), 0
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
                     continue
-                table = pa.Table.from_batches([batch])
+                rows = batch  # not a table: without columns, if the file has none of them, a table's take has no rows
                 if deleted:
-                    table = table.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
+                    rows = rows.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
                     first_row += len(batch)
-                matching = table if residual is None else table.take(residual(table))
-                if matching.num_rows:
-                    yield from view.project(matching)
+                if residual is not None:
+                    rows = rows.take(residual(pa.Table.from_batches([rows])))
+                if rows.num_rows:
+                    yield from view.project(pa.Table.from_batches([rows]))
 
     @property
     def row_filter(self) -> BooleanExpression:
@@ -397,7 +414,9 @@ class TableReader:
         file_schema, projected = self._schemas_of(key)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
-        missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
+        missing = dict[int, Any]()
+        for schema in (self.schema, self._only_asked) if self._only_asked.fields else (self.schema,):
+            missing |= _get_column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
         if missing:  # the values of partitions differ from file to file
             return self._new_view(physical, file_schema, projected, missing)
         if key not in self._views:

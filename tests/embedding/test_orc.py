@@ -160,3 +160,17 @@ def test_zones(tmp_path: Path) -> None:
     assert encoding == "orc/timestamp:c++:UTC"
     cpp_left = [one.filter for one in found_filters(target, "t")]
     assert all(isinstance(one, OrcBloomFilter) and one.fill() > 0.3 for one in cpp_left)
+
+
+def test_filters_that_could_not_be_read_back_are_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "plain.orc", numbers(), row_index_stride=1000)
+    one = found_filters(embedded(path, ["k"])[0], "k")[0].filter
+    assert one is not None
+    most = max(len(stripe.row_groups) for stripe in opened(path)[1].stripes) * one.num_bytes
+    for limit, way in ((most, "values"), (most - 1, "none")):
+        monkeypatch.setattr("sidecar.embedding.orc_filters.MAX_STREAM", limit)
+        target = tmp_path / f"{limit}.orc"
+        report = embed_file(str(path), str(target), bloom=["k"])
+        assert ways(report)["k"] == {way}
+        reasons = {found.reason for found in outcomes(report)["k"]}
+        assert any("too large to be read back" in reason for reason in reasons) == (way == "none")

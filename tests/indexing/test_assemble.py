@@ -14,21 +14,28 @@ from sidecar.indexing.fault import DAMAGE, STORAGE
 from sidecar.indexing.tasks import Record
 
 
-def file(ordinal: int) -> Any:
-    return SimpleNamespace(ordinal=ordinal, not_indexable=None)
+def file(ordinal: int, rows: int = 100) -> Any:
+    return SimpleNamespace(ordinal=ordinal, not_indexable=None, record_count=rows)
 
 
 def unit(of: int, row_group: int) -> Record:
     return Record("unit", of, row_group, first_row=100 * row_group, rows=100)
 
 
-@pytest.mark.parametrize("missing", [0, 1])
-def test_a_file_of_which_a_row_group_is_missing_has_no_units(missing: int) -> None:
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        (0, "not all row groups of the file were seen"),
+        (1, "not all row groups of the file were seen"),
+        (2, "the row groups of the file have another number of rows than the table says"),
+    ],
+)
+def test_a_file_of_which_a_row_group_is_missing_has_no_units(missing: int, reason: str) -> None:
     records = [unit(0, number) for number in range(3)]
     records += [unit(1, number) for number in range(3) if number != missing]
-    found = collect([file(0), file(1)], records, 12)
+    found = collect([file(0, 300), file(1, 300)], records, 12)
     assert [(one.file, one.entry.row_group) for one in found.units] == [(0, 0), (0, 1), (0, 2)]
-    assert found.failed == {1: "not all row groups of the file were seen"}
+    assert found.failed == {1: reason}
     assert found.unread == set()
 
 

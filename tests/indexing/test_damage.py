@@ -15,7 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.fault import DAMAGE
+from sidecar.indexing.tasks import FilePiece, Record, UnitsTask, index_units
 from sidecar.source import Source
 from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng, stage_one
 
@@ -135,6 +136,20 @@ def test_a_bad_footer_costs_the_file_and_no_other(tmp_path: Path) -> None:
     assert all("wrong magic" in reason for reason in failed.values())
     assert {r.file for r in records if r.kind == "column"} == {1}
     _check_others(records, (-1, -1))
+
+
+@pytest.mark.parametrize("share", [0.5, 1.5])
+def test_a_file_of_another_size_than_the_table_says_is_not_indexed(tmp_path: Path, share: float) -> None:
+    """Its pieces are cut by the stated size: the second row group would belong to none of them."""
+    path = _file(tmp_path / "longer.parquet")
+    stated = int(path.stat().st_size * share)
+    task = UnitsTask(0, (FilePiece(0, str(path), stated, 0, stated),))
+    [record] = index_units(task, plan_for(SCHEMA), open_local)
+    assert (record.kind, record.reason, record.fault) == (
+        "file",
+        "the file has another size than the table says",
+        DAMAGE,
+    )
 
 
 def test_a_file_that_is_gone_costs_itself(tmp_path: Path) -> None:

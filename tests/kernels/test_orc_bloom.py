@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from sidecar.filters.orc_bloom import positions
 from sidecar.filters.orc_key_hash import hash_bytes, hash_long
@@ -73,6 +74,27 @@ def test_insert_and_check_agree_with_the_twin(words: int, k: int) -> None:
     assert out.tolist() == [expected.issuperset(positions(h, k, words * 64)) for h in asked.tolist()]
 
 
+def test_hashes_of_several_groups_go_into_their_own_filters() -> None:
+    rng = np.random.default_rng(2)
+    counts = np.array([700, 0, 1, 2000, 512])
+    hashes = np.repeat(rng.integers(0, 2**64, counts.sum() // 3 + 1, dtype=np.uint64), 3)[: counts.sum()]
+    table: Any = np.zeros((6, 150), np.uint64)
+    orc_bloom.insert_groups(table[:5], 7, hashes, counts)
+    for i, part in enumerate(np.split(hashes, counts.cumsum())):
+        alone: Any = np.zeros(150, np.uint64)
+        orc_bloom.insert(alone, 7, part)
+        assert (table[i] == alone).all(), i
+
+
+def test_kernels_that_call_kernels_can_be_compiled_after_them() -> None:
+    """A loaded kernel is not compiled for other arrays, such as new ones inside the kernel that calls it."""
+    for called in (decimals.plain_text, orc_bloom.hash_spans, orc_bloom.insert):
+        called.load()  # type: ignore[attr-defined]
+    for calling in (orc_bloom.hash_decimals, orc_bloom.insert_groups):
+        kernel: Any = calling
+        njit(nogil=True)(kernel.dispatcher.py_func).compile(kernel._arguments)
+
+
 @pytest.mark.parametrize("words", [1, 3, 15, 16, 150, 1498, 2**17 + 1])
 def test_positions_are_right_beside_every_multiple_of_the_size(words: int) -> None:
     """There a quotient that is rounded is off by one; 16 words are the least whose quotients are in float."""
@@ -87,19 +109,24 @@ def test_positions_are_right_beside_every_multiple_of_the_size(words: int) -> No
         assert set_bits.tolist() == [rest]
 
 
-@pytest.mark.parametrize("scale", [0, 1, 2, 8, 9, 10, 17, 18, 19, 37, 38])
-def test_decimal_text_agrees_with_python(scale: int) -> None:
+@pytest.mark.parametrize("scale", [0, 1, 2, 3, 4, 5, 8, 9, 10, 17, 18, 19, 37, 38])
+def test_decimals_are_hashed_as_python_writes_them(scale: int) -> None:
     numbers = {s * (10**e) + d for e in range(39) for s in (1, -1) for d in (-1, 0, 1, 5)}
     numbers |= {s * 2**e for e in range(127) for s in (1, -1)} | {1 - 10**38, 10**38 - 1, 0}
+    rng = random.Random(scale)  # numbers of few digits before and after the point, around a whole number
+    numbers |= {
+        rng.choice([1, -1]) * (rng.randrange(10 ** rng.randint(1, 9)) * 10**scale + rng.randrange(-3, 4) * 10**zeros)
+        for _ in range(300)
+        for zeros in range(min(scale, 4) + 1)
+    }
     ordered = sorted(n for n in numbers if abs(n) < 2**127)
     words = np.array([[n & 2**64 - 1, n >> 64 & 2**64 - 1] for n in ordered], np.uint64)
-    text = np.full((len(ordered), 48), 1, np.uint8)
-    starts, lengths = np.empty(len(ordered), np.int64), np.empty(len(ordered), np.int64)
-    decimals.plain_text(words, scale, text, starts, lengths)
-    flat = text.tobytes()
+    out = np.full(len(ordered), 0xABAD1DEA, np.uint64)
+    text, starts, lengths = np.empty((100, 48), np.uint8), np.empty(100, np.int64), np.empty(100, np.int64)
+    orc_bloom.hash_decimals(words, scale, decimals.FOUR_DIGITS, text, starts, lengths, out)
     with localcontext() as context:
         context.prec = 80
-        for number, start, length in zip(ordered, starts.tolist(), lengths.tolist(), strict=True):
+        for number, found in zip(ordered, out.tolist(), strict=True):
             plain = f"{Decimal(number).scaleb(-scale):f}"
             shortest = plain.rstrip("0").rstrip(".") if "." in plain else plain
-            assert flat[start : start + length].decode() == ("0" if shortest in ("-0", "") else shortest)
+            assert found == hash_bytes(("0" if shortest in ("-0", "") else shortest).encode()), plain

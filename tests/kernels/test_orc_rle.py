@@ -32,13 +32,15 @@ def array(data: bytes) -> Any:
 def decoded(
     decode: Callable[..., int], data: bytes, count: int, *, at: int = 0, skip: int = 0, signed: Any = None
 ) -> Any:
+    beyond = 16
     if signed is None:
-        out: Any = np.full(count, 0xEE, np.uint8)
-        end = decode(array(data), at, skip, out, np.zeros(2, np.int64))
+        whole: Any = np.full(count + beyond, 0xEE, np.uint8)
+        end = decode(array(data), at, skip, whole[:count], np.zeros(2, np.int64))
     else:
-        out = np.full(count, 0xABAD1DEA, np.int64)
-        end = decode(array(data), at, skip, signed, out, np.zeros(2, np.int64))
-    return None if end < 0 else out.tolist()
+        whole = np.full(count + beyond, 0xABAD1DEA, np.int64)
+        end = decode(array(data), at, skip, signed, whole[:count], np.zeros(2, np.int64))
+    assert len(set(whole[count:].tolist())) == 1, "values were written beyond those that were asked for"
+    return None if end < 0 else whole[:count].tolist()
 
 
 @pytest.mark.parametrize(("text", "values"), SPEC_V2)
@@ -110,6 +112,19 @@ def test_values_are_taken_from_any_run_and_place(name: str, decode: Any, twin: A
             assert found == values[skip : skip + count]
 
 
+def test_short_direct_runs_of_every_width_are_decoded_to_any_count() -> None:
+    rng = random.Random(9)
+    for code, width in enumerate(orc_twins.WIDTHS):
+        runs = [
+            (1 << 6 | code << 1, count - 1, rng.randbytes((width * count + 7) // 8)) for count in (1, 2, 3, 4, 5, 9)
+        ]
+        data = b"".join(bytes(head) + packed for *head, packed in runs) + bytes(40)
+        for signed in (False, True):
+            values = orc_twins.integers_v2(data[:-40], signed)
+            for count in range(len(values) + 1):
+                assert decoded(orc_rle.integers_v2, data, count, signed=signed) == values[:count], (width, count)
+
+
 @pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_every_truncation_of_integers_is_seen(name: str, decode: Any, twin: Any, make: Any) -> None:
     _, data = stream(make, 11, 3)
@@ -171,10 +186,13 @@ def test_any_bytes_are_decoded_or_refused(seed: int) -> None:
 LIMIT = 10**38
 
 
-def decimals(values: list[int], scales: list[int], scale: int, *, cut: int = 0) -> tuple[int, list[int]]:
+def decimals(
+    values: list[int], scales: list[int], scale: int, *, cut: int = 0, most: int = LIMIT - 1
+) -> tuple[int, list[int]]:
     data = b"".join(orc_twins.varint(v << 1 if v >= 0 else -v * 2 - 1) for v in values)
     out = np.zeros((len(values), 2), np.uint64)
-    end = orc_rle.decimals(array(data[: len(data) - cut]), 0, np.array(scales, np.int64), scale, out)
+    halves = np.uint64(most >> 64), np.uint64(most & 2**64 - 1)
+    end = orc_rle.decimals(array(data[: len(data) - cut]), 0, np.array(scales, np.int64), scale, *halves, out)
     return end, [int.from_bytes(row.tobytes(), "little", signed=True) for row in out]
 
 
@@ -236,6 +254,27 @@ def test_decimals_are_brought_to_the_scale_of_the_column(scale: int) -> None:
 )
 def test_decimals_of_more_than_38_digits_are_refused(value: int, own: int, scale: int) -> None:
     assert decimals([value], [own], scale)[0] == -2
+
+
+@pytest.mark.parametrize("digits", [1, 5, 16, 17, 19, 20, 37, 38])
+def test_decimals_of_more_digits_than_the_column_are_refused(digits: int) -> None:
+    """Alone a number is read byte by byte. Before eight more bytes, a short one is read as a word."""
+    most = 10**digits - 1
+    for more in ([], [0] * 8):
+        scales = [2] * (1 + len(more))
+        for value in (most, -most):
+            assert decimals([value, *more], scales, 2, most=most)[1] == [value, *more]
+        for value in (most + 1, -most - 1):
+            assert decimals([value, *more], scales, 2, most=most)[0] == -2
+    if digits < 38:
+        assert decimals([most], [2], 3, most=most)[0] == -2
+
+
+def test_decimals_of_every_length_are_decoded_wherever_the_data_ends() -> None:
+    values = [sign * edge for bits in range(0, 126) for edge in (1 << bits, (1 << bits) - 1) for sign in (1, -1)]
+    for start in range(len(values) - 12):
+        assert decimals(values[start : start + 12], [0] * 12, 0)[1] == values[start : start + 12]
+    assert decimals([-1] * 20, [0] * 20, 0, cut=1)[0] == -1
 
 
 # --- timestamps ---------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import replace
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.orc
@@ -106,3 +108,20 @@ def test_text_that_is_not_utf_8_is_damage(broken: bytes) -> None:
     file = orc_file(data.replace(b"a\xc3\xa9z", broken))
     with pytest.raises(DamagedFileError, match="not valid for its kind STRING"):
         file.groups(file.tail.stripes[0], file.tail.columns[1])
+
+
+@pytest.mark.parametrize(("name", "version"), [("d", (0, 12)), ("n", (1, 9999))])
+def test_decimals_of_more_digits_than_their_column_are_damage(name: str, version: tuple[int, int]) -> None:
+    """In files of the version 1.9999 a short decimal is an integer: a column of integers stands for one."""
+    sink = io.BytesIO()
+    values = pa.array([Decimal("9.99"), Decimal("-9.99")], pa.decimal128(5, 2))
+    pyarrow.orc.write_table(pa.table({"d": values, "n": [999, -999]}), sink, compression="uncompressed")
+    file = orc_file(sink.getvalue())
+    file.tail = replace(file.tail, file_version=version)
+    found = file.tail.column(name)
+    assert found is not None
+    three, two = (replace(found, kind="DECIMAL", precision=digits, scale=2) for digits in (3, 2))
+    (decoded,) = file.groups(file.tail.stripes[0], three)
+    assert decoded.to_pylist() == values.to_pylist()
+    with pytest.raises(DamagedFileError, match="too many digits"):
+        file.groups(file.tail.stripes[0], two)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.orc import protobuf
-from sidecar.orc.compression import compress, decompress
+from sidecar.orc.compression import compress, compress_parts, decompress, decompress_stream
 from sidecar.orc.protobuf import (
     BYTES,
     FIXED32,
@@ -135,6 +135,28 @@ def test_what_is_compressed_is_decompressed(codec: str, block: int, size: int) -
         packed = compress(data, codec, block)
         assert decompress(packed, codec, block) == data
         assert len(packed) <= len(data) + 3 * (len(data) // block + 1)
+
+
+@pytest.mark.parametrize("codec", ["NONE", *CODECS])
+def test_parts_are_compressed_as_if_they_were_joined(codec: str) -> None:
+    """Blocks begin and end in parts; some shrink, and of others the parts themselves are returned."""
+    noise = random.Random(7)
+    parts = [noise.randbytes(size) if size % 2 else bytes(size) for size in (0, 5, 300, 64, 1, 129, 64, 128, 77)]
+    chunks = compress_parts(parts, codec, 64)
+    whole = b"".join(parts)
+    assert b"".join(chunks) == compress(whole, codec, 64)
+    assert decompress(b"".join(chunks), codec, 64) == whole
+
+
+@pytest.mark.parametrize("codec", ["NONE", *CODECS])
+def test_content_is_put_behind_what_is_left_of_the_piece_before(codec: str) -> None:
+    for size in (0, 10, 500):
+        packed = compress(bytes(range(100)) * (size // 100) + bytes(size % 100), codec, 64)
+        alone = bytes(decompress_stream(packed, codec, 64))
+        assert bytes(decompress_stream(packed, codec, 64, before=b"rest")) == b"rest" + alone
+        if size > 10:
+            with pytest.raises(UnsupportedFeatureError, match="too large"):
+                decompress_stream(packed, codec, 64, before=b"rest", limit=size - 1)
 
 
 def test_original_and_compressed_chunks_may_be_mixed() -> None:

@@ -61,11 +61,11 @@ def test_a_changed_page_is_not_taken_for_one_of_another_file() -> None:
     data = stored()
     footer = read_footer(BytesSource(data))
     chunks = [(c.start, c.total_compressed_size) for group in footer.row_groups for c in group.columns]
-    assert pages_digest(BytesSource(data), footer) == digest_ranges(BytesSource(data), chunks)
+    assert pages_digest(BytesSource(data), footer, check=True) == digest_ranges(BytesSource(data), chunks)
     page = next(iter(walk_pages(BytesSource(data), footer.row_groups[1].columns[0])))
     changed = data[: page.body] + bytes([data[page.body] ^ 1]) + data[page.body + 1 :]
     with pytest.raises(WrongChecksumError):
-        pages_digest(BytesSource(changed), footer)
+        pages_digest(BytesSource(changed), footer, check=True)
 
 
 def test_pages_without_checksums_and_headers_that_cannot_be_decoded_are_copied() -> None:
