@@ -142,7 +142,7 @@ def admits(old: BlockFilter, numbers: Numbers, encoding: Encoding) -> npt.NDArra
 
 def to_arrow(numbers: Numbers, leaf: Leaf) -> pa.Array[Any]:
     """Return the numbers as an array in the column's type."""
-    return DictionaryPage(len(numbers), _plain(numbers, leaf.encoding), leaf.width, None).to_arrow(leaf)
+    return DictionaryPage(len(numbers), _plain(numbers, leaf.encoding), leaf.width).to_arrow(leaf)
 
 
 def _plain(numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.uint8]:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
-_CHUNK = 8192
-"""Hashes in one step: this many stay in the first-level cache."""
 
 
 class BlockFilter(ABC):
@@ -77,7 +75,7 @@ class BlockFilter(ABC):
 
     @abstractmethod
     def _insert(self, hashes: NDArray[np.uint64]) -> None:
-        """Set the bits of at most :data:`_CHUNK` hashes."""
+        """Set the bits of all hashes."""
 
     @abstractmethod
     def _check(self, hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
@@ -157,8 +155,7 @@ class BlockFilter(ABC):
         """Add ``hashes`` (uint64 [n])."""
         if not self.blocks.flags.writeable:
             self.blocks = self.blocks.copy()
-        for at in range(0, len(hashes), _CHUNK):
-            self._insert(hashes[at : at + _CHUNK])
+        self._insert(hashes)
 
     def insert_arrow(
         self, values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: Encoding, *, strict: bool = False
@@ -174,8 +171,7 @@ class BlockFilter(ABC):
     def check(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return for each of ``hashes`` (uint64 [n]) whether the filter might hold it: bool [n]."""
         out = np.empty(len(hashes), np.bool_)
-        for at in range(0, len(hashes), _CHUNK):
-            self._check(hashes[at : at + _CHUNK], out[at : at + _CHUNK])
+        self._check(hashes, out)
         return out
 
     def might_contain_hash(self, h: int) -> bool:

@@ -63,25 +63,25 @@ class ThetaSketch:
 
     def update(self, hashes: NDArray[np.uint64]) -> None:
         """Add ``hashes``: uint64 [n] below 2**63, from :func:`sidecar.filters.array_hash.theta_hashes`."""
-        from sidecar.kernels import theta
-
-        found = np.empty(min(len(hashes), _CHUNK), np.uint64)
         pending: list[NDArray[np.uint64]] = []
         waiting = 0
         for at in range(0, len(hashes), _CHUNK):
-            count = theta.below(hashes[at : at + _CHUNK], np.uint64(self.theta), found)
-            pending.append(found[:count].copy())
-            waiting += count
+            found = hashes_below(self.theta, hashes[at : at + _CHUNK])
+            pending.append(found)
+            waiting += len(found)
             if waiting > 1 << self.lg_k:
-                self._absorb(pending)
+                self.absorb(pending)
                 pending, waiting = [], 0
-        self._absorb(pending)
+        self.absorb(pending)
 
-    def _absorb(self, more: Iterable[NDArray[np.uint64]]) -> None:
+    def absorb(self, more: Iterable[NDArray[np.uint64]]) -> None:
         """Merge ``more`` hashes in, then lower theta until at most k hashes are left."""
         merged = np.sort(np.concatenate([self.retained, *more]))  # ten times faster than np.unique
         merged = merged[: np.searchsorted(merged, np.uint64(self.theta))]
-        merged = merged[np.diff(merged, prepend=np.uint64(0)) != 0]
+        first = np.empty(len(merged), np.bool_)  # np.diff would take longer for few hashes
+        first[:1] = merged[:1] != 0
+        np.not_equal(merged[1:], merged[:-1], out=first[1:])
+        merged = merged[first]
         k = 1 << self.lg_k
         if len(merged) > k:
             self.theta = int(merged[k])
@@ -97,7 +97,7 @@ class ThetaSketch:
         parts = list(sketches)
         united.theta = min((sketch.theta for sketch in parts), default=MAX_THETA)
         for at in range(0, len(parts), _UNITED):
-            united._absorb([sketch.retained for sketch in parts[at : at + _UNITED]])
+            united.absorb([sketch.retained for sketch in parts[at : at + _UNITED]])
         return united
 
     @staticmethod
@@ -105,7 +105,7 @@ class ThetaSketch:
         """Return the sketch of the ``hashes`` below ``theta``, trimmed to ``2**lg_k`` hashes."""
         sketch = ThetaSketch(lg_k)
         sketch.theta = theta
-        sketch._absorb([hashes])
+        sketch.absorb([hashes])
         return sketch
 
     def _compact(self) -> Any:
@@ -190,6 +190,15 @@ class ThetaSketch:
                 expected=f"hashes between 0 and theta, {found.theta64:#x}",
             )
         return ThetaSketch._of(hashes, found.theta64, lg_k)
+
+
+def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return those of ``hashes`` (uint64 [n]) that are below ``theta``, without zeros, which no sketch keeps."""
+    from sidecar.kernels.theta import below
+
+    found = np.empty(len(hashes), np.uint64)
+    kept: NDArray[np.uint64] = found[: below(hashes, np.uint64(theta), found)].copy()
+    return kept
 
 
 def _is_of_another_form(data: bytes) -> bool:

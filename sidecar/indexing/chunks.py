@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import pyarrow as pa
+import numpy as np
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.harvest import NEVER
@@ -22,7 +22,7 @@ from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
-from sidecar.parquet.stored_values import StoredValues, check_typed
+from sidecar.parquet.stored_values import StoredValues, check_typed, entries_of
 from sidecar.source import CountingSource, Source
 
 
@@ -120,13 +120,13 @@ class ChunkIndexer:
                 # A filter may hold entries that no row uses, but a sketch must not count them.
                 if chunk.theta:
                     page, used = read_used(self._source, chunk.chunk)
-                    values = page.to_arrow(chunk.leaf)
-                    values = values if used.all() else values.filter(pa.array(used))
                 else:
-                    values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
+                    page = read_dictionary(self._source, chunk.chunk)
+                    used = np.ones(page.num_values, np.bool_)
+                values = entries_of(page, used).typed(chunk.leaf)
         except SidecarError:
             return
-        chunk.begin(len(values), self._options, self._sketches)
+        chunk.begin(int(np.count_nonzero(used)), self._options, self._sketches)
         chunk.add(values)
         chunk.finish(DICTIONARY)
 

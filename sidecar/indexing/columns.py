@@ -23,7 +23,6 @@ from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
-from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
 
@@ -81,7 +80,7 @@ class ColumnResult:
     encoding: str = ""
     """The encoding of the filter, by its registered name."""
     bitset: bytes | None = None
-    sketch: ThetaSketch | None = None
+    sketch: ChunkSketch | None = None
     theta_reason: str = ""
     fault: str = ""
     """See :attr:`sidecar.indexing.tasks.Record.fault`."""
@@ -203,7 +202,7 @@ class ColumnWork:
         if self._maker is not None:
             self.result.take(self._maker.finish(), self._maker.encoding.name, way)
         if self._sketch is not None:
-            self.result.sketch = self._sketch.finish()
+            self.result.sketch = self._sketch
         self.bloom = self.theta = False
 
     def fail(self, reason: str, fault: str = "") -> None:

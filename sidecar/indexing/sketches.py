@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.filters.theta import MAX_THETA, ThetaSketch
+from sidecar.filters.theta import MAX_THETA, ThetaSketch, hashes_below
 
 Thresholds = dict[int, int]
 """The lowest known theta of a group of files by field id; the tasks of one process that count the same files share it.
@@ -30,21 +30,17 @@ class ChunkSketch:
 
     def update(self, hashes: npt.NDArray[np.uint64]) -> None:
         """Add ``hashes``, uint64[n] below 2**63."""
-        found = hashes[hashes < np.uint64(self._sketch.theta)]
+        found = hashes_below(self._sketch.theta, hashes)
         self._pending.append(found)
         self._waiting += len(found)
         if self._waiting > 1 << self._sketch.lg_k:
-            self._absorb()
+            self._sketch.absorb(self._pending)
+            self._pending, self._waiting = [], 0
 
-    def finish(self) -> ThetaSketch:
-        """Return the sketch of all added hashes."""
-        self._absorb()
-        return self._sketch
-
-    def _absorb(self) -> None:
-        if self._waiting:
-            self._sketch.update(np.concatenate(self._pending))
-        self._pending, self._waiting = [], 0
+    def add_to(self, united: ThetaSketch) -> None:
+        """Add all hashes to the sketch of more chunks. This one stays as it is."""
+        united.theta = min(united.theta, self._sketch.theta)
+        united.absorb([self._sketch.retained, *self._pending])
 
 
 @dataclass
@@ -59,10 +55,8 @@ class TaskSketches:
         """Return a new sketch for a chunk of the field."""
         return ChunkSketch(self.lg_k, self.thresholds.get(field_id, MAX_THETA))
 
-    def add(self, field_id: int, sketch: ThetaSketch) -> None:
+    def add(self, field_id: int, sketch: ChunkSketch) -> None:
         """Add the sketch of a chunk that was read to its end."""
-        before = self.united.get(field_id)
-        parts = [sketch] if before is None else [before, sketch]
-        self.united[field_id] = ThetaSketch.union(parts, self.lg_k)
-        theta = min(self.united[field_id].theta, self.thresholds.get(field_id, MAX_THETA))
-        self.thresholds[field_id] = theta
+        united = self.united.setdefault(field_id, ThetaSketch(self.lg_k))
+        sketch.add_to(united)
+        self.thresholds[field_id] = min(united.theta, self.thresholds.get(field_id, MAX_THETA))

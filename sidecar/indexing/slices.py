@@ -27,7 +27,12 @@ from sidecar.engines.work import in_turn
 from sidecar.indexing.tasks import Record
 
 PART_BYTES = 8 << 20
-"""Bytes of one part, over the blocks of all positions; more only if a single page is larger."""
+"""Bytes of one part, over the blocks of all positions, at most; more only if a single page is larger."""
+SMALL_PART_BYTES = 2 << 20
+"""Bytes of one part of a small group: threads share its parts, and they fit the cache. A large group gets fewer and
+larger parts, because each part reads a piece of every filter."""
+PARTS = 16
+"""The number of parts of a group to aim for."""
 
 Key = tuple[int, int, int]
 """Identifies a filter: file ordinal, row group, field id."""
@@ -71,9 +76,11 @@ class GroupTask:
 
 
 def part_step(group: BundleGroup) -> int:
-    """Return the number of blocks in a part: whole pages of about :data:`PART_BYTES`."""
+    """Return the number of blocks in a part: whole pages."""
     page = group.block_step
-    return max(PART_BYTES // (len(group.units) * BLOCK_BYTES * page), 1) * page
+    row = len(group.units) * BLOCK_BYTES
+    size = min(max(row * group.blocks // PARTS, SMALL_PART_BYTES), PART_BYTES)
+    return max(size // (row * page), 1) * page
 
 
 class KeptIndexes:

@@ -17,12 +17,12 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial, update_wrapper
 from importlib.resources import files
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
 from numba.core.caching import IndexDataCacheFile, NullCache
+from numba.core.compiler_lock import global_compiler_lock
 
 from sidecar.kernels.announcing import announce_compiling
 
@@ -131,7 +131,6 @@ class Kernel:
         self.dispatcher: Any = _compile()(function)
         self._arguments = arguments
         self._loaded = False
-        self._lock = Lock()
         self._enable_caching(function)
         update_wrapper(self, function)
         KERNELS.append(self)
@@ -146,7 +145,12 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """The type of the function in the code of another kernel."""
+        """The type of the function in the code of another kernel, which numba asks for to compile that one.
+
+        It must be compiled before: for a kernel without machine code, numba would compile a second one, for the other
+        kernel's types, and then find each call of this one ambiguous.
+        """
+        self.load()
         return self.dispatcher._numba_type_
 
     @property
@@ -170,7 +174,7 @@ class Kernel:
 
     def load(self) -> None:
         """Load the machine code from the cache, or compile it."""
-        with self._lock:
+        with global_compiler_lock:  # numba's own: another thread may compile a kernel that loads this one
             if not self._loaded:
                 self.dispatcher.compile(self._arguments)
                 self.dispatcher.disable_compile()

@@ -1,7 +1,8 @@
 """MurmurHash3 x64-128 with any seed over many values at once: the hash of theta sketches (seed 9001).
 
 Only the first 64-bit half is returned: theta sketches use ``h1 >> 1``, the historical Parquet filter ``h1``.
-Values of 4 and 8 bytes have their own loops. Strings are one byte array with offsets, as in Arrow.
+Values of 4 and 8 bytes have their own loops. Strings are one byte array with offsets, as in Arrow; vectors hash
+several at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from numpy.typing import NDArray
 
 from sidecar.kernels._jit import WORD, inlined, kernel, readable, writable
 from sidecar.kernels._load import tail, widened
-from sidecar.kernels._words import ByteArray, Word, least, rotl, traced, traced_pair
+from sidecar.kernels._words import (
+    HAS_LANES,
+    LANES,
+    ByteArray,
+    Word,
+    WordArray,
+    least,
+    repeat,
+    rotl,
+    traced,
+    traced_lanes,
+    traced_pair,
+)
 
 C1 = 0x87C37B91114253D5
 C2 = 0x4CF5AD432745937F
@@ -62,8 +75,7 @@ def _next(data: ByteArray, at: Word, h1: Word, h2: Word) -> tuple[Word, Word]:
     return _block(data, at, h1, h2)
 
 
-@traced
-def _finished(data: ByteArray, at: Word, left: Word, length: Word, h1: Word, h2: Word) -> Word:
+def _end(data: ByteArray, at: Word, left: Word, length: Word, h1: Word, h2: Word) -> Word:
     """Return the first half of the hash of ``length`` bytes after the last ``left`` of them (less than 48).
 
     The last two blocks are always computed, and used only if they exist: lengths vary, and a mispredicted
@@ -81,6 +93,25 @@ def _finished(data: ByteArray, at: Word, left: Word, length: Word, h1: Word, h2:
     h2 ^= _mix2(_low_bytes(tail(data, least(at + 8, data.length)), upper))
     h1 ^= _mix1(_low_bytes(tail(data, at), least(left, 8)))
     return _finish(h1, h2, length)
+
+
+_finished = traced(_end)
+
+
+@traced_lanes
+def _hash_lanes(
+    data: ByteArray, starts: WordArray, lengths: WordArray, first: Word, seed: Word, out: WordArray
+) -> None:
+    """Hash the values from ``first`` on in all lanes. ``data`` has at least 16 bytes."""
+    length = lengths.lanes(first)
+    seeds = length.filled(seed)
+
+    def block(at: Word, left: Word, h1: Word, h2: Word) -> list[Word]:
+        return [at + 16, left - 16, *_block(data, least(at, data.length - 16), h1, h2)]
+
+    state = starts.lanes(first), length, seeds, seeds
+    at, left, h1, h2 = repeat(lambda _, left, *__: left.at_least(48), block, *state)
+    out.put(first, _end(data, at, left, length, h1, h2))
 
 
 @inlined
@@ -138,5 +169,8 @@ def _hash_spans(
     seed: np.uint64,
     out: NDArray[np.uint64],
 ) -> None:
-    for i in range(len(out)):
+    whole = len(out) // LANES * LANES if HAS_LANES else 0
+    for i in range(0, whole, LANES):
+        _hash_lanes(data, starts, lengths, i, seed, out)
+    for i in range(whole, len(out)):
         out[i] = _hash_bytes(data, starts[i], lengths[i], seed)

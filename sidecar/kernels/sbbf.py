@@ -1,7 +1,7 @@
 """Split-block Bloom filter loops over ``blocks`` uint32 [z, 8] (C-contiguous) and ``hashes`` uint64 [n].
 
 The upper 32 bits of a hash choose the block (multiply and shift), the lower 32 bits choose one bit in each of its
-eight words. Parquet specification, "Bloom filter". Callers hash a chunk that fits the cache and then call
+eight words. Parquet specification, "Bloom filter". Callers hash values that fit the cache and then call
 these loops, because two plain loops are faster than one fused one.
 """
 

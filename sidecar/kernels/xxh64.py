@@ -1,7 +1,7 @@
 """XXH64 with seed 0 over many values at once, as Parquet's Bloom filters hash them.
 
 Widths 4 and 8 have their own loops, which need only the tail step and the avalanche of XXH64.
-Strings are one byte array with offsets, as in Arrow. Specification: xxHash 0.1.1, XXH64.
+Strings are one byte array with offsets, as in Arrow; vectors hash several at once. Specification: xxHash 0.1.1, XXH64.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from sidecar.kernels._jit import INTEGER, helper, inlined, kernel, readable, writable
 from sidecar.kernels._load import tail, widened
-from sidecar.kernels._words import ByteArray, Word, least, rotl, traced
+from sidecar.kernels._words import (
+    HAS_LANES,
+    LANES,
+    ByteArray,
+    Word,
+    WordArray,
+    least,
+    repeat,
+    rotl,
+    traced,
+    traced_lanes,
+)
 
 P1 = 0x9E3779B185EBCA87
 P2 = 0xC2B2AE3D27D4EB4F
@@ -38,18 +49,20 @@ def _mixed(lane: Word) -> Word:
     return rotl(lane * P2, 31) * P1
 
 
-@traced
-def _stripe(acc: Word, data: ByteArray, at: Word) -> Word:
+def _after(acc: Word, data: ByteArray, at: Word) -> Word:
     """Return an accumulator after the word at ``at``."""
     return rotl(acc + data.word(at) * P2, 31) * P1
 
 
-@traced
-def _merged(v1: Word, v2: Word, v3: Word, v4: Word) -> Word:
+def _merge(v1: Word, v2: Word, v3: Word, v4: Word) -> Word:
     h = rotl(v1, 1) + rotl(v2, 7) + rotl(v3, 12) + rotl(v4, 18)
     for v in (v1, v2, v3, v4):
         h = (h ^ _mixed(v)) * P1 + P4
     return h
+
+
+_stripe = traced(_after)
+_merged = traced(_merge)
 
 
 @helper
@@ -73,8 +86,7 @@ def _byte(h: Word, byte: Word) -> Word:
     return rotl(h ^ (byte * P5), 11) * P1
 
 
-@traced
-def _finished(h: Word, data: ByteArray, at: Word, length: Word) -> Word:
+def _finish(h: Word, data: ByteArray, at: Word, length: Word) -> Word:
     """Return the hash after the last ``length % 32`` bytes of ``data[at : at + length]``, from that before them.
 
     Every step of the tail is computed, and used only if it applies: lengths vary, and a mispredicted branch costs
@@ -97,6 +109,31 @@ def _finished(h: Word, data: ByteArray, at: Word, length: Word) -> Word:
         step = _byte(h, (word >> 8 * byte) & 255)
         h = left.at_least(byte + 1).choose(step, h)
     return _avalanche(h)
+
+
+_finished = traced(_finish)
+
+
+@traced_lanes
+def _hash_lanes(data: ByteArray, starts: WordArray, lengths: WordArray, first: Word, out: WordArray) -> None:
+    """Hash the values from ``first`` on in all lanes. ``data`` has at least 8 bytes.
+
+    Values of 32 bytes and more have stripes first. A lane whose value has no further stripe loads other bytes.
+    """
+    at, length = starts.lanes(first), lengths.lanes(first)
+    last = data.length - 32
+
+    def stripe(begin: Word, left: Word, *accumulators: Word) -> list[Word]:
+        place = least(begin, last)
+        added = [_after(acc, data, place + 8 * word) for word, acc in enumerate(accumulators)]
+        return [begin + 32, left - 32, *added]
+
+    begun = (at.filled(int(start)) for start in STARTS)
+    _, _, *accumulators = repeat(lambda _, left, *__: left.at_least(32), stripe, at, length, *begun)
+    _, h = repeat(
+        lambda left, _: left.at_least(32), lambda left, _: [left & 31, _merge(*accumulators)], length, at.filled(P5)
+    )
+    out.put(first, _finish(h, data, at, length))
 
 
 @inlined
@@ -156,5 +193,8 @@ def hash_spans(
 def _hash_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
 ) -> None:
-    for i in range(len(out)):
+    whole = len(out) // LANES * LANES if HAS_LANES else 0
+    for i in range(0, whole, LANES):
+        _hash_lanes(data, starts, lengths, i, out)
+    for i in range(whole, len(out)):
         out[i] = _hash_bytes(data, starts[i], lengths[i])

@@ -34,7 +34,7 @@ def check_page_size(compressed: int, size: int) -> None:
         raise UnsupportedFeatureError("a page is too large", expected=f"at most {most} bytes", found=size)
 
 
-def decompress(codec: str, data: bytes, size: int) -> bytes:
+def decompress(codec: str, data: bytes | memoryview, size: int) -> bytes:
     """Decompress ``data`` to exactly ``size`` bytes.
 
     Raises :class:`DamagedFileError` if it cannot be decompressed or has a different size, and
@@ -55,11 +55,11 @@ def decompress(codec: str, data: bytes, size: int) -> bytes:
     return out
 
 
-def _plain(data: bytes, size: int) -> bytes:
-    return data
+def _plain(data: bytes | memoryview, size: int) -> bytes:
+    return bytes(data)
 
 
-def _snappy(data: bytes, size: int) -> bytes:
+def _snappy(data: bytes | memoryview, size: int) -> bytes:
     """Decompress a Snappy block, which begins with its size as a varint.
 
     The size is checked here, because Arrow accepts a block that is smaller than the buffer.
@@ -75,7 +75,7 @@ def _snappy(data: bytes, size: int) -> bytes:
     return pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
 
 
-def _zstd(data: bytes, size: int) -> bytes:
+def _zstd(data: bytes | memoryview, size: int) -> bytes:
     """Decompress Zstandard data: one frame that states its size with a context that the thread keeps.
 
     Making a context takes longer than decompressing a page of dictionary indices. Arrow decides about all other data.
@@ -91,7 +91,7 @@ def _zstd(data: bytes, size: int) -> bytes:
     return pa.Codec("zstd").decompress(data, decompressed_size=size, asbytes=True)
 
 
-def _gzip(data: bytes, size: int) -> bytes:
+def _gzip(data: bytes | memoryview, size: int) -> bytes:
     parts: list[bytes] = []
     left = size
     while data and left > 0:
@@ -105,23 +105,23 @@ def _gzip(data: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _brotli(data: bytes, size: int) -> bytes:
+def _brotli(data: bytes | memoryview, size: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "brotli") as stream:
         return stream.read(size + 1)
 
 
-def _lz4_block(data: bytes, size: int) -> bytes:
+def _lz4_block(data: bytes | memoryview, size: int) -> bytes:
     return bytes(lz4.block.decompress(data, uncompressed_size=size))
 
 
-def _lz4_hadoop(data: bytes, size: int) -> bytes:
+def _lz4_hadoop(data: bytes | memoryview, size: int) -> bytes:
     try:
         return _lz4_frames(data, size)
     except (lz4.block.LZ4BlockError, ValueError):
         return _lz4_block(data, size)
 
 
-def _lz4_frames(data: bytes, size: int) -> bytes:
+def _lz4_frames(data: bytes | memoryview, size: int) -> bytes:
     """Decompress Hadoop frames: the size of the frame's content, then blocks, each after its compressed length."""
     out = bytearray()
     at = 0
@@ -142,7 +142,7 @@ def _lz4_frames(data: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-def _big_endian(data: bytes, at: int) -> int:
+def _big_endian(data: bytes | memoryview, at: int) -> int:
     if at + 4 > len(data):
         raise ValueError("a length ends early")
     return int.from_bytes(data[at : at + 4], "big")

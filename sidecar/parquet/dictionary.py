@@ -12,6 +12,7 @@ distinct values must not count them: :func:`read_used` finds the entries that ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.filters.layouts import Spans
 from sidecar.filters.leaf import Leaf
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, check_page_size, decompress
@@ -42,40 +44,49 @@ DATA_WINDOW = 512 << 10
 _FIRST_READ = 64 << 10
 _MOST_PAGES = 256  # read together: one at first, twice as many each time, because one or two may use every entry
 _MAX_BIT_WIDTH = 32
+_SPANS = 1 << 14
+"""Values whose places are found at a time."""
 
 
 @dataclass(frozen=True)
 class DictionaryPage:
     """The values of a dictionary page.
 
-    ``data`` (uint8[n]) has the PLAIN values one after the other, without length prefixes. ``width`` is the length of
-    each in bytes; if it is ``None``, ``offsets`` (int32[num_values + 1]) say where each begins.
+    ``data`` (uint8[n]) has the PLAIN values one after the other, and nothing else. ``width`` is the length of each in
+    bytes; ``None`` if they have any length.
     """
 
     num_values: int
     data: npt.NDArray[np.uint8]
     width: int | None
-    offsets: npt.NDArray[np.int32] | None
 
-    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where each value of variable length starts in ``data``, and its length: int64[num_values] each."""
-        assert self.offsets is not None
-        offsets = self.offsets.astype(np.int64)
-        return offsets[:-1], np.diff(offsets)
+    @cached_property
+    def spans(self) -> Spans:
+        """Where the values of any length are in ``data``."""
+        starts, lengths = np.empty(self.num_values, np.int64), np.empty(self.num_values, np.int64)
+        rle.byte_array_spans(self.data, self.num_values, starts, lengths)
+        return Spans(self.data, starts, lengths)
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
-        """Return the values as an Arrow array of the type that pyarrow gives the column. Only decimals are copied.
+        """Return the values as an Arrow array of the type that pyarrow gives the column.
 
         Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
         not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
         """
-        if self.offsets is not None and not leaf.encoding.is_decimal:
-            kind = pa.string() if leaf.annotation.kind == "STRING" else pa.binary()
-            buffers = [None, pa.py_buffer(self.offsets.data), pa.py_buffer(self.data.data)]
-            return pa.Array.from_buffers(kind, self.num_values, buffers)
+        if self.width is None and not leaf.encoding.is_decimal:
+            return self.binaries(pa.string() if leaf.annotation.kind == "STRING" else pa.binary())
         if leaf.encoding.is_decimal:
             return self._decimals(leaf)
         return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
+
+    def binaries(self, kind: pa.DataType) -> pa.Array[Any]:
+        """Return the values of any length as an Arrow array of ``kind``, string or binary. They are copied."""
+        out, offsets = np.empty(len(self.data), np.uint8), np.empty(self.num_values + 1, np.int32)
+        views = rle.unaligned_words(self.data), rle.unaligned_words(out)
+        length = rle.split_byte_arrays(self.data, views[0], self.num_values, out, views[1], offsets)
+        return pa.Array.from_buffers(
+            kind, self.num_values, [None, pa.py_buffer(offsets.data), pa.py_buffer(out[:length].data)]
+        )
 
     def _decimals(self, leaf: Leaf) -> pa.Array[Any]:
         """Return decimal128 values: integers sign-extended, big-endian bytes reversed first."""
@@ -169,15 +180,24 @@ def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) 
         raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
     if leaf.width is not None:
         _expect_filled(num_values * leaf.width, len(body))
-        return DictionaryPage(num_values, body, leaf.width, None)
-    out = np.empty(len(body), np.uint8)
-    offsets = np.empty(num_values + 1, np.int32)
-    views = rle.unaligned_words(body), rle.unaligned_words(out)
-    length = rle.split_byte_arrays(body, views[0], num_values, out, views[1], offsets)
-    if length < 0:
-        raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
-    _expect_filled(length + 4 * num_values, len(body))
-    return DictionaryPage(num_values, out[:length], None, offsets)
+        return DictionaryPage(num_values, body, leaf.width)
+    _expect_filled(_end_of_values(body, num_values), len(body))
+    return DictionaryPage(num_values, body, None)
+
+
+def _end_of_values(body: npt.NDArray[np.uint8], count: int) -> int:
+    """Return where the last of ``count`` values of any length ends. Raises :class:`DamagedFileError` if one is cut.
+
+    Spans of all values can take four times the bytes of the page, so only some are made at a time.
+    """
+    starts, lengths = np.empty(_SPANS, np.int64), np.empty(_SPANS, np.int64)
+    end = 0
+    for first in range(0, count, _SPANS):
+        some = min(count - first, _SPANS)
+        if not rle.byte_array_spans(body[end:], some, starts, lengths):
+            raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
+        end += int(starts[some - 1] + lengths[some - 1])
+    return end
 
 
 def _expect_filled(used: int, size: int) -> None:

@@ -68,11 +68,11 @@ def _decompressed(data: memoryview, table: Table, codec: str) -> list[bytes]:
             break
         try:
             if row[columns.TYPE] != DATA_PAGE_V2:
-                parts.append(decompress(codec, bytes(body), size))
+                parts.append(decompress(codec, body, size))
                 continue
             levels = row[columns.DEF_LENGTH] + row[columns.REP_LENGTH]
             codec_of_page = codec if row[columns.IS_COMPRESSED] != 0 else "UNCOMPRESSED"
-            parts.append(bytes(body[:levels]) + decompress(codec_of_page, bytes(body[levels:]), size - levels))
+            parts.append(bytes(body[:levels]) + decompress(codec_of_page, body[levels:], size - levels))
         except SidecarError:
             break
     return parts

@@ -58,7 +58,7 @@ class DataPage(NamedTuple):
     values: npt.NDArray[np.uint8]
 
 
-def open_page(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
+def open_page(codec: str, page: PageHeader, body: bytes | memoryview, leaf: Leaf) -> DataPage:
     """Decompress a data page and count its levels.
 
     Raises :class:`DamagedFileError` if levels end early, are too high or longer than the page, and
@@ -72,7 +72,7 @@ def open_page(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage
     return _page(repetition, definition, data[at:])
 
 
-def _open_v2(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
+def _open_v2(codec: str, page: PageHeader, body: bytes | memoryview, leaf: Leaf) -> DataPage:
     length = page.rep_length + page.def_length
     if length > len(body) or length > page.uncompressed_size:
         raise DamagedFileError("the levels of a page are longer than the page", found=length)

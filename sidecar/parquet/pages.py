@@ -100,17 +100,20 @@ class ChunkReader:
 
         Raises :class:`DamagedFileError` beyond the chunk's end.
         """
+        return bytes(self._view(offset, length))
+
+    def _view(self, offset: int, length: int) -> memoryview:
         if offset + length > self.end:
             raise DamagedFileError("a page reaches beyond its column chunk", offset=offset, found=offset + length)
         if not (self._at <= offset and offset + length <= self._at + len(self._data)):
             self._data = self._source.read(offset, min(max(length, self._window), self.end - offset))
             self._at = offset
-        return self._data[offset - self._at : offset - self._at + length]
+        return memoryview(self._data)[offset - self._at : offset - self._at + length]
 
     def window(self, offset: int) -> memoryview:
         """Return the bytes in memory from ``offset`` in the file on. Reads a new window if there are none."""
         if not self._at <= offset < self._at + len(self._data):
-            self.read(offset, min(1, self.end - offset))
+            self._view(offset, min(1, self.end - offset))
         return memoryview(self._data)[offset - self._at :]
 
     def header(self, offset: int) -> PageHeader:
@@ -138,9 +141,9 @@ class ChunkReader:
             )
         return page
 
-    def body(self, page: PageHeader) -> bytes:
+    def body(self, page: PageHeader) -> memoryview:
         """Return the body of a page, as stored. Raises :class:`WrongChecksumError` if it has a wrong checksum."""
-        data = self.read(page.body, page.compressed_size)
+        data = self._view(page.body, page.compressed_size)
         check_page_body(page, data)
         return data
 

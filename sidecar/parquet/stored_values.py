@@ -45,7 +45,7 @@ class FixedValues:
     def typed(self, leaf: Leaf) -> pa.Array[Any]:
         """Return the values in the file's Arrow type. Raises as :meth:`DictionaryPage.to_arrow`."""
         data = self.data[: self.count * self.width]
-        return DictionaryPage(self.count, data, self.width, None).to_arrow(leaf)
+        return DictionaryPage(self.count, data, self.width).to_arrow(leaf)
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ class PageHasher(StoredValues):
 
 def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
     """Return the entries of a dictionary for which ``used`` (bool[num_values]) is true."""
-    if page.offsets is not None:
-        starts, lengths = page.spans()
-        return ByteArrays(Spans(page.data, starts[used], lengths[used]))
-    width = page.width or 1
-    data = page.data if used.all() else page.data.reshape(-1, width)[used].reshape(-1)
-    return FixedValues(int(used.sum()), width, data)
+    whole = bool(used.all())
+    if page.width is None:
+        spans = page.spans
+        return ByteArrays(spans if whole else Spans(spans.data, spans.starts[used], spans.lengths[used]))
+    data = page.data if whole else page.data.reshape(-1, page.width)[used].reshape(-1)
+    return FixedValues(page.num_values if whole else int(used.sum()), page.width, data)
 
 
 def _buffer(values: pa.Array[Any], number: int) -> Bytes:

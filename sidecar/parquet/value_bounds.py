@@ -247,9 +247,7 @@ class _Dictionary:
         self._values = _dictionary_array(page, leaf)
         self._ordering = ordering
         self.keys = _keys(self._values, ordering)
-        self.sizes = np.zeros(page.num_values, np.int64)
-        if page.offsets is not None:
-            self.sizes = np.diff(page.offsets).astype(np.int64)
+        self.sizes = page.spans.lengths if page.width is None else np.zeros(page.num_values, np.int64)
         self.nan = self.keys.nan if self.keys.nan is not None else np.zeros(page.num_values, np.bool_)
         self.is_in_use = False
         """Whether a page has referred to it. Ranking pays from the second page on."""
@@ -434,9 +432,8 @@ def _buffer(values: pa.Array[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
     """Return the entries of a dictionary as an Arrow array like those of :func:`decode_pages`."""
-    data = pa.py_buffer(page.data.data)
-    if page.offsets is not None:
-        return pa.Array.from_buffers(pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data])
+    if page.width is None:
+        return page.binaries(pa.binary())
     return _plain_array(page.data, page.num_values, leaf.width or 0)
 
 

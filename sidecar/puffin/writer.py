@@ -13,6 +13,7 @@ import importlib.metadata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import SidecarError, StorageError, UsageError
@@ -305,6 +306,7 @@ def _raw_pieces(blob: BlobMetadata, origin: PuffinReader | Buffer) -> Iterator[B
         yield origin.read_at(blob.offset + start, min(COPY_LENGTH, blob.length - start))
 
 
+@cache
 def _created_by() -> str:
     try:
         return f"sidecar {importlib.metadata.version('lakehouse-sidecar')}"

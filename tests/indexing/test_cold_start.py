@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIRST_BUILD = {
     *(f"murmur3.{name}" for name in ("_hash_spans", "hash_fixed4", "hash_fixed8")),
     *(f"xxh64.{name}" for name in ("_hash_fixed", "_hash_spans", "hash_fixed4", "hash_fixed8")),
-    *(f"rle.{name}" for name in ("count_level", "mark_used", "split_byte_arrays")),
+    *(f"rle.{name}" for name in ("byte_array_spans", "count_level", "mark_used")),
     *("page_headers._walk", "sbbf.fold", "sbbf.insert", "theta.below"),
 }
 """The kernels of a first build of integers and strings. Each costs every new machine some 0.1 s of CPU."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -119,6 +121,41 @@ def test_spans_at_every_edge_of_small_buffers() -> None:
         spans = [(a, b - a) for a in range(size + 1) for b in {a, min(a + 9, size), size - size // 3, size} if a <= b]
         starts, lengths = (np.array(column, np.int64) for column in zip(*spans, strict=True))
         values = [data[a : a + n].tobytes() for a, n in spans]
+        out = np.empty(len(spans), np.uint64)
+        xxh64.hash_spans(data, starts, lengths, out)
+        assert out.tolist() == [xxhash.xxh64_intdigest(v) for v in values]
+        murmur3.hash_spans(data, starts, lengths, SEED, out)
+        assert out.tolist() == [murmur_oracle(v) for v in values]
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 640])
+def test_values_of_mixed_lengths_are_hashed_together(count: int) -> None:
+    """Vectors hash several values at once: some of these have stripes and blocks that others do not have."""
+    rng = random.Random(count)
+    values = [rng.randbytes(rng.choice((0, 3, 15, 16, 31, 32, 33, 47, 48, 70, 200))) for _ in range(count)]
+    data, starts, lengths = spans_of(values)
+    out = np.empty(count, np.uint64)
+    xxh64.hash_spans(data, starts, lengths, out)
+    assert out.tolist() == [xxhash.xxh64_intdigest(v) for v in values]
+    murmur3.hash_spans(data, starts, lengths, SEED, out)
+    assert out.tolist() == [murmur_oracle(v) for v in values]
+
+
+@pytest.mark.parametrize("size", [16, 31, 32, 33, 47, 48, 49, 100])
+def test_no_byte_beside_the_data_is_loaded(size: int) -> None:
+    """The data ends or begins beside memory that nobody may read. A load that leaves it ends the process."""
+    page = mmap.PAGESIZE
+    area = mmap.mmap(-1, 3 * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    for closed in (address, address + 2 * page):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(closed), page, 0) == 0
+    open_page = np.frombuffer(area, np.uint8, page, page)
+    open_page[:] = np.random.default_rng(size).integers(0, 256, page, dtype=np.uint8)
+    spans = [(at, length) for at in range(0, size + 1, 3) for length in (0, 1, 7, 8, 15, 16, 31, 32, 33, 48, size - at)]
+    starts, lengths = (np.array(column, np.int64) for column in zip(*spans, strict=True))
+    lengths = np.minimum(lengths, size - starts)
+    for data in (open_page[:size], open_page[page - size :]):
+        values = [data[a : a + n].tobytes() for a, n in zip(starts, lengths, strict=True)]
         out = np.empty(len(spans), np.uint64)
         xxh64.hash_spans(data, starts, lengths, out)
         assert out.tolist() == [xxhash.xxh64_intdigest(v) for v in values]

@@ -65,6 +65,7 @@ BODIES = [
 @pytest.mark.parametrize(("codec", "data"), BODIES)
 def test_codecs(codec: str, data: bytes) -> None:
     assert decompress(codec, data, len(TEXT)) == TEXT
+    assert decompress(codec, memoryview(b"before" + data)[6:], len(TEXT)) == TEXT
     for size in (len(TEXT) - 1, len(TEXT) + 1, 3 * len(TEXT)):
         with pytest.raises(DamagedFileError):
             decompress(codec, data, size)
