@@ -117,7 +117,7 @@ BUGS = {
         ),
         _bug(
             "inflate-error", "errors of zlib come out of ORC streams", "orc-stream",
-            ("orc.compression", "        zlib.error,\n        lz4", "        lz4"),
+            ("orc.compression", "    zlib.error,\n    lz4", "    lz4"),
         ),
         _bug(
             "lz4-size", "a stated size of an LZ4 frame is believed", "puffin-footer",
