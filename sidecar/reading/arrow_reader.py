@@ -300,13 +300,21 @@ def _is_little(file: DataFile) -> bool:
 def _batches_of(file: DataFile, opened: Any, fragment: Any, view: FileView, by_arrow: Any) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a view from a file, all rows in their order, or those that an Arrow filter allows."""
     names = [column.name for column in view.projected.columns]
-    if _is_little(file):
+    if _is_little(file) and not any(map(_has_inner_dictionary, view.physical_schema.types)):
         little = pq.ParquetFile(opened, metadata=fragment.metadata)
         if little.schema_arrow.equals(view.physical_schema):
             for batch in little.iter_batches(columns=names, use_threads=False):
                 yield batch.select(names)
             return
     yield from _scanner(fragment, view, by_arrow).to_batches()
+
+
+def _has_inner_dictionary(kind: pa.DataType) -> bool:
+    """Return whether a nested type has dictionaries. Arrow's scanner reads them row group by row group.
+
+    Its reader of files without a scanner does not: it cannot join the dictionaries of two row groups.
+    """
+    return pa.types.is_nested(kind) and "dictionary<" in str(kind)
 
 
 def _scanner(fragment: Any, view: FileView, by_arrow: Any) -> Any:

@@ -225,6 +225,40 @@ def test_a_small_file_gives_the_columns_of_a_scan_by_arrow(
         assert pa.Table.from_batches(found).equals(rows.select(["a", "s"]))
 
 
+NAMES = pa.array(["p", None, "q", "p"]).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.StructArray.from_arrays([NAMES], ["x"]),
+        pa.ListArray.from_arrays([0, 1, 1, 2, 4], NAMES),
+        pa.StructArray.from_arrays([pa.StructArray.from_arrays([NAMES], ["y"])], ["x"]),
+    ],
+    ids=["a struct", "a list", "a struct of a struct"],
+)
+def test_a_small_file_may_have_dictionaries_in_nested_columns(values: Any, catalog: Any) -> None:
+    """Arrow's reader of whole files fails for them if there is more than one row group."""
+    table = catalog.create_table(f"db.nested_names_{abs(hash(values.type))}", pa.schema([("v", plain(values.type))]))
+    table.append(pa.table({"v": pa.nulls(4, plain(values.type))}))
+    with table.transaction() as transaction:
+        mapping = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    [task] = table.scan().plan_files()
+    pq.write_table(pa.table({"v": values}), local(task.file.file_path), row_group_size=2)
+    ours = pa.Table.from_batches(TableReader(table, table.schema(), AlwaysTrue()).read_whole(task, ()))
+    assert ours["v"].to_pylist() == values.to_pylist()
+
+
+def plain(kind: Any) -> Any:
+    """Return the type without dictionaries, which Iceberg does not have."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(plain(kind.value_type))
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def test_rows_that_match_come_in_their_order_however_many_chunks_there_are() -> None:
     keys = np.random.default_rng(3).integers(0, 4, 300_000)
     values = pa.chunked_array([pa.array(part, mask=part == 3) for part in np.array_split(keys, 7)])
