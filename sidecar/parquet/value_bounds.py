@@ -348,8 +348,8 @@ class PageFolder:
         tables = (ranks, dictionary.sizes, dictionary.nan, out)
         width = int(data[0])
         if width == 0:  # every index is 0, and some writers write no runs then: make one of ``count`` zeros
-            data = np.frombuffer(_varint(count << 1), np.uint8)
-            status = kernels.fold_indices(data, unaligned_words(data), 0, len(data), 0, count, *tables)
+            zeros = np.frombuffer(_varint(count << 1), np.uint8)
+            status = kernels.fold_indices(zeros, unaligned_words(zeros), 0, len(zeros), 0, count, *tables)
         else:
             status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
         check_indices(status, len(ranks), count)

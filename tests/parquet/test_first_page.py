@@ -95,3 +95,13 @@ def test_a_dictionary_is_ranked_once_and_not_for_one_page(monkeypatch: pytest.Mo
     add(texts, [1, 2])
     add(texts, [3])
     assert len(ranked) == 1
+
+
+@pytest.mark.parametrize("count", [1, 5, 64, 70_000])
+@pytest.mark.parametrize("runs", [b"", b"\x80\x80\x10"], ids=["without runs", "with a run"])
+def test_indices_without_bits_all_refer_to_the_first_entry(count: int, runs: bytes) -> None:
+    """Java writers store the indices of a dictionary of one entry in no bits."""
+    folder, data = folder_of(*CASES["texts"]), np.frombuffer(b"\x00" + runs, np.uint8)
+    for _ in ("first", "later"):
+        page = folder.add(RLE_DICTIONARY, count, data)
+        assert (page.lower, page.upper, page.data_bytes) == (b"m", b"m", count)
