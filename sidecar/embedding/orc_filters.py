@@ -38,6 +38,8 @@ from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.source import Source
 
 _ORC_135 = 6
+_MESSAGE_BYTES = 32
+"""Bytes that the message of a filter takes at most beside its bits."""
 _MOST_ROWS = 1 << 15
 """Rows of row groups that are decoded together, if they are several: their values stay in the second-level cache."""
 _ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decimal64"})
@@ -265,11 +267,10 @@ class OrcFilterMaker:
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
         m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))
         groups = old.stripe.num_row_groups
-        if groups * m > MAX_STREAM * 8:
+        size = groups * (m // 8 + _MESSAGE_BYTES)
+        if size > MAX_STREAM:
             raise UnsupportedFeatureError(
-                "the filters of a stripe are too large to be read back",
-                expected=f"at most {MAX_STREAM} bytes",
-                found=groups * m // 8,
+                "the filters of a stripe are too large to be read back", expected=f"at most {MAX_STREAM} bytes", found=size
             )
         table = np.zeros((groups, m // 64), np.uint64)  # one piece of memory, which the system gives in large pages
         filters = OrcBloomFilter.rows_of(table, k)
