@@ -270,7 +270,9 @@ class OrcFilterMaker:
         size = groups * (m // 8 + _MESSAGE_BYTES)
         if size > MAX_STREAM:
             raise UnsupportedFeatureError(
-                "the filters of a stripe are too large to be read back", expected=f"at most {MAX_STREAM} bytes", found=size
+                "the filters of a stripe are too large to be read back",
+                expected=f"at most {MAX_STREAM} bytes",
+                found=size,
             )
         table = np.zeros((groups, m // 64), np.uint64)  # one piece of memory, which the system gives in large pages
         filters = OrcBloomFilter.rows_of(table, k)
