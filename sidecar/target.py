@@ -426,7 +426,8 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
             else:  # no hard links here: rename, which would overwrite a file created since the check
                 _give_name(os.rename, temporary, path)
         reached("target: published")
-        # It was renamed, or cannot be removed now. The file is there, so that is no error; a later run removes it.
+        # The temporary file is gone if it was renamed. If it cannot be removed now, a later run removes it. Neither is
+        # an error: the new file has its name.
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         _sync_folder(os.path.dirname(path) or ".")

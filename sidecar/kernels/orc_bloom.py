@@ -21,7 +21,7 @@ SEED = 104729
 C1 = 0x87C37B91114253D5
 C2 = 0x4CF5AD432745937F
 _ASCII = 0x3030303030303030
-_FOUR_DIGITS, _EIGHT_DIGITS = np.uint64(10**4), 10**8
+_TEN_THOUSAND, _HUNDRED_MILLION = np.uint64(10**4), 10**8
 BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 _ENOUGH_FOR_FLOAT = 1024
@@ -148,7 +148,7 @@ def hash_decimals(
     """
     unit, fill = np.uint64(10 ** min(scale, 4)), np.uint64(10 ** max(4 - scale, 0))
     inverse = (1.0 + 2.0**-51) / np.float64(unit)
-    most = np.int64(unit) * _EIGHT_DIGITS if scale <= 4 else 0
+    most = np.int64(unit) * _HUNDRED_MILLION if scale <= 4 else 0
     block = len(text)
     for start in range(0, len(words), block):
         end = min(start + block, len(words))
@@ -159,8 +159,8 @@ def hash_decimals(
                 break
             size = np.uint64(abs(number))
             whole = np.uint64(np.int64(np.float64(np.int64(size)) * inverse))
-            first = whole // _FOUR_DIGITS
-            shown = np.uint64(digits[first]) | np.uint64(digits[whole - first * _FOUR_DIGITS]) << np.uint64(32)
+            first = whole // _TEN_THOUSAND
+            shown = np.uint64(digits[first]) | np.uint64(digits[whole - first * _TEN_THOUSAND]) << np.uint64(32)
             fraction = np.uint64(digits[(size - whole * unit) * fill])
             out[at] = _hash_short_decimal(shown, fraction, np.uint64(number) >> np.uint64(63))
             at += 1

@@ -203,7 +203,8 @@ _CODEC_ERRORS = (
     zstandard.ZstdError,
     ValueError,
 )
-"""What codecs raise for damaged bytes. (A context manager for each chunk would take as long as finding its size.)"""
+"""The errors that codecs raise for damaged bytes. Each caller catches them itself: a context manager for every chunk
+would take as long as finding its size."""
 
 
 def _broken(codec: str, file: str | None, offset: int) -> DamagedFileError:
