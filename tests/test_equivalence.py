@@ -31,7 +31,7 @@ from pyiceberg.types import DoubleType, FloatType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import file_pruner, listed_files
+from sidecar.planning import cheapest
 from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read
@@ -63,9 +63,9 @@ def batches(cases: int, flavours: Callable[[int], tuple[int, str]]) -> list[Any]
 def listed_manifests() -> Iterator[None]:
     """Plan from the manifests that a sidecar lists, however few files they have."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_pruner, "BROAD", 0)
-        patch.setattr(listed_files, "FEW", 0)
-        patch.setattr(listed_files, "DECODING", 0.0)
+        patch.setattr(cheapest, "BROAD", 0)
+        patch.setattr(cheapest, "FEW", 0)
+        patch.setattr(cheapest, "DECODING", 0.0)
         yield
 
 

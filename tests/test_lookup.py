@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.key_lookup import rate_of
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.listing import ListedFile, list_snapshot
-from sidecar.planning.file_pruner import FilePruner
+from sidecar.iceberg.listing import list_snapshot
+from sidecar.planning.choose import ask_filters
+from sidecar.planning.file_set import FileSet
 from sidecar.planning.opened_sidecar import OpenedSidecar
+from sidecar.planning.sources import KnownFiles
 from sidecar.questions.conditions import HoldsAny
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
@@ -43,21 +43,17 @@ def table(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return catalog.load_table("db.longs")
 
 
-def identity(file: ListedFile) -> DataFileIdentity:
-    return file.known_as
-
-
 def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table: Any) -> None:
     """Hundreds of keys against the index alone, as a plan asks it, each from a cold start."""
     random = np.random.default_rng(12)
-    files = [(file.data_file, partial(identity, file)) for file in list_snapshot(table).files]
+    files = [file.known_as for file in list_snapshot(table).files]
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
     column = ComparedColumn(1, "long", Encoding.parse("int64"), "k")
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
         opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(column, (int(key),)))
-        pruner = FilePruner(opened)
-        kept += sum(pruner.keep_files(files))
+        opened.open_for_question()
+        kept += len(ask_filters(opened, FileSet.all(KnownFiles(FILES, files.__getitem__))))
         assert opened.warnings == ()
         most_bytes = max(most_bytes, opened.index_bytes)
         most_reads = max(most_reads, opened.index_reads)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import one_predicate
@@ -27,6 +29,9 @@ def plan(
     snapshot: Snapshot = None,
     ref: Ref = None,
     encryption: KeyPlace = None,
+    why: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Show what each stage found about this data file.")
+    ] = None,
 ) -> None:
     """Show which files can hold matching rows, and why.
 
@@ -50,7 +55,20 @@ def plan(
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)
+    if why is not None:
+        out.result(
+            {"file": why, "stages": [{"stage": one, "found": said} for one, said in found.why(why)]},
+            draw_why,
+            lambda data: rows_of("stage found", data["stages"]),
+        )
+        return
     out.result(found.to_dict(), draw, rows)
+
+
+def draw_why(to: Console, data: Any) -> None:
+    """Draw what each stage found about one file."""
+    for one in data["stages"]:
+        to.print(f"{one['stage']}: {one['found']}", markup=False)
 
 
 def draw(to: Console, data: Any) -> None:

@@ -1,7 +1,7 @@
 """Decodes manifests and manifest lists, to records and to the Avro bytes of each record.
 
 This module uses private API of pyiceberg; its test fails when that changes. Two other modules do as well:
-:mod:`sidecar.planning.task_planner` for plans and :mod:`sidecar.iceberg.snapshot_producer` for writing.
+:mod:`sidecar.planning.tasks` for plans and :mod:`sidecar.iceberg.snapshot_producer` for writing.
 
 An Iceberg manifest is an Avro object container file: magic ``Obj\\x01``, a metadata map (``avro.schema``,
 ``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks. A block is a record count (zigzag

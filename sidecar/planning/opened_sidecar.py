@@ -18,11 +18,10 @@ from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import Opener, find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.planning.filter_answers import FilterAnswers, Verdict
+from sidecar.planning.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
-from sidecar.planning.task_planner import Identify
 from sidecar.questions.conditions import Condition
 from sidecar.source import open_source
 
@@ -40,7 +39,7 @@ class OpenedSidecar:
     def __init__(
         self,
         table: Table,
-        snapshot: Snapshot,
+        snapshot: Snapshot | None,
         question: Condition | None,
         encryption_keys: EncryptionKeys | None = None,
         fields: Iterable[int] = (),
@@ -50,11 +49,13 @@ class OpenedSidecar:
         self.question = question
         self.used: SidecarUsed | None = None
         self.stored: StoredPages | None = None
-        self.answers: FilterAnswers | None = None
+        self.index: IndexedFiles | None = None
         """``None`` until the sidecar is opened, if there is none, and after it has failed."""
         self.otherwise = KeptBecause.NOT_ASKED
         """Why files are kept that no filter answers for."""
-        self._snapshot = snapshot
+        self._snapshot_id = (
+            0 if snapshot is None else snapshot.snapshot_id
+        )  # a table without one has no files to ask about
         self._encryption_keys = encryption_keys
         self._fields = frozenset(fields)
         self._opener = opener
@@ -64,29 +65,29 @@ class OpenedSidecar:
         self._resolutions: dict[tuple[int, str], bool] = {}
         self._warnings: list[str] = []
 
-    def ask(self, ask: Callable[[], T], otherwise: T) -> T:
-        """Return what ``ask`` returns. If it raises, warn, return ``otherwise``, and do not use the sidecar again."""
+    def guarded(self, read: Callable[[], T], fallback: T) -> T:
+        """Return what ``read`` returns. If it raises, warn, return ``fallback``, and do not use the sidecar again."""
         try:
-            return ask()
+            return read()
         except Exception as error:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
-            self.answers, self.otherwise = None, KeptBecause.UNREADABLE
+            self.index, self.otherwise = None, KeptBecause.UNREADABLE
             if self._sidecar is not None:
                 self._sidecar.take_over = None  # what has failed serves no other plan
-            return otherwise
+            return fallback
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""
         if self.question is not None and not self._is_open:
             self.otherwise = KeptBecause.NO_SIDECAR
-            self.ask(self.open, None)
+            self.guarded(self.open, None)
 
     def open(self) -> None:
         """Open the sidecar, once."""
         if self._is_open:
             return
         self._is_open = True
-        found = find_sidecar(self.table, self._snapshot.snapshot_id, warnings=self._warnings, opener=self._opener)
+        found = find_sidecar(self.table, self._snapshot_id, warnings=self._warnings, opener=self._opener)
         if found is None:
             if self._warnings:
                 self.otherwise = KeptBecause.UNREADABLE
@@ -94,14 +95,14 @@ class OpenedSidecar:
         self._sidecar = found.sidecar
         found.use_keys(self.table, self._encryption_keys)
         segments = found.sidecar.vouched_segments(self._fields)
-        behind = generations(self.table, self._snapshot.snapshot_id, found.snapshot_id)
+        behind = generations(self.table, self._snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
         if self._opener is None:  # else the file may serve another plan when this one is read
             reopen = partial(open_source, path, self.table.io, size)
             self.stored = StoredPages(found.sidecar, reopen, self.resolution_holds)
         self._moved = RelocatedFiles(segments, self.table.location())
-        self.answers = FilterAnswers(
+        self.index = IndexedFiles(
             segments,
             self.question,
             self.resolution_holds,
@@ -111,7 +112,7 @@ class OpenedSidecar:
 
     def may_have_pages(self) -> bool:
         """Return whether the sidecar can have page indexes, by its file name alone."""
-        return may_have_pages(self.table, self._snapshot.snapshot_id)
+        return may_have_pages(self.table, self._snapshot_id)
 
     def resolution_holds(self, field_id: int, resolution: str) -> bool:
         """Return whether a column would still be found in a file as it was when the file was indexed."""
@@ -121,18 +122,6 @@ class OpenedSidecar:
             found = resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
             self._resolutions[known] = found
         return self._resolutions[known]
-
-    @property
-    def judges(self) -> bool:
-        """Whether filters can decide on files. If not, each is kept, because of :attr:`otherwise`."""
-        return self.answers is not None and self.question is not None
-
-    def verdict(self, identify: Identify) -> Verdict:
-        """Decide on a file by filters; keep it if they cannot answer."""
-        answers = self.answers
-        if answers is None or self.question is None:
-            return Verdict(True, self.otherwise)
-        return self.ask(lambda: answers.verdict_on(identify()), Verdict(True, self.otherwise))
 
     def warn(self, warning: str) -> None:
         """Add a warning about an error in the index."""

@@ -17,7 +17,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.listed_files import Flags
+from sidecar.planning.plan_history import PlanHistory
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
 from sidecar.results import Summarized
 from sidecar.run_log import quantity
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Files whose row groups :meth:`Plan.explain` shows one by one."""
-
-
-@dataclass(frozen=True)
-class FlaggedFiles:
-    """What a plan is to a caller that keeps manifests in memory, if it keeps many files."""
-
-    by_manifest: Mapping[str, Flags]
-    """bool[live files] by manifest path: files that filters keep. Of other manifests, every file may match."""
-    indexed: int
-    """The number of files about which filters were asked."""
-    sidecar: SidecarUsed | None
-    warnings: tuple[str, ...]
-    is_locked: bool
-    index_bytes_read: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +82,8 @@ class Plan(Summarized):
     """The keys with which a scan opens encrypted files."""
     is_locked: bool = False
     """Whether the sidecar could not answer for a column because the column is encrypted and its key is missing."""
+    history: PlanHistory = field(default_factory=PlanHistory, repr=False, compare=False)
+    """What stages found about files."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the counts that ``repr`` and notebooks show."""
@@ -234,6 +222,13 @@ class Plan(Summarized):
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+    def why(self, path: str) -> list[tuple[str, str]]:
+        """Return each stage that looked at a data file, dropped or kept, and what it found.
+
+        Opens manifests until one has the file. Raises :class:`UsageError` if none has.
+        """
+        return self.history.of(path, self.tasks, self.table.io)
 
     def _files_in_part(self) -> list[str]:
         shown = list(self.row_groups.items())[:SHOWN]

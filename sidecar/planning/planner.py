@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
@@ -30,18 +33,23 @@ from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, 
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was, snapshot_id_of
-from sidecar.planning.file_pruner import FilePruner
+from sidecar.planning.by_filters import count_listed
+from sidecar.planning.by_row_groups import KeptTasks, by_row_groups, kept_tasks
+from sidecar.planning.choose import ChosenFiles, FileChooser, ask_filters
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.funnel import ManifestUse
+from sidecar.planning.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.funnel import Funnel, ManifestUse, NotIndexed
 from sidecar.planning.key_sets import Keys, KeySet, key_set
-from sidecar.planning.listed_files import ManifestsInMemory
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.plan import FlaggedFiles, Plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.plan_history import PlanHistory
+from sidecar.planning.sources import KnownFiles
 from sidecar.planning.struct_nulls import keeping_struct_nulls
-from sidecar.planning.task_planner import plan_tasks
+from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
 from sidecar.run_log import counted, log_run, quantity
 
 log = logging.getLogger(__name__)
@@ -81,99 +89,135 @@ def plan(
     """
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     table = as_it_was(table, snapshot_id)
-    schema = table.schema()
-    row_filter = as_expression(predicate, schema, case_sensitive)
-    join_keys = None if keys is None else key_set(keys, schema, case_sensitive)
-    planned = plan_with(
-        table,
-        row_filter,
-        snapshot_id,
-        join_keys=join_keys,
-        allow_equality_deletes=allow_equality_deletes,
-        encryption_keys=encryption_keys,
-    )
-    assert isinstance(planned, Plan)  # flags come only to callers that have manifests in memory
-    return planned
+    row_filter = as_expression(predicate, table.schema(), case_sensitive)
+    join_keys = None if keys is None else key_set(keys, table.schema(), case_sensitive)
+    with closing(Planning(table, row_filter, snapshot_id, keys=join_keys, encryption_keys=encryption_keys)) as planning:
+        return planning.plan(planning.choose(), allow_equality_deletes)
 
 
-def plan_with(
-    table: Table,
-    row_filter: BooleanExpression,
-    snapshot_id: int | None,
-    *,
-    join_keys: KeySet | None = None,
-    allow_equality_deletes: bool = False,
-    encryption_keys: EncryptionKeys | None = None,
-    opener: Opener | None = None,
-    lines: Sequence[ManifestFile] | None = None,
-    in_memory: ManifestsInMemory | None = None,
-) -> Plan | FlaggedFiles:
-    """Do what :func:`plan` does, for a caller that may keep manifests and sidecars in memory.
+class Planning:
+    """A plan that is made in two halves: files are chosen, then tasks are made of them. A caller may see how many.
 
     ``table`` has the schema of ``row_filter``, an expression with exact literals. ``opener`` opens sidecars, as
-    :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if the caller has read it. With
-    ``in_memory``, the files come as flags if there are many.
+    :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if the caller has read it.
     """
-    started = time.perf_counter()
-    schema = table.schema()
-    if join_keys is not None and (within := join_keys.within()) is not None:
-        row_filter = And(row_filter, as_expression(within, schema))
-    bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
-    question = FileQuestion(bound, schema)
-    asked = question.for_filters
-    if snapshot_id is None and table.metadata.current_snapshot() is None:
-        seconds = time.perf_counter() - started
-        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=join_keys)
-    snapshot = snapshot_of(table, snapshot_id)
-    if lines is None:
-        lines = read_manifests(table.io, snapshot.manifest_list)
-    data_lines = [line for line in lines if line.content == ManifestContent.DATA]
-    fields = extract_field_ids(bound) | ({join_keys.field_id} if join_keys is not None else set())
-    opened = OpenedSidecar(table, snapshot, asked.condition, encryption_keys, fields, opener)
-    pruner, manifest_use = FilePruner(opened, question, join_keys, data_lines, in_memory), ManifestUse()
-    try:
-        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        tasks, deletes = _tasks(scan, lines, pruner, manifest_use)
-        deleted = frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))
+
+    def __init__(
+        self,
+        table: Table,
+        row_filter: BooleanExpression,
+        snapshot_id: int | None,
+        *,
+        keys: KeySet | None = None,
+        encryption_keys: EncryptionKeys | None = None,
+        opener: Opener | None = None,
+        lines: Sequence[ManifestFile] | None = None,
+    ) -> None:
+        self._started = time.perf_counter()
+        schema = table.schema()
+        if keys is not None and (within := keys.within()) is not None:
+            row_filter = And(row_filter, as_expression(within, schema))
+        bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
+        self._table, self._row_filter, self._keys, self._encryption_keys = table, row_filter, keys, encryption_keys
+        self.question = FileQuestion(bound, schema)
+        self._time_travel = snapshot_id is not None
+        is_empty = snapshot_id is None and table.metadata.current_snapshot() is None
+        self._snapshot = None if is_empty else snapshot_of(table, snapshot_id)
+        if lines is None:
+            lines = [] if self._snapshot is None else read_manifests(table.io, self._snapshot.manifest_list)
+        self._lines, self.data_lines = lines, data_of(lines)
+        fields = extract_field_ids(bound) | ({keys.field_id} if keys is not None else set())
+        self.opened = OpenedSidecar(
+            table, self._snapshot, self.question.for_filters.condition, encryption_keys, fields, opener
+        )
+        self._scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+        self._use = ManifestUse()
+
+    @cached_property
+    def _maker(self) -> TaskMaker:
+        return TaskMaker(self._scan, self._lines, self._use)
+
+    @property
+    def evaluators(self) -> Evaluators:
+        """pyiceberg's evaluators of the predicate."""
+        return self._maker.evaluators
+
+    @cached_property
+    def _chooser(self) -> FileChooser:
+        return FileChooser(self.opened, self.question, self.evaluators)
+
+    def choose(self) -> ChosenFiles:
+        """Choose files without reading an entry of one. Raises the errors of :func:`plan`."""
+        if not self._lines or self._scan._should_use_server_side_planning():
+            return ChosenFiles()
+        with self._errors():
+            return self._chooser.choose([Line(place, line) for place, line in self._maker.data], self.data_lines)
+
+    def plan(self, chosen: ChosenFiles, allow_equality_deletes: bool = False) -> Plan:
+        """Make tasks of chosen files, and narrow these by keys and row groups. Raises the errors of :func:`plan`."""
+        opened, deletes = self.opened, EqualityDeletes()
+        with self._errors(), many_new_objects(count_files(self._lines)):
+            if not self._lines:
+                kept = kept_tasks([], chosen)
+            elif (planned := planned_on_server(self._scan)) is not None:
+                kept = _of_server(planned, self._lines, self._scan, opened)
+            else:
+                chosen = self._chooser.read(chosen, self._scan.io, self._use)
+                entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}
+                kept = kept_tasks(self._maker.tasks(entries, deletes.see), chosen)
+        with self._errors():
+            kept = by_row_groups(kept, opened, self.question, self._keys)
+        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.apply_to(task.file))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
-        if pruner.flags is not None:
-            return FlaggedFiles(
-                pruner.flags,
-                pruner.indexed(data_lines),
-                opened.used,
-                opened.warnings,
-                pruner.is_locked,
-                opened.index_bytes,
-            )
-        funnel = pruner.funnel(data_lines)
-    finally:
-        opened.close()
-    planned = Plan(
-        table,
-        snapshot.snapshot_id,
-        snapshot_id is not None,
-        row_filter,
-        tasks,
-        funnel,
-        sidecar=opened.used,
-        notes=(*asked.notes, *pruner.notes),
-        warnings=opened.warnings,
-        index_bytes_read=opened.index_bytes,
-        index_reads=opened.index_reads,
-        seconds=time.perf_counter() - started,
-        row_groups=pruner.row_groups,
-        answered=frozenset(pruner.answered),
-        stored=opened.stored,
-        keys=join_keys,
-        equality_deletes=deleted,
-        sequence_numbers=deletes.sequence_numbers,
-        manifests=manifest_use,
-        encryption_keys=encryption_keys,
-        is_locked=pruner.is_locked,
-    )
-    log_run(log, lambda: log_line(planned), planned.warnings)
-    return planned
+        funnel = _funnel(kept, opened, self.data_lines)
+        planned_files = Plan(
+            self._table,
+            None if self._snapshot is None else self._snapshot.snapshot_id,
+            self._time_travel,
+            self._row_filter,
+            kept.tasks,
+            funnel,
+            sidecar=opened.used,
+            notes=(*self.question.for_filters.notes, *kept.notes, *opened.notes),
+            warnings=opened.warnings,
+            index_bytes_read=opened.index_bytes,
+            index_reads=opened.index_reads,
+            seconds=time.perf_counter() - self._started,
+            row_groups=kept.row_groups,
+            answered=kept.answered,
+            stored=opened.stored,
+            keys=self._keys,
+            equality_deletes=deleted,
+            sequence_numbers=deletes.sequence_numbers,
+            manifests=self._use,
+            encryption_keys=self._encryption_keys,
+            is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
+            history=PlanHistory(
+                self._lines, [files.without_source() for files in kept.chosen.sets], dict(kept.out), kept.reasons
+            ),
+        )
+        if self._snapshot is not None:
+            log_run(log, lambda: log_line(planned_files), planned_files.warnings)
+        return planned_files
+
+    def close(self) -> None:
+        """Close the sidecar."""
+        self.opened.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Make errors of pyiceberg :class:`StorageError` or :class:`UnsupportedFeatureError`."""
+        where = None if self._snapshot is None else self._snapshot.manifest_list
+        try:
+            yield
+        except SidecarError:
+            raise
+        except OSError as error:
+            raise StorageError(f"pyiceberg cannot plan the scan: {foreign_reason(error)}", file=where) from error
+        except Exception as error:
+            reason = f"pyiceberg cannot plan the scan: {foreign_reason(error)}"
+            raise UnsupportedFeatureError(reason, file=where) from error
 
 
 def log_line(planned: Plan) -> str:
@@ -200,24 +244,55 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
     )
 
 
-def _tasks(
-    scan: DataScan, lines: Sequence[ManifestFile], pruner: FilePruner, manifest_use: ManifestUse
-) -> tuple[list[FileScanTask], EqualityDeletes]:
-    """Return pyiceberg's tasks for the files that the pruner keeps, and the equality deletes that the plan met.
+def _of_server(
+    tasks: list[FileScanTask], lines: Sequence[ManifestFile], scan: DataScan, opened: OpenedSidecar
+) -> KeptTasks:
+    """Filter tasks that the catalog planned. The identity of each file is looked up in ``lines``."""
+    live = LiveFiles(scan.io, lines)
+    files = FileSet.all(KnownFiles(len(tasks), lambda row: live.find(tasks[row].file)))
+    opened.open_for_question()
+    files = ask_filters(opened, files)
+    return kept_tasks([tasks[row] for row in files.rows.tolist()], ChosenFiles(sets=[files]))
 
-    Errors of pyiceberg become :class:`StorageError` or :class:`UnsupportedFeatureError`.
+
+def count_indexed(opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: Iterable[FileSet]) -> tuple[int, int]:
+    """Count the files that the sidecar lists, and those indexed for the question.
+
+    All files of ``lines`` that a segment lists are counted. Of other manifests, files that were asked about are.
     """
-    deletes = EqualityDeletes()
-    snapshot = scan.snapshot()
-    where = None if snapshot is None else snapshot.manifest_list
-    try:
-        tasks = pruner.prune_pages(
-            plan_tasks(scan, lines, pruner.keep_files, deletes.see, pruner.answer_listed, manifest_use)
-        )
-    except SidecarError:
-        raise
-    except OSError as error:
-        raise StorageError(f"pyiceberg cannot plan the scan: {foreign_reason(error)}", file=where) from error
-    except Exception as error:
-        raise UnsupportedFeatureError(f"pyiceberg cannot plan the scan: {foreign_reason(error)}", file=where) from error
-    return tasks, deletes
+    index = opened.index
+    if index is None:
+        return 0, 0
+    listed, indexed = opened.guarded(lambda: count_listed(index, lines), (0, 0))
+    if opened.index is None:
+        return 0, 0
+    asked = [counts for files in sets for counts in files.counts]
+    return listed + sum(one.listed for one in asked), indexed + sum(one.indexed for one in asked)
+
+
+def _funnel(kept: KeptTasks, opened: OpenedSidecar, lines: Sequence[ManifestFile]) -> Funnel:
+    """Count what became of the live files of ``lines``, the data manifests of the snapshot."""
+    chosen = kept.chosen
+    listed, indexed = count_indexed(opened, lines, chosen.sets)
+    out = Counter(by for _, by in kept.out)
+    by_filter = chosen.dropped()[DroppedBy.FILTER] + out[DroppedBy.KEYS]
+    asked = [counts for files in chosen.sets for counts in files.counts]
+    units = 0 if opened.index is None else sum(one.row_groups_dropped for one in asked) + kept.units_dropped
+    planned = len(kept.tasks) + by_filter + out[DroppedBy.PAGES]
+    total = max(count_files(lines), planned + out[DroppedBy.KEY_BOUNDS])  # counts in manifest lists are optional
+    by_pages = out[DroppedBy.PAGES] + sum(bool(one.stored or one.row_indexes) for one in kept.row_groups.values())
+    texts = Counter(reason.text for reason in kept.reasons)
+    groups = Counter(kept.groups)
+    return Funnel(
+        total=total,
+        listed=listed + kept.listed,
+        indexed=max(indexed, by_pages, kept.judged_by_keys),
+        dropped_by_metadata=total - planned,
+        dropped_by_filter=by_filter,
+        dropped_by_page_index=out[DroppedBy.PAGES],
+        kept=len(kept.tasks),
+        kept_because=dict(texts.most_common()),
+        row_groups=groups["total"] + units,
+        row_groups_dropped_by_filter=groups["filter"] + units,
+        row_groups_dropped_by_page_index=groups["page_index"],
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from sidecar.filters.values import Probe
 from sidecar.planning.funnel import KeptBecause
 from sidecar.questions.conditions import Condition, HoldsAny
 from sidecar.questions.narrowing import Units, matching_units
+from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -35,6 +36,11 @@ class SegmentAnswer:
     keep: Files
     indexed: Files
     kept_because: KeptBecause
+
+    @cached_property
+    def left(self) -> RowRanges:
+        """The files that may match."""
+        return RowRanges.of_rows(np.flatnonzero(self.keep))
 
 
 def answer_of(

@@ -36,9 +36,9 @@ from sidecar.iceberg.catalog import with_all_snapshots
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
-from sidecar.planning.task_planner import plan_tasks
+from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, threads_of
-from sidecar.reports.finding_files import Candidate, FileJudge, SnapshotFiles
+from sidecar.reports.finding_files import Candidate, FileSearch, SnapshotFiles
 from sidecar.reports.finding_results import (
     ConditionAnswer,
     DeleteFileAsked,
@@ -154,7 +154,7 @@ class _Search:
     ) -> None:
         self.table = table
         self.questions = questions
-        self.judge = FileJudge(table, encryption_keys, read_all)
+        self.files = FileSearch(table, encryption_keys, read_all)
         self.sidecars = SidecarSearch(table, encryption_keys)
         self.snapshots: list[SnapshotFiles] = []
         self.hits: dict[tuple[QuestionKey, str], _Hit] = {}
@@ -179,7 +179,7 @@ class _Search:
         for done, snapshot in enumerate(snapshots):
             self._progress("reading manifests", done, len(snapshots))
             asked = self.questions.by_snapshot[snapshot.snapshot_id]
-            self.snapshots.append(self.judge.files_of(snapshot, asked))
+            self.snapshots.append(self.files.files_of(snapshot, asked))
         self._read_candidates(threads)
         self._read_equality_deletes()
         for done, found in enumerate(self.snapshots):
@@ -187,8 +187,8 @@ class _Search:
             self._tell_deleted(found)
         self._progress("asking sidecar files")
         self.asked_sidecars = self.sidecars.ask([self._by_key[key] for key in self._readers])
-        self.not_asked += self.judge.not_asked
-        self.traces += [*self.judge.traces, *self.sidecars.traces]
+        self.not_asked += self.files.not_asked
+        self.traces += [*self.files.traces, *self.sidecars.traces]
 
     def _read_candidates(self, threads: int) -> None:
         """Read the rows of each file that may have a value, once for each question."""
@@ -225,7 +225,7 @@ class _Search:
 
     def _read_equality_deletes(self) -> None:
         """Count the values in equality-delete files, which have values of the rows that they delete."""
-        for path, (file, snapshots) in self.judge.equality_deletes.items():
+        for path, (file, snapshots) in self.files.equality_deletes.items():
             for key, reader in self._readers.items():
                 question = self._by_key[key]
                 known = file.value_counts
@@ -297,7 +297,7 @@ class _Search:
         ]
         scan = self.table.scan(snapshot_id=found.snapshot.snapshot_id)
         with reading_errors(found.snapshot.manifest_list):
-            tasks = plan_tasks(scan, lines, lambda files: [file.file_path in paths for file, _ in files], deletes.see)
+            tasks = plan_tasks(scan, lines, lambda file: file.file_path in paths, deletes.see)
         return {task.file.file_path: task for task in tasks}
 
 
@@ -346,14 +346,14 @@ def _report(
         snapshots=_snapshots(table, search.snapshots, files),
         files=files,
         files_ruled_out=[
-            one for one in search.judge.ruled_out if (one.file, one.field_id) not in read and one.file not in missed
+            one for one in search.files.ruled_out if (one.file, one.field_id) not in read and one.file not in missed
         ],
         files_read=search.read,
         equality_deletes=search.delete_files,
         traces=traces,
         sidecars=search.asked_sidecars,
         not_asked=search.not_asked,
-        warnings=list(dict.fromkeys(search.judge.warnings)),
+        warnings=list(dict.fromkeys(search.files.warnings)),
         beyond=[ORPHANS, PATHS] if all_snapshots else [OTHERS, ORPHANS, PATHS],
         seconds=seconds,
     )

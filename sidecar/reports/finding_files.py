@@ -8,10 +8,12 @@ filter: one of the two is wrong then, and the rows decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -28,9 +30,12 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import READERS, identity_of, read_checked
 from sidecar.iceberg.manifests import ManifestContents, read_manifests
+from sidecar.planning.choose import ask_filters
+from sidecar.planning.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.task_planner import Evaluators, evaluators_of
-from sidecar.reports.finding_results import FileRuledOut, NotAsked, RuledOutBy, ValueTrace
+from sidecar.planning.sources import opened
+from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_of
+from sidecar.reports.finding_results import FileRuledOut, NotAsked, ValueTrace
 from sidecar.reports.finding_traces import ManifestTraces
 from sidecar.reports.finding_values import QuestionKey, ValueQuestion
 
@@ -40,8 +45,7 @@ _ROW_POSITIONS = {2147483546, 2147483545}
 """Reserved ids of the columns ``file_path`` and ``pos`` of position delete files."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A data file that may have one of the values of a question."""
 
     file: DataFile
@@ -60,15 +64,55 @@ class SnapshotFiles:
     """Paths of the candidates in each data manifest."""
 
 
-@dataclass
-class _Judged:
-    """What is known of one manifest for one question: its candidates. Others are ruled out."""
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A question about the files of one snapshot. Without ``sidecar`` or ``evaluators``, these rule nothing out."""
 
-    candidates: dict[str, Candidate]
+    question: ValueQuestion
+    traces: ManifestTraces
+    sidecar: OpenedSidecar | None
+    evaluators: Evaluators | None
+
+    @classmethod
+    def of(cls, question: ValueQuestion, snapshot: Snapshot, keys: EncryptionKeys | None, read_all: bool) -> _Asked:
+        """Ask a question about a snapshot. The sidecar is opened when it is first asked."""
+        traces, condition = ManifestTraces(question, question.table.metadata.specs()), question.question.for_filters
+        if read_all:
+            return cls(question, traces, None, None)
+        sidecar = OpenedSidecar(question.table, snapshot, condition.condition, keys, [question.field_id])
+        # pyiceberg has no evaluators if the schema lacks a column by which files are partitioned.
+        sources = {part.source_id for spec in question.table.metadata.specs().values() for part in spec.fields}
+        if not sources <= set(question.schema.field_ids):
+            return cls(question, traces, sidecar, None)
+        scan = question.table.scan(row_filter=question.predicate, snapshot_id=snapshot.snapshot_id)
+        return cls(question, traces, sidecar, evaluators_of(scan))
+
+    def evidence(self, line: ManifestFile, entries: Sequence[ManifestEntry]) -> list[DroppedBy | str]:
+        """Return of each file of a manifest why it is a candidate, or what rules it out."""
+        if self.sidecar is None:
+            return [READ_ALL] * len(entries)
+        files = opened(Line(0, line), len(entries), dict(enumerate(entries)))
+        if self.evaluators is not None:
+            keep = map(self.evaluators.partition(line.partition_spec_id), _files(files))
+            files = files.narrow(np.fromiter(keep, np.bool_), DroppedBy.PARTITION)
+            files = files.narrow(np.fromiter(map(self.evaluators.metrics, _files(files)), np.bool_), DroppedBy.BOUNDS)
+        named = np.array([bool(self.traces.bounds_of(file)) for file in _files(files)], np.bool_)
+        found: dict[int, DroppedBy | str] = dict.fromkeys(files.rows[named].tolist(), NAMED)
+        files = files.narrow(~named, DroppedBy.NOTHING)
+        if len(files):
+            self.sidecar.open_for_question()
+            files = ask_filters(self.sidecar, files)
+        reasons = [] if files.why is None else [reason.text for reason in files.why.each()]
+        found = {**files.dropped_by(), **found, **dict(zip(files.rows.tolist(), reasons, strict=True))}
+        return [found[row] for row in range(len(entries))]
 
 
-class FileJudge:
-    """Judges the files of one snapshot after the other, newest first. Everything that it finds is in its lists."""
+def _files(files: FileSet) -> Iterator[DataFile]:
+    return (entry.data_file for entry in files.entries)
+
+
+class FileSearch:
+    """Finds candidates in one snapshot after the other, newest first. Everything that it finds is in its lists."""
 
     def __init__(self, table: Table, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
         self.ruled_out: list[FileRuledOut] = []
@@ -80,80 +124,80 @@ class FileJudge:
         self._table = table
         self._keys = encryption_keys
         self._read_all = read_all
-        self._judged: dict[tuple[str, QuestionKey], _Judged] = {}
-        self._verdicts: dict[tuple[DataFileIdentity, QuestionKey], Candidate | None] = {}
+        self._known: dict[tuple[str, QuestionKey], dict[str, Candidate]] = {}
+        """The candidates of each manifest, by path."""
+        self._evidence: dict[tuple[DataFileIdentity, QuestionKey], DroppedBy | str] = {}
         self._live: dict[str, int] = {}
         self._deletes: dict[str, list[DataFile]] = {}
         self._bad: set[str] = set()
         self._traced: set[tuple[str, QuestionKey]] = set()
 
     def files_of(self, snapshot: Snapshot, questions: Sequence[ValueQuestion]) -> SnapshotFiles:
-        """Judge the files of a snapshot. A manifest that cannot be read is in :attr:`not_asked`."""
+        """Search the files of a snapshot. A manifest that cannot be read is in :attr:`not_asked`."""
         found = SnapshotFiles(snapshot)
         try:
             found.lines = read_manifests(self._table.io, snapshot.manifest_list)
         except SidecarError as error:
             self._miss("manifest list", snapshot.manifest_list, error)
             return found
-        judges = [_QuestionJudge(self, question, snapshot) for question in questions]
-        data = [line for line in found.lines if line.content == ManifestContent.DATA]
-        self._judge(data, judges, snapshot.manifest_list)
-        for judge in judges:
-            judge.close()
+        asked = [_Asked.of(question, snapshot, self._keys, self._read_all) for question in questions]
+        data = data_of(found.lines)
+        self._search(data, asked, snapshot.manifest_list)
+        for sidecar in (one.sidecar for one in asked if one.sidecar is not None):
+            self.warnings += sidecar.warnings
+            sidecar.close()
         for line in data:
-            found.data_files += self._live.get(line.manifest_path, _files_in(line))
+            found.data_files += self._live.get(line.manifest_path, count_files([line]))
             for question in questions:
-                judged = self._judged.get((line.manifest_path, question.key))
-                if judged is not None and judged.candidates:
-                    found.candidates.setdefault(question.key, {}).update(judged.candidates)
-                    found.manifests.setdefault(line.manifest_path, set()).update(judged.candidates)
-        self._read_deletes([line for line in found.lines if line.content == ManifestContent.DELETES], judges, snapshot)
+                candidates = self._known.get((line.manifest_path, question.key))
+                if candidates:
+                    found.candidates.setdefault(question.key, {}).update(candidates)
+                    found.manifests.setdefault(line.manifest_path, set()).update(candidates)
+        self._read_deletes([line for line in found.lines if line.content == ManifestContent.DELETES], asked, snapshot)
         return found
 
-    def _judge(self, lines: Sequence[ManifestFile], judges: Sequence[_QuestionJudge], manifest_list: str) -> None:
-        """Judge the files of the data manifests that are new, opening those that may have a value."""
-        to_open: dict[str, tuple[ManifestFile, list[_QuestionJudge]]] = {}
+    def _search(self, lines: Sequence[ManifestFile], asked: Sequence[_Asked], manifest_list: str) -> None:
+        """Search the data manifests that are new, opening those that may have a value."""
+        to_open: dict[str, tuple[ManifestFile, list[_Asked]]] = {}
         for line in lines:
-            for judge in judges:
-                key = line.manifest_path, judge.key
-                if key in self._judged or line.manifest_path in self._bad:
+            for one in asked:
+                key = line.manifest_path, one.question.key
+                if key in self._known or line.manifest_path in self._bad:
                     continue
                 if key not in self._traced:
                     self._traced.add(key)
-                    self.traces += judge.traces.of_summary(manifest_list, line)
-                if not judge.allows(line):
-                    self._judged[key] = _Judged({})
-                    self._rule_out(judge.question, line.manifest_path, RuledOutBy.SUMMARY, _files_in(line))
+                    self.traces += one.traces.of_summary(manifest_list, line)
+                if one.evaluators is not None and not one.evaluators.manifest(line):
+                    self._known[key] = {}
+                    self._rule_out(one, line.manifest_path, DroppedBy.SUMMARY, count_files([line]))
                     if line.deleted_files_count == 0:
                         continue  # otherwise bounds of removed files may still have the value
-                to_open.setdefault(line.manifest_path, (line, []))[1].append(judge)
+                to_open.setdefault(line.manifest_path, (line, []))[1].append(one)
         with ThreadPoolExecutor(READERS) as pool:
-            opened = pool.map(self._open, (line for line, _ in to_open.values()))
-            for (line, asking), contents in zip(to_open.values(), opened, strict=True):
+            read = pool.map(self._open, (line for line, _ in to_open.values()))
+            for (line, asking), contents in zip(to_open.values(), read, strict=True):
                 if contents is None:
                     self._bad.add(line.manifest_path)
                     continue
-                for judge in asking:
-                    self._judge_manifest(line, contents, judge)
+                for one in asking:
+                    self._search_manifest(line, contents, one)
 
-    def _judge_manifest(self, line: ManifestFile, contents: ManifestContents, judge: _QuestionJudge) -> None:
-        key = line.manifest_path, judge.key
+    def _search_manifest(self, line: ManifestFile, contents: ManifestContents, asked: _Asked) -> None:
+        name, key = line.manifest_path, asked.question.key
         entries = [raw.entry for raw in contents.entries]
         live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-        self._live[line.manifest_path] = len(live)
+        self._live[name] = len(live)
         for entry in entries:
-            self.traces += judge.traces.of_entry(line, contents.partition_fields, entry)
-        if key in self._judged:
+            self.traces += asked.traces.of_entry(line, contents.partition_fields, entry)
+        if (name, key) in self._known:
             return  # ruled out by its partition summary
-        candidates: dict[str, Candidate] = {}
-        for entry in live:
-            identity = identity_of(entry)
-            if (identity, judge.key) not in self._verdicts:
-                self._verdicts[identity, judge.key] = judge.judge(line, entry, identity)
-            candidate = self._verdicts[identity, judge.key]
-            if candidate is not None:
-                candidates[entry.data_file.file_path] = candidate
-        self._judged[key] = _Judged(candidates)
+        new = [entry for entry in live if (identity_of(entry), key) not in self._evidence]
+        for entry, evidence in zip(new, asked.evidence(line, new) if new else (), strict=True):
+            self._evidence[identity_of(entry), key] = evidence
+            if isinstance(evidence, DroppedBy):
+                self._rule_out(asked, entry.data_file.file_path, evidence, 1)
+        found = ((entry.data_file, self._evidence[identity_of(entry), key]) for entry in live)
+        self._known[name, key] = {file.file_path: Candidate(file, why) for file, why in found if isinstance(why, str)}
 
     def _open(self, line: ManifestFile) -> ManifestContents | None:
         try:
@@ -162,9 +206,7 @@ class FileJudge:
             self._miss("manifest", line.manifest_path, error)
             return None
 
-    def _read_deletes(
-        self, lines: Iterable[ManifestFile], judges: Sequence[_QuestionJudge], snapshot: Snapshot
-    ) -> None:
+    def _read_deletes(self, lines: Iterable[ManifestFile], asked: Sequence[_Asked], snapshot: Snapshot) -> None:
         """Take note of the equality deletes in delete manifests, and of position deletes that have whole rows."""
         for line in lines:
             if line.manifest_path in self._bad:
@@ -174,20 +216,18 @@ class FileJudge:
                 if contents is None:
                     self._bad.add(line.manifest_path)
                     continue
-                self._deletes[line.manifest_path] = self._delete_files(line, contents, judges)
+                self._deletes[line.manifest_path] = self._delete_files(line, contents, asked)
             for file in self._deletes[line.manifest_path]:
                 _, snapshots = self.equality_deletes.setdefault(file.file_path, (file, []))
                 if snapshot.snapshot_id not in snapshots:
                     snapshots.append(snapshot.snapshot_id)
 
-    def _delete_files(
-        self, line: ManifestFile, contents: ManifestContents, judges: Sequence[_QuestionJudge]
-    ) -> list[DataFile]:
+    def _delete_files(self, line: ManifestFile, contents: ManifestContents, asked: Sequence[_Asked]) -> list[DataFile]:
         """Return the live equality-delete files of a manifest."""
         equality = []
         for entry in (raw.entry for raw in contents.entries):
-            for judge in judges:
-                self.traces += judge.traces.of_entry(line, contents.partition_fields, entry)
+            for one in asked:
+                self.traces += one.traces.of_entry(line, contents.partition_fields, entry)
             file = entry.data_file
             if entry.status == ManifestEntryStatus.DELETED:
                 continue
@@ -198,13 +238,9 @@ class FileJudge:
                 self._miss_once(NotAsked("delete file", file.file_path, reason))
         return equality
 
-    def rule_out(self, question: ValueQuestion, file: DataFile, by: RuledOutBy, index: str | None = None) -> None:
-        """Record that a data file has none of the values."""
-        self._rule_out(question, file.file_path, by, 1, index)
-
-    def _rule_out(
-        self, question: ValueQuestion, path: str, by: RuledOutBy, files: int, index: str | None = None
-    ) -> None:
+    def _rule_out(self, asked: _Asked, path: str, by: DroppedBy, files: int) -> None:
+        used = None if by is not DroppedBy.FILTER or asked.sidecar is None else asked.sidecar.used
+        question, index = asked.question, None if used is None else used.path
         self.ruled_out.append(FileRuledOut(path, question.name, question.field_id, by.value, files, index))
 
     def _miss(self, what: str, path: str, error: SidecarError) -> None:
@@ -213,70 +249,3 @@ class FileJudge:
     def _miss_once(self, missed: NotAsked) -> None:
         if missed not in self.not_asked:
             self.not_asked.append(missed)
-
-    def open_sidecar(self, question: ValueQuestion, snapshot: Snapshot) -> OpenedSidecar:
-        """Return the sidecar that answers for a snapshot; it is opened when it is first asked."""
-        condition = question.question.for_filters.condition
-        return OpenedSidecar(question.table, snapshot, condition, self._keys, [question.field_id])
-
-    @property
-    def read_all(self) -> bool:
-        """Whether nothing is ruled out."""
-        return self._read_all
-
-
-class _QuestionJudge:
-    """Judges the files of one snapshot for one question."""
-
-    def __init__(self, judge: FileJudge, question: ValueQuestion, snapshot: Snapshot) -> None:
-        self.question = question
-        self.key = question.key
-        self.traces = ManifestTraces(question, question.table.metadata.specs())
-        self._judge = judge
-        self._sidecar = judge.open_sidecar(question, snapshot)
-        self._evaluators = None if judge.read_all else _evaluators(question, snapshot)
-
-    def allows(self, line: ManifestFile) -> bool:
-        """Return whether the partition summaries of a manifest allow one of the values."""
-        return self._evaluators is None or self._evaluators.manifest(line)
-
-    def judge(self, line: ManifestFile, entry: ManifestEntry, identity: DataFileIdentity) -> Candidate | None:
-        """Return a live data file as a candidate; ``None`` if it is ruled out."""
-        file, evaluators = entry.data_file, self._evaluators
-        if self._judge.read_all:
-            return Candidate(file, READ_ALL)
-        if evaluators is not None:
-            if not evaluators.partition(line.partition_spec_id)(file):
-                self._judge.rule_out(self.question, file, RuledOutBy.PARTITION)
-                return None
-            if not evaluators.metrics(file):
-                self._judge.rule_out(self.question, file, RuledOutBy.BOUNDS)
-                return None
-        if self.traces.bounds_of(file):
-            return Candidate(file, NAMED)
-        self._sidecar.open_for_question()
-        verdict = self._sidecar.verdict(lambda: identity)
-        if not verdict.keep:
-            used = self._sidecar.used
-            self._judge.rule_out(self.question, file, RuledOutBy.FILTER, used.path if used else None)
-            return None
-        assert verdict.reason is not None
-        return Candidate(file, verdict.reason.text)
-
-    def close(self) -> None:
-        """Close the sidecar, and take its warnings."""
-        self._judge.warnings += self._sidecar.warnings
-        self._sidecar.close()
-
-
-def _evaluators(question: ValueQuestion, snapshot: Snapshot) -> Evaluators | None:
-    """Return pyiceberg's evaluators; ``None`` if the schema lacks a column by which files are partitioned."""
-    sources = {part.source_id for spec in question.table.metadata.specs().values() for part in spec.fields}
-    if not sources <= set(question.schema.field_ids):
-        return None
-    return evaluators_of(question.table.scan(row_filter=question.predicate, snapshot_id=snapshot.snapshot_id))
-
-
-def _files_in(line: ManifestFile) -> int:
-    """Return the number of live data files of a manifest by its line in the manifest list; counts are optional."""
-    return (line.added_files_count or 0) + (line.existing_files_count or 0)

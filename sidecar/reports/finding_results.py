@@ -22,16 +22,6 @@ class FindAnswer(Enum):
     """Nothing was found, but something could not be asked."""
 
 
-class RuledOutBy(Enum):
-    """What proves that a data file has no row with any of the values."""
-
-    SUMMARY = "partition summary of the manifest"
-    PARTITION = "partition"
-    BOUNDS = "bounds in the manifest"
-    FILTER = "filter of the sidecar"
-    TYPE = "type of the column"
-
-
 @dataclass(frozen=True, repr=False, slots=True)
 class SnapshotAsked(Result):
     """A snapshot whose files were asked."""

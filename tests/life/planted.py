@@ -15,7 +15,8 @@ from sidecar.bundle.units import fingerprints
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.indexing.previous import carrying
-from sidecar.planning import planner, segment_answer
+from sidecar.planning import segment_answer
+from sidecar.planning.tasks import TaskMaker
 from sidecar.questions.narrowing import matching_units
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -47,15 +48,15 @@ def equality_deletes(patch: pytest.MonkeyPatch) -> None:
 
 def position_deletes(patch: pytest.MonkeyPatch) -> None:
     """Tasks lose their delete files."""
-    known = planner.plan_tasks
+    known = TaskMaker.tasks
 
-    def plan_tasks(*given: Any) -> Any:
-        tasks = known(*given)
-        for task in tasks:
+    def tasks(*given: Any) -> Any:
+        made = known(*given)
+        for task in made:
             task.delete_files = set()
-        return tasks
+        return made
 
-    patch.setattr(planner, "plan_tasks", plan_tasks)
+    patch.setattr(TaskMaker, "tasks", tasks)
 
 
 def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
         return segment_answer.SegmentAnswer(units, keep, answer.indexed, answer.kept_because)
 
     known = segment_answer.answer_of
-    patch.setattr("sidecar.planning.filter_answers.answer_of", answer_of)
+    patch.setattr("sidecar.planning.by_filters.answer_of", answer_of)
 
 
 def carried_files(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 import sidecar
-from sidecar.planning import file_pruner, listed_files
-from sidecar.planning.file_pruner import FilePruner
+from sidecar.planning import by_bounds, cheapest
+from sidecar.planning.choose import ChosenFiles, FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 
@@ -38,9 +38,9 @@ def way(**settings: Any) -> Iterator[None]:
     """Other costs, so that small tables are planned as large ones are."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
-            patch.setattr(file_pruner if name == "BROAD" else listed_files, name, value)
+            patch.setattr(cheapest, name, value)
         if settings:
-            patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
+            patch.setattr(by_bounds, "columns_are_cheaper", lambda *_: True)
         yield
 
 
@@ -56,7 +56,7 @@ WAYS: list[dict[str, Any]] = [
 def assert_same_tasks(table: Table, text: str, snapshot_id: int | None = None) -> list[Plan]:
     """All ways keep the same files, and their tasks are pyiceberg's, in its order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilePruner, "answer_listed", lambda *_: {})
+        patch.setattr(FileChooser, "_listed", lambda self, index, lines, manifests: ChosenFiles(lines))
         usual = plan(table, text, snapshot_id=snapshot_id)
     theirs = list(table.scan(row_filter=usual.row_filter, snapshot_id=snapshot_id).plan_files())
     found = []

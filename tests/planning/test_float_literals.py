@@ -32,7 +32,8 @@ import sidecar
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 from sidecar.iceberg.predicate import as_expression, parse_predicate
 from sidecar.orc.inspect import probe_file
-from sidecar.planning import file_pruner, listed_files
+from sidecar.planning import by_bounds, cheapest
+from sidecar.planning.choose import ChosenFiles, FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.source import local_path, open_source
 from tests.iceberg.mixed_tables import append_files, orc_file
@@ -172,11 +173,11 @@ def pyiceberg_rows(table: Table, expression: BooleanExpression) -> set[int]:
 def ways_of_planning(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if way == "listed":
-            patch.setattr(listed_files, "FEW", 0)
-            patch.setattr(file_pruner, "BROAD", 0)
-            patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
+            patch.setattr(cheapest, "FEW", 0)
+            patch.setattr(cheapest, "BROAD", 0)
+            patch.setattr(by_bounds, "columns_are_cheaper", lambda *_: True)
         elif way == "opened":
-            patch.setattr(file_pruner.FilePruner, "answer_listed", lambda *_: {})
+            patch.setattr(FileChooser, "_listed", lambda self, index, lines, manifests: ChosenFiles(lines))
         yield
 
 

@@ -70,7 +70,7 @@ def one_off(entry: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("settings", "asked"), [(WAYS[0], f"k = {key(0)}"), (WAYS[3], "k > -99")], ids=["decoded", "walked"]
+    ("settings", "asked"), [(WAYS[0], f"k in ({key(0)}, {key(1)})"), (WAYS[3], "k > -99")], ids=["decoded", "walked"]
 )
 @pytest.mark.parametrize(
     "what",

@@ -11,8 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar import errors
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import opened_sidecar
-from sidecar.planning.filter_answers import FilterAnswers
+from sidecar.planning import choose, opened_sidecar, planner
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
@@ -90,9 +89,9 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
         raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(errors, "reraise_foreign", False)
-    for target in ("verdict_on", "counts"):
+    for place in (choose, "by_filters"), (planner, "count_listed"):
         with monkeypatch.context() as patch:
-            patch.setattr(FilterAnswers, target, fail)
+            patch.setattr(*place, fail)
             planned = plan(table, f"k = {key(3)}")
             assert "ZeroDivisionError" in planned.warnings[0]
             assert_right(table, planned)

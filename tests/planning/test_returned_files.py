@@ -21,7 +21,7 @@ import sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import listed_files
+from sidecar.planning import cheapest
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.verify import verify_table
 from tests.iceberg.cases import comparable, local, oracle
@@ -130,7 +130,7 @@ def test_a_build_of_another_column_does_not_bring_the_old_filters_back(
     returned: Any, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """The new segment lists the manifest of the file that came back; the old one must not be asked about it."""
-    monkeypatch.setattr(listed_files, "FEW", few)
+    monkeypatch.setattr(cheapest, "FEW", few)
     table = returned(lambda made: index(made, "k"))
     index(table, "v", kinds=("bloom", "page-index"))
     assert len(sidecar.inspect_table(table.refresh()).segments) == 2

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile
@@ -24,15 +24,20 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
-from sidecar.planning.file_pruner import BROAD
+from sidecar.planning.by_filters import by_filters
+from sidecar.planning.cheapest import BROAD
+from sidecar.planning.choose import ChosenFiles
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.listed_files import ManifestsInMemory
-from sidecar.planning.plan import FlaggedFiles, Plan
-from sidecar.planning.planner import plan_with
+from sidecar.planning.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.opened_sidecar import OpenedSidecar
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import Planning, count_indexed
+from sidecar.planning.struct_nulls import keeping_struct_nulls
+from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
-from sidecar.serving.planning.data_manifests import DataManifest
+from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
-from sidecar.serving.planning.live_snapshot import FilesByBounds, LiveSnapshot
+from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds
 from sidecar.serving.planning.scan_binding import ScanBinding
 from sidecar.serving.protocol.errors import place_of
 
@@ -55,14 +60,14 @@ FAILED = "plan-failed"
 class FileSelection:
     """The files of a snapshot that one meaning of a request needs."""
 
-    tasks: Sequence[FileScanTask] = ()
-    """The files that a plan kept; empty if they were chosen by manifests."""
+    tasks: Sequence[FileScanTask] | None = None
+    """The files that a plan kept; ``None`` if they are taken from manifests in memory."""
     ordinals: Sequence[int] | None = None
-    """The files that manifests keep, as ordinals of the snapshot's live files; ``None`` if a plan chose them."""
+    """The files from manifests in memory, as ordinals of the snapshot's live files; ``None`` if a plan chose them."""
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
     """Data sequence numbers of the files in ``tasks``, by path."""
-    sentinel: tuple[DataManifest, int] | None = None
-    """A file that is returned only so that Spark's DELETE works: its manifest and its place in it."""
+    sentinel: int | None = None
+    """The ordinal of a file that is returned only so that Spark's DELETE works."""
     is_decided: Callable[[DataFile, int], bool] = lambda file, spec_id: False
     """Whether the partition of a file decides that all of its rows match."""
     index_bytes: int = 0
@@ -92,15 +97,15 @@ def select_files(
     errors about the table's own metadata, none about a sidecar.
     """
     row_filter, is_exact = _canonical(binding)
+    table = binding.table
     try:
-        found, reason = _by_sidecar(files, binding.table, row_filter, wants_sentinel, helpless, opener, encryption_keys)
+        found = _by_sidecar(files, table, row_filter, wants_sentinel, helpless, opener, encryption_keys)
     except Exception as error:
         _note(error)
-        found, reason = None, FAILED
-    if found is None:
-        found = FileSelection(ordinals=_by_manifests(files, binding.table, row_filter))
-    is_decided = _decider(files, binding.table, row_filter) if is_exact else _never
-    return replace(found, is_decided=is_decided, fallback=reason)
+        found = FileSelection(fallback=FAILED)
+    if found.tasks is None and found.ordinals is None:
+        found = replace(found, ordinals=_by_manifests(files, table, row_filter))
+    return replace(found, is_decided=_decider(files, table, row_filter)) if is_exact else found
 
 
 def _by_sidecar(
@@ -111,71 +116,89 @@ def _by_sidecar(
     helpless: HelplessPredicates,
     opener: Opener,
     encryption_keys: EncryptionKeys | None,
-) -> tuple[FileSelection | None, str]:
-    """Choose the files by the sidecar; ``None`` if it is not asked. The text says why it was not asked or believed."""
+) -> FileSelection:
+    """Choose the files by the sidecar. Without files if it is not asked."""
     if isinstance(row_filter, AlwaysTrue):
-        return None, NOTHING_ASKED
-    version = table.metadata_location, files.snapshot.snapshot_id
+        return FileSelection(fallback=NOTHING_ASKED)
+    snapshot_id = files.snapshot.snapshot_id
+    version = table.metadata_location, snapshot_id
     asks_filters = _asks_filters(row_filter, table.schema()) and not helpless.knows(version, row_filter)
     if not asks_filters and files.count >= BROAD:
-        return None, NO_INDEX_HELPS
-    by_bounds = FilesByBounds(files, table, row_filter)
-    planned = plan_with(
-        table,
-        row_filter,
-        files.snapshot.snapshot_id,
-        allow_equality_deletes=True,
-        encryption_keys=encryption_keys,
-        opener=opener,
-        lines=files.lines,
-        in_memory=_in_memory(files, by_bounds) if files.fits_memory else None,
+        return FileSelection(fallback=NO_INDEX_HELPS)
+    planning = Planning(
+        table, row_filter, snapshot_id, encryption_keys=encryption_keys, opener=opener, lines=files.lines
     )
-    if asks_filters:
-        helpless.learn(version, row_filter, planned)
     whole = WholeMatch(table.metadata, row_filter)
-    found = FileSelection(index_bytes=planned.index_bytes_read)
-    if isinstance(planned, FlaggedFiles):
-        many = _ManyFiles(files, by_bounds, planned)
-        sentinel = many.sentinel(whole) if wants_sentinel and many.dropped else None
-        found = replace(found, ordinals=many.ordinals, sentinel=sentinel)
-    else:
-        dropped = planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
-        sentinel = _sentinel(whole, by_bounds, planned) if wants_sentinel and dropped else None
-        tasks, numbers = planned.tasks, planned.sequence_numbers
-        found = replace(found, tasks=tasks, sequence_numbers=numbers, sentinel=sentinel)
-    return found, _fallback(planned) if asks_filters or planned.warnings else ""
+    with closing(planning):
+        chosen, opened = planning.choose(), planning.opened
+        if _are_many(files, chosen, opened):
+            found, indexed = _in_memory(files, chosen, planning, whole if wants_sentinel else None)
+            is_locked, is_needed = opened.is_locked, True
+        else:
+            planned = planning.plan(chosen, allow_equality_deletes=True)
+            found = FileSelection(tasks=planned.tasks, sequence_numbers=planned.sequence_numbers)
+            funnel, is_locked = planned.funnel, planned.is_locked
+            indexed, is_needed = funnel.indexed, funnel.dropped_by_metadata < funnel.total
+            if wants_sentinel and funnel.dropped_by_filter + funnel.dropped_by_page_index:
+                found = replace(found, sentinel=_sentinel_of_plan(files, planning, planned, whole))
+    if asks_filters:
+        helpless.learn(version, row_filter, opened, indexed, is_locked=is_locked)
+    fallback = _fallback(opened, is_locked, is_needed) if asks_filters or opened.warnings else ""
+    return replace(found, index_bytes=opened.index_bytes, fallback=fallback)
 
 
-def _in_memory(files: LiveSnapshot, by_bounds: FilesByBounds) -> ManifestsInMemory:
-    return ManifestsInMemory(DIRECT_FILES, by_bounds.known_flags, lambda line: files.manifest(line).fingerprints)
+def _are_many(files: LiveSnapshot, chosen: ChosenFiles, opened: OpenedSidecar) -> bool:
+    """Return whether so many files are left that they are taken from manifests in memory, without decoding records."""
+    if not files.fits_memory or chosen.most <= DIRECT_FILES:
+        return False
+    if opened.index is None:  # nothing is ruled out without the sidecar, but manifests need not be opened again
+        return opened.question is not None
+    # Files under other paths are looked for one by one.
+    return not (chosen.others and opened.index.moved is not None and opened.index.moved.has_moved)
 
 
-class _ManyFiles:
-    """The files that filters and bounds keep, if they are many."""
+def _in_memory(
+    files: LiveSnapshot, chosen: ChosenFiles, planning: Planning, whole: WholeMatch | None
+) -> tuple[FileSelection, int]:
+    """Return the files that filters and bounds keep, and the number of files that are indexed for the question."""
+    opened, index = planning.opened, planning.opened.index
+    every = asked = FileSet.all(FilesInMemory(files, chosen))
+    bounded = by_bounds(every, planning.question.bound, planning.evaluators)
+    if index is not None:
+        asked = opened.guarded(partial(by_filters, every, index, index.asked), every)
+    kept = asked.within(bounded.left, DroppedBy.METADATA)
+    ordinals, sentinel = kept.rows.tolist(), None
+    # One sentinel too many does no harm, so only the first files are looked at.
+    first = map(files.at, ordinals[:_LOOKED_AT])
+    if whole and len(kept) < len(bounded) and all(whole.holds(m.file(at), m.spec_id) for m, at in first):
+        sentinel = _smallest(files, bounded, ordinals, whole)
+    indexed = count_indexed(opened, planning.data_lines, [asked])[1]
+    return FileSelection(ordinals=ordinals, sentinel=sentinel), indexed
 
-    def __init__(self, files: LiveSnapshot, by_bounds: FilesByBounds, flagged: FlaggedFiles) -> None:
-        self._by_bounds = by_bounds
-        self._kept: list[tuple[DataManifest, npt.NDArray[np.int64]]] = []
-        self.ordinals: list[int] = []
-        self.dropped = 0
-        """The files that filters dropped."""
-        for start, (manifest, flags) in zip(files.starts, by_bounds.flags(), strict=False):
-            by_filters = flagged.by_manifest.get(manifest.line.manifest_path)
-            kept = flags
-            if by_filters is not None and len(by_filters) == len(flags):
-                kept = flags & by_filters
-            self.dropped += int(flags.sum() - kept.sum())
-            places = np.flatnonzero(kept)
-            self._kept.append((manifest, places))
-            self.ordinals += (places + start).tolist()
 
-    def sentinel(self, whole: WholeMatch) -> tuple[DataManifest, int] | None:
-        """Return a sentinel unless one of the first files does not match wholly. One too many does no harm."""
-        first = ((manifest, at) for manifest, places in self._kept for at in places.tolist())
-        if not all(whole.holds(manifest.file(at), manifest.spec_id) for manifest, at in islice(first, _LOOKED_AT)):
-            return None
-        paths = {manifest.paths[at] for manifest, places in self._kept for at in places.tolist()}
-        return self._by_bounds.smallest(lambda file, spec_id: not whole.holds(file, spec_id), paths)
+def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, whole: WholeMatch) -> int | None:
+    """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
+    if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
+        return None
+    bounded = by_bounds(_everything(files), planning.question.bound, planning.evaluators)
+    return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole)
+
+
+def _smallest(files: LiveSnapshot, bounded: FileSet, kept: Sequence[int], whole: WholeMatch) -> int | None:
+    """Return the smallest file of a set that is not kept and does not match wholly."""
+    out = np.setdiff1d(bounded.rows, np.array(kept, np.int64))
+    sizes = [size for manifest in files.manifests for size in manifest.sizes]
+    by_size: list[int] = sorted(out.tolist(), key=sizes.__getitem__)
+    for row in by_size:
+        manifest, at = files.at(row)
+        if not whole.holds(manifest.file(at), manifest.spec_id):
+            return row
+    return None
+
+
+def _everything(files: LiveSnapshot) -> FileSet:
+    lines = [Line(place, line) for place, line in enumerate(files.data_lines)]
+    return FileSet.all(FilesInMemory(files, ChosenFiles(lines)))
 
 
 def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Sequence[int]:
@@ -184,10 +207,8 @@ def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpressi
     Raises errors about the table's own metadata.
     """
     try:
-        ordinals: list[int] = []
-        by_bounds = FilesByBounds(files, table, row_filter)
-        for start, (_, flags) in zip(files.starts, by_bounds.flags(), strict=False):
-            ordinals += (np.flatnonzero(flags) + start).tolist()
+        bound = bind(table.schema(), keeping_struct_nulls(row_filter, table.schema()), case_sensitive=True)
+        ordinals: list[int] = by_bounds(_everything(files), bound, _evaluators(files, table, row_filter)).rows.tolist()
         return ordinals
     except SidecarError:
         raise
@@ -196,22 +217,27 @@ def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpressi
         return range(files.starts[-1])
 
 
+def _evaluators(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Evaluators:
+    return evaluators_of(table.scan(row_filter=row_filter, snapshot_id=files.snapshot.snapshot_id))
+
+
 def _decider(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Callable[[DataFile, int], bool]:
     """Return the question if the partition of a file decides that all of its rows match; no if that is not known."""
-    by_bounds = FilesByBounds(files, table, row_filter)
+    evaluators: list[Evaluators] = []
 
     def is_decided(file: DataFile, spec_id: int) -> bool:
         try:
-            return by_bounds.is_decided_by_partition(file, spec_id)
+            # NULL and NaN decide nothing: pyiceberg says that x != 1 holds for them, which its rows contradict.
+            if {None, "NaN"} & {*partition_of(file)}:
+                return False
+            if not evaluators:
+                evaluators.append(_evaluators(files, table, row_filter))
+            return isinstance(evaluators[0].residual(file, spec_id), AlwaysTrue)
         except Exception as error:
             _note(error)
             return False
 
     return is_decided
-
-
-def _never(file: DataFile, spec_id: int) -> bool:
-    return False
 
 
 def _note(error: Exception) -> None:
@@ -237,17 +263,9 @@ def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
     return question.for_filters.condition is not None
 
 
-def _fallback(planned: Plan | FlaggedFiles) -> str:
-    if planned.sidecar is None:
-        is_needed = isinstance(planned, FlaggedFiles) or planned.funnel.dropped_by_metadata < planned.funnel.total
-        return UNREADABLE if planned.warnings else NO_SIDECAR if is_needed else ""
-    if planned.is_locked:  # which is a warning, too
+def _fallback(opened: OpenedSidecar, is_locked: bool, is_needed: bool) -> str:
+    if opened.used is None:
+        return UNREADABLE if opened.warnings else NO_SIDECAR if is_needed else ""
+    if is_locked:  # which is a warning, too
         return LOCKED
-    return DAMAGED if planned.warnings else ""
-
-
-def _sentinel(whole: WholeMatch, by_bounds: FilesByBounds, planned: Plan) -> tuple[DataManifest, int] | None:
-    """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
-    if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
-        return None
-    return by_bounds.smallest(lambda file, spec_id: not whole.holds(file, spec_id), {*planned.kept_files})
+    return DAMAGED if opened.warnings else ""

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 from pyiceberg.expressions import And, BooleanExpression, In, Not, Or, Reference, UnboundPredicate
 
-from sidecar.planning.plan import FlaggedFiles, Plan
+from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.questions.conditions import MAX_VALUES
 from sidecar.serving.planning.bounded_cache import BoundedCache
 
@@ -27,11 +27,11 @@ class HelplessPredicates:
         """Return whether no filter helped a predicate of this form before. ``version`` is that of the table."""
         return self._forms.find((version, form_of(row_filter))) is not None
 
-    def learn(self, version: Hashable, row_filter: BooleanExpression, planned: Plan | FlaggedFiles) -> None:
+    def learn(
+        self, version: Hashable, row_filter: BooleanExpression, opened: OpenedSidecar, indexed: int, *, is_locked: bool
+    ) -> None:
         """Remember the form if the sidecar was read without any doubt and was indexed for no file."""
-        is_certain = planned.sidecar is not None and not planned.warnings and not planned.is_locked
-        indexed = planned.indexed if isinstance(planned, FlaggedFiles) else planned.funnel.indexed
-        if is_certain and not indexed:
+        if opened.used is not None and not opened.warnings and not is_locked and not indexed:
             self._forms.keep((version, form_of(row_filter)), True)
 
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
-from sidecar.planning.listed_files import Flags
-from sidecar.planning.struct_nulls import keeping_struct_nulls
-from sidecar.planning.task_planner import Evaluators, count_files, evaluators_of
+from sidecar.planning.by_filters import IndexedFiles
+from sidecar.planning.choose import ChosenFiles
+from sidecar.planning.file_set import DroppedBy, FileSet, Line, Ordinals
+from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
-from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, partition_of, read_delete_manifest
+from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, read_delete_manifest
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,6 @@ class LiveSnapshot:
             self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self._for_pyiceberg)
         )
 
-    def known_manifest(self, line: ManifestFile) -> DataManifest | None:
-        """Return the data manifest of a line if it is in memory."""
-        return self._caches.data.find(self._key_of(line, self.partition_types(line.partition_spec_id)))
-
     def _key_of(self, line: ManifestFile, types: list[IcebergType]) -> tuple[object, ...]:
         return (*self._scope, line.manifest_path, line.sequence_number, tuple(map(str, types)))
 
@@ -133,78 +130,84 @@ class LiveSnapshot:
         spec = self.table.metadata.specs()[spec_id]
         return [field.field_type for field in spec.partition_type(self.table.schema()).fields]
 
+    def at(self, row: int) -> tuple[DataManifest, int]:
+        """Return the manifest of a file, and its place in it, by its ordinal among the live files."""
+        number = bisect_right(self.starts, row) - 1
+        return self.manifests[number], row - self.starts[number]
 
-class FilesByBounds:
-    """Which files of a snapshot may match by partitions and bounds, as their manifests say.
+    def rows_of(self, paths: Collection[str]) -> list[int]:
+        """Return the ordinals of files by their paths, rising."""
+        every = (path for manifest in self.manifests for path in manifest.paths)
+        return [row for row, path in enumerate(every) if path in paths]
 
-    ``table`` has the schema that the columns of ``row_filter`` are named in. No file is left out that pyiceberg's own
-    planning would keep.
-    """
 
-    def __init__(self, files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> None:
-        self._files = files
-        self._row_filter = row_filter
-        self._table = table
-        self._flags: dict[str, Flags] = {}
-        kept = keeping_struct_nulls(row_filter, table.schema())
-        self._bound = bind(table.schema(), kept, case_sensitive=True)
+@dataclass(frozen=True, eq=False)
+class FilesInMemory:
+    """The files of manifests in memory. A row is a file's ordinal among the live files of the snapshot."""
+
+    snapshot: LiveSnapshot
+    chosen: ChosenFiles
+    """The manifests; where a set has them, segments list their files in the same order."""
+    own: None = None
+    entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
 
     @cached_property
-    def _evaluators(self) -> Evaluators:
-        scan = self._table.scan(row_filter=self._row_filter, snapshot_id=self._files.snapshot.snapshot_id)
-        return evaluators_of(scan)
+    def places(self) -> list[int]:
+        """The places of the manifests in the manifest list."""
+        return [line.place for line in self.chosen.lines]
 
-    def flags(self) -> Iterator[tuple[DataManifest, Flags]]:
-        """Yield each data manifest with bool[files]: those that may match."""
-        for manifest in self._files.manifests:
-            yield manifest, self.flags_of(manifest)
+    @cached_property
+    def _numbers(self) -> list[int]:
+        number = {id(line): at for at, line in enumerate(self.snapshot.data_lines)}
+        return [number[id(line.file)] for line in self.chosen.lines]
 
-    def known_flags(self, line: ManifestFile) -> Flags | None:
-        """Return the files of a manifest that may match; ``None`` if the manifest is not in memory."""
-        manifest = self._files.known_manifest(line)
-        return None if manifest is None else self.flags_of(manifest)
+    @cached_property
+    def spans(self) -> Ordinals:
+        """The rows of each manifest."""
+        starts = self.snapshot.starts
+        return np.array([starts[at : at + 2] for at in self._numbers], np.int64).reshape(-1, 2)
 
-    def flags_of(self, manifest: DataManifest) -> Flags:
-        """Return bool[files] of a manifest: those that may match."""
-        path = manifest.line.manifest_path
-        if path not in self._flags:
-            self._flags[path] = self._evaluated(manifest)
-        return self._flags[path]
+    def parts(self, files: FileSet) -> Iterator[tuple[Line, DataManifest, slice, Ordinals]]:
+        """Yield each manifest that has files left: which of the files these are, and their places in it."""
+        ranges = (chosen for _, chosen in files.by_manifest())
+        for line, number, chosen in zip(self.chosen.lines, self._numbers, ranges, strict=True):
+            if chosen.start < chosen.stop:
+                yield line, self.snapshot.manifests[number], chosen, files.rows[chosen] - self.snapshot.starts[number]
 
-    def _evaluated(self, manifest: DataManifest) -> Flags:
-        if isinstance(self._bound, AlwaysTrue):
-            return np.ones(len(manifest), np.bool_)
-        if isinstance(self._bound, AlwaysFalse) or not self._evaluators.manifest(manifest.line):
-            return np.zeros(len(manifest), np.bool_)
-        flags = may_match(self._bound, manifest.bounds, len(manifest))
-        if self._evaluators.partition_field_ids(manifest.spec_id):
-            matches = self._evaluators.partition(manifest.spec_id)
-            known: dict[object, bool] = {}
-            for at in np.flatnonzero(flags).tolist():
-                key = manifest.partitions[at]
+    def ordinals(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
+        """Return the ordinals of files in a segment, by their places in manifests that it lists or fingerprints."""
+        others, found = {line.place for line in self.chosen.others}, np.full(len(files), -1, np.int64)
+        for line, manifest, chosen, at in self.parts(files):
+            listed = index.listing(line.file).get(number)
+            if listed is not None and line.place not in others and listed.live_files == len(manifest):
+                found[chosen] = listed.first_file + at
+            elif listed is not None or not index.whole[number]:
+                found[chosen] = index.segments[number].ordinals_of(manifest.fingerprints[at])
+        return found
+
+    def is_counted(self, index: IndexedFiles) -> bool:
+        """Return whether segments list all manifests of the files."""
+        return all(index.listing(line.file) for line in self.chosen.lines)
+
+
+def by_bounds(files: FileSet, bound: BooleanExpression, evaluators: Evaluators) -> FileSet:
+    """Rule files in memory out by partitions and bounds. No file is dropped that pyiceberg's own planning keeps."""
+    keep = np.ones(len(files), np.bool_)
+    if isinstance(bound, AlwaysTrue):
+        return files
+    assert isinstance(files.source, FilesInMemory)
+    for _, manifest, chosen, at in files.source.parts(files):
+        if isinstance(bound, AlwaysFalse) or not evaluators.manifest(manifest.line):
+            keep[chosen] = False
+            continue
+        flags = may_match(bound, manifest.bounds, len(manifest))[at]
+        if evaluators.partition_field_ids(manifest.spec_id):
+            matches, known = evaluators.partition(manifest.spec_id), dict[object, bool]()
+            for one in np.flatnonzero(flags).tolist():
+                place = int(at[one])
+                key = manifest.partitions[place]
                 if key not in known:
-                    known[key] = matches(manifest.file(at))
-                flags[at] = known[key]
-        return flags
-
-    def smallest(self, is_wanted: Callable[[DataFile, int], bool], others: set[str]) -> tuple[DataManifest, int] | None:
-        """Return the manifest and place of the smallest file that may match, is wanted, and is not among ``others``."""
-        found = [
-            (manifest.sizes[at], manifest, at)
-            for manifest, flags in self.flags()
-            for at in np.flatnonzero(flags).tolist()
-            if manifest.paths[at] not in others
-        ]
-        for _, manifest, at in sorted(found, key=lambda one: one[0]):
-            if is_wanted(manifest.file(at), manifest.spec_id):
-                return manifest, at
-        return None
-
-    def is_decided_by_partition(self, file: DataFile, spec_id: int) -> bool:
-        """Return whether the partition of a file decides that all of its rows match.
-
-        NULL and NaN decide nothing: pyiceberg says that ``x != 1`` holds for them, which its rows contradict.
-        """
-        if {None, "NaN"} & {*partition_of(file)}:
-            return False
-        return isinstance(self._evaluators.residual(file, spec_id), AlwaysTrue)
+                    known[key] = matches(manifest.file(place))
+                flags[one] = known[key]
+        keep[chosen] = flags
+    return files.narrow(keep, DroppedBy.METADATA)

@@ -87,9 +87,9 @@ class ScanPlanner:
             return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
         scan = self._scan(table, identifier, snapshot, asked, caller)
         scan.choose(wants_sentinel=True)
-        count = len(scan.selections[0].tasks)
+        direct = scan.selections[0].tasks
         few = min(self._page_files, DIRECT_FILES)
-        is_direct = len(scan.selections) == 1 and scan.selections[0].ordinals is None and count <= few
+        is_direct = len(scan.selections) == 1 and direct is not None and len(direct) <= few
         if is_direct and table.metadata.format_version < _LATEST_VERSION:
             tasks = scan.direct_tasks()
             return PlanAnswer(scan.encode(tasks, is_plan=True), scan.facts(len(tasks)))
@@ -197,14 +197,14 @@ class _Scan:
         """Return the tasks of a plan, without opening manifests of data files that the plan did not open."""
         selection = self.selections[0]
         tasks = []
-        for task in selection.tasks:
+        for task in selection.tasks or ():
             file, spec_id = task.file, task.file.spec_id
             encoded = encode_file(file, spec_id, self.files.partition_types(spec_id), for_pyiceberg=self._for_pyiceberg)
             sequence = selection.sequence_numbers[file.file_path]
             deletes = self._deletes(file.file_path, sequence, spec_id, partition_of(file))
             tasks.append(EncodedTask(encoded, deletes, selection.is_decided(file, spec_id)))
         if selection.sentinel is not None:
-            manifest, at = selection.sentinel
+            manifest, at = self.files.at(selection.sentinel)
             deletes = self._deletes(
                 manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, manifest.partitions[at]
             )
@@ -218,17 +218,12 @@ class _Scan:
             if selection.ordinals is not None:
                 kept.update(selection.ordinals)
                 continue
-            paths = {task.file.file_path for task in selection.tasks}
-            for start, manifest in zip(self.files.starts, self.files.manifests, strict=False):
-                kept.update(start + at for at, path in enumerate(manifest.paths) if path in paths)
+            kept.update(self.files.rows_of({task.file.file_path for task in selection.tasks or ()}))
         return sorted(kept)
 
     def sentinels(self) -> list[int]:
         """Return the ordinals of sentinels that no selection has anyway."""
-        found = set()
-        for manifest, at in (one.sentinel for one in self.selections if one.sentinel is not None):
-            number = next(n for n, other in enumerate(self.files.manifests) if other.paths == manifest.paths)
-            found.add(self.files.starts[number] + at)
+        found = {one.sentinel for one in self.selections if one.sentinel is not None}
         return sorted(found - set(self.ordinals()))
 
     def tasks_of(self, ordinals: Sequence[int]) -> list[EncodedTask]:

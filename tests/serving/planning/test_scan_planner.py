@@ -123,7 +123,7 @@ def test_a_plan_that_fails_is_made_by_manifests(
     def fail(*args: Any, **options: Any) -> None:
         raise StorageError("the index fails")
 
-    monkeypatch.setattr(file_selection, "plan_with", fail)
+    monkeypatch.setattr(file_selection, "Planning", fail)
     found, facts = ask_for_facts(planner, table, equal("s", "v020"))
     assert (len(paths(found)), facts.fallback) == (FILES, file_selection.FAILED)
     assert paths(ask(planner, table, equal("s", "w"))) == []
@@ -132,7 +132,7 @@ def test_a_plan_that_fails_is_made_by_manifests(
 @pytest.mark.parametrize(
     ("where", "name", "reason"),
     [
-        (file_selection, "plan_with", file_selection.FAILED),
+        (file_selection, "Planning", file_selection.FAILED),
         (file_selection, "_asks_filters", file_selection.FAILED),
         (file_selection, "WholeMatch", file_selection.FAILED),
         (file_selection, "as_expression", file_selection.NOTHING_ASKED),
@@ -163,9 +163,9 @@ def test_files_are_kept_where_even_bounds_fail(
         raise KeyError("a bug")
 
     monkeypatch.setattr(errors, "reraise_foreign", False)
-    monkeypatch.setattr(live_snapshot, name, fail)
+    monkeypatch.setattr(live_snapshot if name == "may_match" else file_selection, name, fail)
     if name == "may_match":
-        monkeypatch.setattr(file_selection, "plan_with", fail)
+        monkeypatch.setattr(file_selection, "Planning", fail)
     assert len(paths(ask(ScanPlanner(), table, equal("s", "v020")))) == count
 
 

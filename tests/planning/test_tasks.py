@@ -23,9 +23,9 @@ from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
 import sidecar
 from sidecar.errors import DamagedFileError
 from sidecar.iceberg.manifests import read_manifests
-from sidecar.planning import task_planner
+from sidecar.planning import tasks as task_planner
 from sidecar.planning.planner import plan
-from sidecar.planning.task_planner import plan_tasks
+from sidecar.planning.tasks import plan_tasks
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import local, replaced
@@ -36,9 +36,9 @@ EPOCH = datetime(1970, 1, 1)
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
-def all_of(files: Any) -> list[bool]:
+def all_of(file: DataFile) -> bool:
     """Keep every file."""
-    return [True] * len(files)
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     theirs = [task.file.file_path for task in scan.plan_files()]
     lines = read_manifests(table.io, table.current_snapshot().manifest_list)
     assert [task.file.file_path for task in plan_tasks(scan, lines, all_of)] == theirs
-    kept = plan_tasks(scan, lines, lambda files: [file.file_path == theirs[0] for file, _ in files])
+    kept = plan_tasks(scan, lines, lambda file: file.file_path == theirs[0])
     assert [task.file.file_path for task in kept] == [theirs[0]]
 
 
@@ -169,7 +169,7 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     monkeypatch.setattr(type(scan), "_should_use_server_side_planning", lambda self: True)
     monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
     assert plan_tasks(scan, [], all_of) == tasks
-    assert plan_tasks(scan, [], lambda files: [file is tasks[1].file for file, _ in files]) == [tasks[1]]
+    assert plan_tasks(scan, [], lambda file: file is tasks[1].file) == [tasks[1]]
 
 
 def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,12 +178,12 @@ def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, mon
     for many, expected in ((0, False), (10**6, True)):
         monkeypatch.setattr(task_planner, "MANY", many)
         seen.clear()
-        plan_tasks(scan, lines, lambda files: seen.append(gc.isenabled()) or all_of(files))
+        plan_tasks(scan, lines, lambda file: seen.append(gc.isenabled()) or all_of(file))
         assert set(seen) == {expected}
         assert gc.isenabled()
     monkeypatch.setattr(task_planner, "MANY", 0)
     with pytest.raises(ZeroDivisionError):
-        plan_tasks(scan, lines, lambda _: [bool(1 / 0)])
+        plan_tasks(scan, lines, lambda _: bool(1 / 0))
     assert gc.isenabled(), "after an error, too"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,16 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicate import parse_predicate
+from sidecar.planning.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.filter_answers import FilterAnswers
+from sidecar.planning.file_set import FileSet
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
+from sidecar.planning.sources import KnownFiles
 from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
 from tests.planning.plan_cases import create_longs
 
@@ -37,9 +41,11 @@ class FakeSegment:
         self.unit_ranges = np.array([0, 2, 3, 3, 4])
         self.fields = {field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()}
         self.listed_manifests: list[Any] = []
+        self.header = SimpleNamespace(sequence_number=0)
 
-    def file_ordinal(self, file: DataFileIdentity) -> int | None:
-        return int(file.path) if file.path.isdigit() else None
+    def ordinals_of(self, fingerprints: Fingerprints) -> np.ndarray:
+        known = {fingerprint(live(str(n))): n for n in range(4)}
+        return np.array([known.get(one.tobytes(), -1) for one in fingerprints])
 
     def coverage(self, _field: int, _kind: str) -> None:
         return None
@@ -65,40 +71,51 @@ def live(path: str) -> DataFileIdentity:
     return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
 
 
-def keeps(answers: FilterAnswers) -> list[bool]:
-    return [answers.verdict_on(live(str(n))).keep for n in range(4)]
+def files(*identities: DataFileIdentity | None) -> FileSet:
+    return FileSet.all(KnownFiles(len(identities), identities.__getitem__))
+
+
+def keeps(index: IndexedFiles) -> list[bool]:
+    left = by_filters(files(*(live(str(n)) for n in range(4))), index)
+    return [row in left.rows for row in range(4)]
+
+
+def reason(index: IndexedFiles, file: DataFileIdentity | None) -> Any:
+    """Why a file is kept."""
+    left = by_filters(files(file), index)
+    assert len(left) == 1
+    assert left.why is not None
+    return left.why.each()[0]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
     one = HoldsAny(column(1, "a"), (1,))
     holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
     everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
-    assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
+    assert keeps(IndexedFiles([everything], one, lambda *_: True)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
-    assert keeps(FilterAnswers([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("elsewhere")) == (
-        True,
-        KeptBecause.NOT_LISTED,
-    )
-    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("2")).reason.text.startswith("not indexed")
+    assert keeps(IndexedFiles([partly], one, lambda *_: True)) == [True, False, True, False]
+    assert reason(IndexedFiles([partly], one, lambda *_: True), live("elsewhere")) is KeptBecause.NOT_LISTED
+    assert reason(IndexedFiles([partly], one, lambda *_: True), live("2")).text.startswith("not indexed")
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     question = AllOf((HoldsAny(column(1, "a"), (1,)), HoldsAny(column(2, "b"), (2,))))
     first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
     second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
-    assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
+    assert keeps(IndexedFiles([first, second], question, lambda *_: True)) == [True, False, True, True]
     for unknown in (None, live("1")._replace(added_snapshot_id=None)):
-        asked = FilterAnswers([first, second], question, lambda *_: True)
-        assert (asked.verdict_on(unknown), asked.places(unknown)) == ((True, KeptBecause.NOT_LISTED), [])
+        asked = IndexedFiles([first, second], question, lambda *_: True)
+        assert reason(asked, unknown) is KeptBecause.NOT_LISTED
+        assert places_of(files(unknown), asked) == [[]]
     either = AnyOf(question.parts)
-    assert keeps(FilterAnswers([second], either, lambda *_: True)) == [True] * 4
+    assert keeps(IndexedFiles([second], either, lambda *_: True)) == [True] * 4
 
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
     from sidecar.iceberg.find_sidecar import find_sidecar
     from sidecar.iceberg.manifests import read_manifests
-    from sidecar.planning.filter_answers import is_listed
+    from sidecar.planning.by_filters import is_listed
 
     found = find_sidecar(table)
     assert found is not None

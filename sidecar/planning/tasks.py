@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from itertools import compress
+from functools import cached_property
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -39,19 +39,16 @@ from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.iceberg.listing import identity_of, read_checked
-from sidecar.iceberg.live_files import LiveFiles
+from sidecar.iceberg.listing import read_checked
 from sidecar.planning.bound_literals import for_bounds, for_partitions, is_rounded_up, with_rounded_up_times
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 AnyLiteral = Literal[Any]
-Identify = Callable[[], DataFileIdentity | None]
-"""Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
-Keep = Callable[[Sequence[tuple[DataFile, Identify]]], Iterable[bool]]
-"""Returns of each of some data files whether it has to be read."""
+Keep = Callable[[DataFile], bool]
 See = Callable[[Iterable[ManifestEntry]], None]
+Entries = Mapping[int, Sequence[ManifestEntry]]
+"""The entries of the data files that are left, by the place of their manifest in the manifest list."""
 
 
 class Evaluators:
@@ -90,40 +87,86 @@ class Evaluators:
 MANY = 10_000
 """With at least this many files, Python does not search for cycles while their tasks are made."""
 
-Known = Callable[[list[ManifestFile], Evaluators], Mapping[str, list[ManifestEntry]]]
-"""Returns, by path, the live entries that match of manifests that need not be opened, in their order."""
 
+class TaskMaker:
+    """Makes the tasks of one scan: pyiceberg's own, with the deletes and the residual of each file.
 
-def plan_tasks(
-    scan: DataScan,
-    manifests: Sequence[ManifestFile],
-    keep: Keep,
-    see: See | None = None,
-    known: Known | None = None,
-    manifest_use: ManifestUse | None = None,
-) -> list[FileScanTask]:
-    """Return pyiceberg's own scan tasks, without those whose data file ``keep`` refuses.
-
-    ``manifests`` are all lines of the snapshot's manifest list; those that ``known`` answers for are not opened. Files
-    are refused before pyiceberg's index matches deletes to those that are left. pyiceberg raises for any equality
-    delete. With ``see`` it gets none: ``see`` gets them, and the entries of the data files that are kept. The counts of
-    ``manifest_use`` are filled in. If the catalog plans on the server, its tasks are only filtered, and the identity of
-    each file is looked up in ``manifests``.
+    ``lines`` are all lines of the snapshot's manifest list.
     """
+
+    def __init__(self, scan: DataScan, lines: Sequence[ManifestFile], use: ManifestUse | None = None) -> None:
+        self._planner = _Planner(scan._manifest_planner)
+        self._lines = lines
+        self.evaluators = Evaluators(self._planner)
+        self.use = use or ManifestUse()
+        self.use.total = len(data_of(lines))
+        self.use.deletes = len(lines) - self.use.total
+
+    @cached_property
+    def _passing(self) -> list[tuple[int, ManifestFile]]:
+        nothing = isinstance(self._planner.row_filter, AlwaysFalse)
+        return [(at, line) for at, line in enumerate(self._lines) if not nothing and self.evaluators.manifest(line)]
+
+    @property
+    def data(self) -> list[tuple[int, ManifestFile]]:
+        """The data manifests whose partition summaries allow a match, with their places in the manifest list."""
+        return [(at, line) for at, line in self._passing if line.content == ManifestContent.DATA]
+
+    def tasks(self, entries: Entries, see: See | None = None) -> list[FileScanTask]:
+        """Return a task for each entry, in the order of manifests. ``see`` gets them, and equality deletes.
+
+        pyiceberg raises for any equality delete. With ``see`` it gets none.
+        """
+        data = [entries.get(at, ()) for at, _ in self.data]
+        deletes = [line for _, line in self._passing if line.content == ManifestContent.DELETES]
+        if see is not None:
+            for some in data:
+                see(some)
+        if deletes and any(data):
+            oldest = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for some in data for entry in some)
+            deletes = [line for line in deletes if self._planner._check_sequence_number(oldest, line)]
+            self.use.deletes_opened = len(deletes)
+        else:
+            deletes = []
+        self._planner.entries = chain(data, self._deletes(deletes, see))
+        return list(self._planner.plan_files(self._lines))
+
+    def _deletes(self, lines: Sequence[ManifestFile], see: See | None) -> Iterator[list[ManifestEntry]]:
+        def read(line: ManifestFile) -> list[ManifestEntry]:
+            entries = live_entries(self._planner.io, line)
+            return [entry for entry in entries if self.evaluators.match(line, entry.data_file)]
+
+        for found in ExecutorFactory.get_or_create().map(read, lines):
+            if see is not None:
+                see(entry for entry in found if entry.data_file.content == DataFileContent.EQUALITY_DELETES)
+                found = [e for e in found if e.data_file.content != DataFileContent.EQUALITY_DELETES]
+            yield found
+
+
+def planned_on_server(scan: DataScan) -> list[FileScanTask] | None:
+    """Return the tasks of a scan that the catalog plans; ``None`` if it does not."""
+    if not scan._should_use_server_side_planning():
+        return None
+    wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(scan.row_filter, scan.table_metadata.schema())))
+    return list(wide.plan_files())
+
+
+def plan_tasks(scan: DataScan, lines: Sequence[ManifestFile], keep: Keep, see: See | None = None) -> list[FileScanTask]:
+    """Return pyiceberg's own scan tasks of the data files that ``keep`` wants, without any index."""
     if scan.snapshot() is None:
         return []
-    if scan._should_use_server_side_planning():
-        live = LiveFiles(scan.io, manifests)
-        wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(scan.row_filter, scan.table_metadata.schema())))
-        tasks = list(wide.plan_files())
-        return list(compress(tasks, keep([(task.file, partial(live.find, task.file)) for task in tasks])))
-    planner = _Planner(scan._manifest_planner, keep, see, known, manifest_use or ManifestUse())
-    with _many_new_objects(count_files(manifests)):
-        return list(planner.plan_files(manifests))
+    if (planned := planned_on_server(scan)) is not None:
+        return [task for task in planned if keep(task.file)]
+    maker, entries = TaskMaker(scan, lines), dict[int, list[ManifestEntry]]()
+    with many_new_objects(count_files(lines)):
+        for at, line in maker.data:
+            found = live_entries(scan.io, line)
+            entries[at] = [e for e in found if maker.evaluators.match(line, e.data_file) and keep(e.data_file)]
+        return maker.tasks(entries, see)
 
 
 @contextmanager
-def _many_new_objects(files: int) -> Iterator[None]:
+def many_new_objects(files: int) -> Iterator[None]:
     """Do not let Python search for cycles while the tasks of many files are made: all of them stay, and none is in one.
 
     Otherwise it looks through the tasks again and again, which takes half of the time of a plan of 100,000 files.
@@ -138,12 +181,17 @@ def _many_new_objects(files: int) -> Iterator[None]:
             gc.enable()
 
 
+def data_of(lines: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Return the lines of data manifests."""
+    return [line for line in lines if line.content == ManifestContent.DATA]
+
+
 def count_files(lines: Iterable[ManifestFile]) -> int:
     """Return the number of live files of manifests, as far as the manifest list says it."""
     return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
 
 
-def _live_entries(io: FileIO, line: ManifestFile) -> list[ManifestEntry]:
+def live_entries(io: FileIO, line: ManifestFile) -> list[ManifestEntry]:
     """Return the live entries of a manifest.
 
     pyiceberg takes an empty Avro block for the end of the file, and so a file that is cut between two blocks for whole.
@@ -181,7 +229,7 @@ class _NullSafeResiduals(ResidualEvaluator):
 
 
 class _Planner(ManifestGroupPlanner):
-    """pyiceberg's planner, which gets the entries of some manifests from ``known``.
+    """pyiceberg's planner, which gets the entries that are left.
 
     It differs from pyiceberg's in six steps:
 
@@ -194,26 +242,17 @@ class _Planner(ManifestGroupPlanner):
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
     4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
-    5. Manifests are read by :func:`_live_entries`.
-    6. All data files of a manifest are shown to ``keep`` together, and what is left of them to ``see``.
+    5. Manifests are read by :func:`live_entries`.
+    6. Entries come from :class:`TaskMaker`.
     """
 
-    def __init__(
-        self,
-        planner: ManifestGroupPlanner,
-        keep: Keep | None = None,
-        see: See | None = None,
-        known: Known | None = None,
-        manifest_use: ManifestUse | None = None,
-    ) -> None:
+    def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())
         wide = for_bounds(self._wide)
         super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
-        self._keep = keep
-        self._see = see
-        self._known = known
-        self._manifest_use = manifest_use or ManifestUse()
+        self.entries: Iterable[Sequence[ManifestEntry]] = ()
+        """The entries of data files, then of delete files, that become tasks."""
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
@@ -260,51 +299,4 @@ class _Planner(ManifestGroupPlanner):
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
         """Yield entries of data manifests, in order, then those of delete manifests that may apply to kept files."""
-        lines = list(manifests)
-        may_match = KeyDefaultDict(self._build_manifest_evaluator)
-        nothing = isinstance(self.row_filter, AlwaysFalse)
-        passing = [line for line in lines if not nothing and may_match[line.partition_spec_id](line)]
-        data = [line for line in passing if line.content == ManifestContent.DATA]
-        self._manifest_use.total = sum(line.content == ManifestContent.DATA for line in lines)
-        self._manifest_use.deletes = len(lines) - self._manifest_use.total
-        evaluators = Evaluators(self)
-        known = self._known(data, evaluators) if self._known and data else {}
-        unknown = [line for line in data if line.manifest_path not in known]
-        self._manifest_use.listed, self._manifest_use.opened = len(data) - len(unknown), len(unknown)
-
-        def matching(asked: tuple[ManifestFile, Callable[[DataFile], bool]]) -> list[ManifestEntry]:
-            line, in_partition = asked
-            files = ((entry, entry.data_file) for entry in _live_entries(self.io, line))
-            return [entry for entry, file in files if in_partition(file) and evaluators.metrics(file)]
-
-        def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-            asked = [(line, evaluators.partition(line.partition_spec_id)) for line in chosen]
-            return ExecutorFactory.get_or_create().map(matching, asked)
-
-        opened = read(unknown)
-        deletes = [line for line in passing if line.content == ManifestContent.DELETES]
-        oldest: int | None = None
-        for line in data:
-            kept = self._kept(known[line.manifest_path] if line.manifest_path in known else next(opened))
-            if deletes and kept:
-                least = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for entry in kept)
-                oldest = least if oldest is None else min(oldest, least)
-            yield kept
-        if oldest is not None:
-            deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
-            self._manifest_use.deletes_opened = len(deletes)
-            yield from map(self._kept, read(deletes))
-
-    def _kept(self, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-        """Return those of a manifest's entries that become tasks, or deletes of tasks."""
-        data = [entry for entry in entries if entry.data_file.content == DataFileContent.DATA]
-        deletes = [entry for entry in entries if entry.data_file.content != DataFileContent.DATA]
-        if self._keep is not None and data:
-            asked = [(entry.data_file, partial(identity_of, entry)) for entry in data]
-            data = list(compress(data, self._keep(asked)))
-        if self._see is not None:
-            self._see(data)
-            equality = DataFileContent.EQUALITY_DELETES
-            self._see(entry for entry in deletes if entry.data_file.content == equality)
-            deletes = [entry for entry in deletes if entry.data_file.content != equality]
-        return data + deletes
+        yield from map(list, self.entries)

@@ -1,0 +1,244 @@
+"""Stage: rules out files by the filters of all segments that list them.
+
+A file is out if a segment that lists it has all its units indexed, and none of them may match. Several segments may
+list one file (columns that were indexed at different times); each of them can drop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.model import Coverage, ListedManifest, UnitState
+from sidecar.planning.file_set import DroppedBy, FileSet, Mask, Ordinals, Reasons, Rows, StepCounts
+from sidecar.planning.funnel import KeptBecause, NotIndexed
+from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_units
+from sidecar.questions.conditions import Condition
+from sidecar.questions.filter_questions import looked_up
+from sidecar.questions.narrowing import Units
+
+if TYPE_CHECKING:
+    from sidecar.bundle.segment import Segment
+    from sidecar.planning.relocated import RelocatedFiles
+
+BLOOM = "bloom"
+NO_FILTERS = "no filters were built"
+"""The reason for a column that does not occur in a sidecar's coverage."""
+
+
+@dataclass(frozen=True)
+class ListedPlace:
+    """Where a segment lists a file. ``alive`` is bool[row groups]: whether filters keep each."""
+
+    segment: Segment
+    ordinal: int
+    first_unit: int
+    alive: Units
+
+
+class IndexedFiles:
+    """The segments of one sidecar for one question: what each answers, and which manifests each lists.
+
+    ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was when the
+    file was indexed. ``warnings`` is the list to which the sidecar adds the damage that it finds. ``moved`` finds
+    files that no segment lists under their present path.
+    """
+
+    def __init__(
+        self,
+        segments: Iterable[Segment],
+        question: Condition | None,
+        resolution_holds: Callable[[int, str], bool],
+        warnings: Sequence[str] = (),
+        moved: RelocatedFiles | None = None,
+    ) -> None:
+        self.segments = list(segments)
+        self.question = question
+        self.moved = moved
+        self.whole = [False] * len(self.segments)
+        """Segments whose files are all in manifests that they list: files of other manifests are not in them."""
+        self._resolution_holds = resolution_holds
+        self._warnings = warnings
+        self._answers: dict[int, SegmentAnswer] = {}
+        self._listings: dict[int, tuple[ManifestFile, dict[int, ListedManifest]]] = {}
+        self._moved_to: dict[DataFileIdentity, dict[int, int]] = {}
+        self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self.segments]
+
+    def listing(self, line: ManifestFile) -> dict[int, ListedManifest]:
+        """Return, by segment number, how segments list a manifest that is as today's manifest list has it."""
+        known = self._listings.get(id(line))
+        if known is None or known[0] is not line:
+            found = ((number, by_path.get(line.manifest_path)) for number, by_path in enumerate(self._by_path))
+            known = line, {number: entry for number, entry in found if entry and is_listed(line, entry)}
+            self._listings[id(line)] = known
+        return known[1]
+
+    def note_manifests(self, lines: Iterable[ManifestFile]) -> None:
+        """Take note of all data manifests of the snapshot, to find the segments that are :attr:`whole`."""
+        inside = [0] * len(self.segments)
+        for line in lines:
+            for number, entry in self.listing(line).items():
+                inside[number] += entry.live_files
+        self.whole = [count >= segment.num_files for count, segment in zip(inside, self.segments, strict=True)]
+
+    def answer(self, number: int) -> SegmentAnswer:
+        """Return the answer of a segment, which is asked once."""
+        if number not in self._answers:
+            self._answers[number] = answer_of(
+                self.segments[number], self.question, self._resolution_holds, self._warnings
+            )
+        return self._answers[number]
+
+    @cached_property
+    def asked(self) -> list[int]:
+        """Numbers of the segments with filters of a column of the question."""
+        fields = {leaf.column.index for leaf in looked_up(self.question)} if self.question else set()
+        return [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
+
+    def moved_to(self, file: DataFileIdentity) -> dict[int, int]:
+        """Return the ordinals of a file by segment, if no segment lists it under its present path."""
+        if file not in self._moved_to:
+            listed = any(
+                not w and s.file_ordinal(file) is not None for s, w in zip(self.segments, self.whole, strict=True)
+            )
+            self._moved_to[file] = {} if listed or self.moved is None else dict(self.moved.places(file))
+        return self._moved_to[file]
+
+    def units_of(self, number: int, ordinals: Ordinals) -> npt.NDArray[np.int64]:
+        """Return the number of row groups of files of a segment."""
+        first = self.segments[number].unit_ranges
+        return first[ordinals + 1] - first[ordinals]
+
+
+def by_filters(files: FileSet, index: IndexedFiles, numbers: Iterable[int] | None = None) -> FileSet:
+    """Ask the filters of segments, by default of all, about the files that are left; give a reason to those kept.
+
+    The segment whose ordinals are the rows comes first, with ranges of rows. Others see what it leaves.
+    """
+    own = files.source.own
+    first = files if own is None else files.within(index.answer(own).left, DroppedBy.FILTER)
+    wanted = range(len(index.segments)) if numbers is None else numbers
+    places = {number: files.source.ordinals(number, first, index) for number in wanted} if len(first) else {}
+    places = {number: ordinals for number, ordinals in places.items() if (ordinals >= 0).any()}
+    keep = np.ones(len(first), np.bool_)
+    for number, ordinals in places.items():
+        if number != own:
+            keep &= (ordinals < 0) | index.answer(number).left.holds(ordinals)
+    left = first if own is not None and keep.all() else first.narrow(keep, DroppedBy.FILTER)
+    why = _reasons(len(left), index, {number: o[keep] for number, o in places.items()})
+    return replace(left, why=why, counts=(*left.counts, _counts(files, left, index, places, keep)))
+
+
+def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) -> Reasons:
+    """Return why files are kept. The reason of a segment that could answer beats that of one that could not."""
+    why = Reasons.all(count, KeptBecause.NOT_LISTED)
+    if not count:
+        return why
+    for number, ordinals in places.items():
+        answer, known = index.answer(number), np.flatnonzero(ordinals >= 0)
+        able = answer.indexed[ordinals[known]]
+        why = why.put(known[able], answer.kept_because)
+        why = _why_not_indexed(why, index, number, ordinals, known[~able & (why.codes[known] == 0)])
+    return why
+
+
+def _counts(
+    before: FileSet, left: FileSet, index: IndexedFiles, places: Mapping[int, Ordinals], keep: Mask
+) -> StepCounts:
+    own = before.source.own
+    if own is not None:  # its files are counted with its manifests
+        first = index.segments[own].unit_ranges
+        units = [int(np.diff(first[files.left.pairs]).sum()) for files in (before, left)]
+        return StepCounts(0, 0, units[0] - units[1])
+    out = ~keep
+    row_groups = [np.where(o[out] >= 0, index.units_of(number, o[out]), 0) for number, o in places.items()]
+    dropped = int(np.max(row_groups, axis=0).sum()) if row_groups else 0
+    if before.source.is_counted(index) or not places:
+        return StepCounts(0, 0, dropped)
+    listed = np.logical_or.reduce([o >= 0 for o in places.values()])
+    able = [(o >= 0) & index.answer(number).indexed[o] for number, o in places.items()]
+    return StepCounts(int(listed.sum()), int(np.logical_or.reduce(able).sum()), dropped)
+
+
+def _why_not_indexed(why: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: Rows) -> Reasons:
+    """Give ``files`` the state of their first unit that has no filter of a column of the question."""
+    segment, why = index.segments[number], why.put(files, KeptBecause.NO_UNITS)
+    for leaf in looked_up(index.question) if index.question and len(files) else ():
+        without = np.append(np.flatnonzero(~indexed_units(segment, leaf)), segment.num_units)
+        unit = without[np.searchsorted(without, segment.unit_ranges[ordinals[files]])]
+        found = unit < segment.unit_ranges[ordinals[files] + 1]
+        coverage = segment.coverage(leaf.column.index, BLOOM) if found.any() else None
+        states = np.zeros(len(files), np.int64)
+        states[found] = 0 if coverage is None else coverage.codes[unit[found]]
+        for state in np.unique(states[found]).tolist():
+            chosen = files[found & (states == state)]
+            why = why.put(chosen, NotIndexed(leaf.column.name, _state(coverage, state)))
+        files = files[~found]
+    return why
+
+
+def places_of(files: FileSet, index: IndexedFiles) -> list[list[ListedPlace]]:
+    """Return where segments list each file that is left, and which of its row groups filters keep."""
+    places: list[list[ListedPlace]] = [[] for _ in range(len(files))]
+    for number, segment in enumerate(index.segments):
+        ordinals = files.source.ordinals(number, files, index)
+        for at in np.flatnonzero(ordinals >= 0).tolist():
+            ordinal = int(ordinals[at])
+            first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+            places[at].append(ListedPlace(segment, ordinal, first, index.answer(number).units[first:end]))
+    return places
+
+
+def count_listed(index: IndexedFiles, lines: Iterable[ManifestFile]) -> tuple[int, int]:
+    """Count the files of ``lines`` that segments list with their manifests, and those indexed for the question."""
+    listed = indexed = 0
+    for line in lines:
+        flags: list[Mask] = [
+            index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
+            for number, entry in index.listing(line).items()
+        ]
+        if flags:
+            listed += len(flags[0])
+            indexed += int(np.logical_or.reduce(flags).sum())
+    return listed, indexed
+
+
+def state_of(coverage: Coverage | None, unit: int) -> str:
+    """Return why a unit has no entry, or that its entry cannot be read."""
+    return _state(coverage, 0 if coverage is None else int(coverage.codes[unit]))
+
+
+def _state(coverage: Coverage | None, code: int) -> str:
+    if coverage is None:
+        return NO_FILTERS
+    state = coverage.states[code].state
+    return KeptBecause.UNREADABLE.text if state == UnitState.INDEXED else state
+
+
+def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
+    """Return whether a line of today's manifest list is the manifest that the segment lists, unchanged.
+
+    A manifest is written once, by one snapshot. So path, length and that snapshot identify it, also in format version
+    1, which has no sequence numbers. If the snapshot is unknown (0 or less), the answer is no. Counts in the manifest
+    list are optional; those that are there must agree.
+    """
+    live_files = (manifest.added_files_count, manifest.existing_files_count)
+    live_rows = (manifest.added_rows_count, manifest.existing_rows_count)
+    return (
+        manifest.content == ManifestContent.DATA
+        and manifest.manifest_path == entry.path
+        and manifest.manifest_length == entry.length
+        and manifest.partition_spec_id == entry.spec_id
+        and manifest.sequence_number == entry.sequence_number
+        and manifest.min_sequence_number == entry.min_sequence_number
+        and manifest.added_snapshot_id == entry.added_snapshot_id > 0
+        and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
+        and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]
+    )
