@@ -31,7 +31,7 @@ from pyiceberg.types import DoubleType, FloatType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import cheapest
+from sidecar.planning.files import cheapest
 from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read

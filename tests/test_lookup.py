@@ -15,10 +15,10 @@ from sidecar.bundle.filters.key_lookup import rate_of
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.listing import list_snapshot
-from sidecar.planning.choose import ask_filters
-from sidecar.planning.file_set import FileSet
+from sidecar.planning.files.choose import ask_filters
+from sidecar.planning.files.file_set import FileSet
+from sidecar.planning.files.sources import KnownFiles
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.sources import KnownFiles
 from sidecar.questions.conditions import HoldsAny
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000

@@ -2,5 +2,5 @@
 
 Also here: inspect, probe, status and verify of a table's sidecar. Rows are read in :mod:`sidecar.reading`; how a
 predicate becomes a condition is in :mod:`sidecar.iceberg.conditions`. Start with
-:func:`sidecar.planning.planner.plan`, then :mod:`sidecar.planning.choose`.
+:func:`sidecar.planning.planner.plan`, then :mod:`sidecar.planning.files.choose`.
 """

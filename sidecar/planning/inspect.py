@@ -15,7 +15,7 @@ from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
-from sidecar.planning.by_filters import BLOOM
+from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.results import Result
 

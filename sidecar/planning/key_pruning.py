@@ -24,8 +24,8 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
-from sidecar.planning.by_filters import NO_FILTERS, ListedPlace
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.files.by_filters import NO_FILTERS, ListedPlace
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_sets import KeySet
 from sidecar.questions.narrowing import Units
@@ -72,7 +72,7 @@ class KeyAnswer:
 class KeyPruner:
     """Rules out files and row groups for one key set.
 
-    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.by_filters.IndexedFiles`.
+    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.files.by_filters.IndexedFiles`.
     """
 
     def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:

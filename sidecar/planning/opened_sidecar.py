@@ -18,7 +18,7 @@ from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import Opener, find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.planning.by_filters import IndexedFiles
+from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages

@@ -1,6 +1,6 @@
 """Rules out row groups and pages of data files by the page indexes of a sidecar, without opening the files.
 
-Filters come first (:mod:`sidecar.planning.by_filters`); here page indexes are asked about the row groups that are
+Filters come first (:mod:`sidecar.planning.files.by_filters`); here page indexes are asked about the row groups that are
 left. A page index is read only if it can change anything: the predicate compares a column that has one, and the bounds
 in the manifest do not already decide that part of the predicate for the whole file.
 
@@ -27,8 +27,8 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.conditions import condition_of
-from sidecar.planning.by_filters import ListedPlace
 from sidecar.planning.file_question import FileQuestion
+from sidecar.planning.files.by_filters import ListedPlace
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.questions.bounds import Bounds, contradicts
 from sidecar.questions.conditions import Condition, LeafCondition
@@ -61,7 +61,7 @@ class _File:
 class PagePruner:
     """Rules out row groups and rows of files that one sidecar lists, for one predicate.
 
-    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.by_filters.IndexedFiles`. ``warn`` gets a text
+    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.files.by_filters.IndexedFiles`. ``warn`` gets a text
     for each index that is not used.
     """
 

@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.errors import UsageError
-from sidecar.planning.file_set import DroppedBy, FileSet
+from sidecar.planning.files.file_set import DroppedBy, FileSet
 from sidecar.planning.funnel import KeptReason
 from sidecar.planning.tasks import data_of, live_entries
 

@@ -37,17 +37,17 @@ from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was, snapshot_id_of
-from sidecar.planning.by_filters import count_listed
-from sidecar.planning.by_row_groups import KeptTasks, by_row_groups, kept_tasks
-from sidecar.planning.choose import ChosenFiles, FileChooser, ask_filters
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.by_filters import count_listed
+from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
+from sidecar.planning.files.choose import ChosenFiles, FileChooser, ask_filters
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.sources import KnownFiles
 from sidecar.planning.funnel import Funnel, ManifestUse, NotIndexed
 from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.sources import KnownFiles
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
 from sidecar.run_log import counted, log_run, quantity

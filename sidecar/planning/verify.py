@@ -23,7 +23,7 @@ from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values,
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.planning.by_filters import is_listed
+from sidecar.planning.files.by_filters import is_listed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader

@@ -30,10 +30,10 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import READERS, identity_of, read_checked
 from sidecar.iceberg.manifests import ManifestContents, read_manifests
-from sidecar.planning.choose import ask_filters
-from sidecar.planning.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.choose import ask_filters
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.sources import opened
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.sources import opened
 from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_of
 from sidecar.reports.finding_results import FileRuledOut, NotAsked, ValueTrace
 from sidecar.reports.finding_traces import ManifestTraces

@@ -76,7 +76,7 @@ def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
         return segment_answer.SegmentAnswer(units, keep, answer.indexed, answer.kept_because)
 
     known = segment_answer.answer_of
-    patch.setattr("sidecar.planning.by_filters.answer_of", answer_of)
+    patch.setattr("sidecar.planning.files.by_filters.answer_of", answer_of)
 
 
 def carried_files(patch: pytest.MonkeyPatch) -> None:

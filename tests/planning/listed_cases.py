@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 import sidecar
-from sidecar.planning import by_bounds, cheapest
-from sidecar.planning.choose import ChosenFiles, FileChooser
+from sidecar.planning.files import by_bounds, cheapest
+from sidecar.planning.files.choose import ChosenFiles, FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 

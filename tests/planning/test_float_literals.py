@@ -32,8 +32,8 @@ import sidecar
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 from sidecar.iceberg.predicate import as_expression, parse_predicate
 from sidecar.orc.inspect import probe_file
-from sidecar.planning import by_bounds, cheapest
-from sidecar.planning.choose import ChosenFiles, FileChooser
+from sidecar.planning.files import by_bounds, cheapest
+from sidecar.planning.files.choose import ChosenFiles, FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.source import local_path, open_source
 from tests.iceberg.mixed_tables import append_files, orc_file

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.bundle.filters.key_lookup import KeyRuns
 from sidecar.planning import key_pruning
-from sidecar.planning.by_filters import ListedPlace
+from sidecar.planning.files.by_filters import ListedPlace
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.key_pruning import KeyAnswer
 from tests.iceberg.cases import comparable, local, replaced

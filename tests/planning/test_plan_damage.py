@@ -11,7 +11,8 @@ from pyiceberg.table import Table
 
 from sidecar import errors
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import choose, opened_sidecar, planner
+from sidecar.planning import opened_sidecar, planner
+from sidecar.planning.files import choose
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader

@@ -21,7 +21,7 @@ import sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import cheapest
+from sidecar.planning.files import cheapest
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.verify import verify_table
 from tests.iceberg.cases import comparable, local, oracle

@@ -24,11 +24,11 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
-from sidecar.planning.by_filters import by_filters
-from sidecar.planning.cheapest import BROAD
-from sidecar.planning.choose import ChosenFiles
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.by_filters import by_filters
+from sidecar.planning.files.cheapest import BROAD
+from sidecar.planning.files.choose import ChosenFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import Planning, count_indexed

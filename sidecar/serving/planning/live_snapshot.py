@@ -17,9 +17,9 @@ from pyiceberg.types import IcebergType
 
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
-from sidecar.planning.by_filters import IndexedFiles
-from sidecar.planning.choose import ChosenFiles
-from sidecar.planning.file_set import DroppedBy, FileSet, Line, Ordinals
+from sidecar.planning.files.by_filters import IndexedFiles
+from sidecar.planning.files.choose import ChosenFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest

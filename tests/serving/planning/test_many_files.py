@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.planning import cheapest, choose
+from sidecar.planning.files import cheapest, choose
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.serving.planning import file_selection
 from sidecar.serving.planning.scan_planner import ScanPlanner

@@ -2,10 +2,10 @@
 
 Manifests that a segment lists become one set a segment. First they are narrowed by what a sidecar has as columns, so
 that a caller knows how many files are left before an entry of one is read. Then entries are read; each other
-manifest is opened, and is a set of its own. The order of the stages is that of :mod:`sidecar.planning.cheapest`. The
-sidecar is opened if the predicate asks something of filters, or if there are so many files that reading their bounds in
-the sidecar is cheaper than reading manifests. If it fails, a set stays as it was before the stage, and nothing more is
-asked.
+manifest is opened, and is a set of its own. The order of the stages is that of
+:mod:`sidecar.planning.files.cheapest`. The sidecar is opened if the predicate asks something of filters, or if there
+are so many files that reading their bounds in the sidecar is cheaper than reading manifests. If it fails, a set stays
+as it was before the stage, and nothing more is asked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
-from sidecar.planning import cheapest
-from sidecar.planning.by_bounds import by_bounds
-from sidecar.planning.by_filters import IndexedFiles, by_filters
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.file_set import DroppedBy, FileSet, Line, Reasons
+from sidecar.planning.files import cheapest
+from sidecar.planning.files.by_bounds import by_bounds
+from sidecar.planning.files.by_filters import IndexedFiles, by_filters
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Reasons
+from sidecar.planning.files.records import WrongRecords, opened_manifests, read_entries
+from sidecar.planning.files.sources import ListedManifests
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.records import WrongRecords, opened_manifests, read_entries
-from sidecar.planning.sources import ListedManifests
 from sidecar.planning.tasks import Evaluators, count_files
 
 

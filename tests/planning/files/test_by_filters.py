@@ -16,12 +16,12 @@ from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.file_set import FileSet
+from sidecar.planning.files.by_filters import IndexedFiles, by_filters, places_of
+from sidecar.planning.files.file_set import FileSet
+from sidecar.planning.files.sources import KnownFiles
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
-from sidecar.planning.sources import KnownFiles
 from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
 from tests.planning.plan_cases import create_longs
 
@@ -115,7 +115,7 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
     from sidecar.iceberg.find_sidecar import find_sidecar
     from sidecar.iceberg.manifests import read_manifests
-    from sidecar.planning.by_filters import is_listed
+    from sidecar.planning.files.by_filters import is_listed
 
     found = find_sidecar(table)
     assert found is not None

@@ -21,8 +21,8 @@ from sidecar.bundle.model import ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.iceberg.listing import identity_of
-from sidecar.planning.by_filters import IndexedFiles
-from sidecar.planning.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
+from sidecar.planning.files.by_filters import IndexedFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
 from sidecar.questions.row_ranges import RowRanges
 
 

@@ -17,9 +17,9 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns, partition_columns
-from sidecar.planning.cheapest import columns_are_cheaper
-from sidecar.planning.file_set import DroppedBy, FileSet, Mask, Ordinals
-from sidecar.planning.sources import ListedManifests
+from sidecar.planning.files.cheapest import columns_are_cheaper
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals
+from sidecar.planning.files.sources import ListedManifests
 from sidecar.planning.tasks import Evaluators
 
 Kind = tuple[int, int]

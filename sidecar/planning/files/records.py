@@ -22,10 +22,11 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.manifests import entry_decoder
-from sidecar.planning import bound_columns, cheapest
-from sidecar.planning.file_set import DroppedBy, FileSet, Line, Mask, Ordinals
+from sidecar.planning import bound_columns
+from sidecar.planning.files import cheapest
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Mask, Ordinals
+from sidecar.planning.files.sources import ListedManifests, opened, with_entries
 from sidecar.planning.funnel import ManifestUse
-from sidecar.planning.sources import ListedManifests, opened, with_entries
 from sidecar.planning.tasks import Evaluators, live_entries
 
 if TYPE_CHECKING:

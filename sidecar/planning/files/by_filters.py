@@ -17,7 +17,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
-from sidecar.planning.file_set import DroppedBy, FileSet, Mask, Ordinals, Reasons, Rows, StepCounts
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals, Reasons, Rows, StepCounts
 from sidecar.planning.funnel import KeptBecause, NotIndexed
 from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_units
 from sidecar.questions.conditions import Condition

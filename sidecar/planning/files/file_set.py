@@ -23,7 +23,7 @@ from sidecar.planning.funnel import KeptReason
 from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
-    from sidecar.planning.by_filters import IndexedFiles
+    from sidecar.planning.files.by_filters import IndexedFiles
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]

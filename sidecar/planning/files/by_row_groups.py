@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import FileScanTask
 
-from sidecar.planning.by_filters import IndexedFiles, ListedPlace, places_of
-from sidecar.planning.choose import ChosenFiles
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.file_set import DroppedBy
+from sidecar.planning.files.by_filters import IndexedFiles, ListedPlace, places_of
+from sidecar.planning.files.choose import ChosenFiles
+from sidecar.planning.files.file_set import DroppedBy
 from sidecar.planning.funnel import KeptBecause, KeptReason
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner

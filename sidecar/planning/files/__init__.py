@@ -1,0 +1,1 @@
+"""Which files are left, and why: the file set, its sources, and the stages that narrow it."""
