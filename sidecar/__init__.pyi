@@ -210,5 +210,4 @@ from sidecar.results import Result as Result
 from sidecar.serving.server import serve as serve
 from sidecar.source import AnyPath as AnyPath
 from sidecar.source import Source as Source
-from sidecar.spark.datasource import register_spark as register_spark
 from sidecar.spark.native import spark_read as spark_read

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -114,18 +113,6 @@ def planned_or_refused(
         raise
 
 
-def through_spark_workers(planned: Plan, columns: list[str] | None) -> pa.Table:
-    """As the Spark data source reads it: planned here, read from pickled partitions, a row group in each."""
-    datasource = pytest.importorskip("sidecar.spark.datasource", reason="the extra [spark] is not installed")
-    from pyspark import cloudpickle
-
-    names = columns or [field.name for field in planned.table.schema().fields]
-    reader = datasource.SidecarReader(planned, names, 1)
-    copies = [pickle.loads(cloudpickle.dumps((reader, part))) for part in reader.partitions()]
-    batches = [batch for copy, part in copies for batch in copy.read(part)]
-    return pa.Table.from_batches(batches) if batches else pa.table({})
-
-
 def pyiceberg_rows(
     history: History, row_filter: Any, fields: tuple[str, ...], snapshot_id: int | None = None
 ) -> pa.Table:
@@ -151,19 +138,17 @@ def same_as_pyiceberg(
         if wanted is None:
             tally.cases += 1
             wanted = pyiceberg_rows(history, planned.row_filter, tuple(columns or ["*"]), snapshot_id)
-        found = _rows(planned, number, columns, snapshot_id)
+        found = _rows(planned, number, columns)
         rows, whole = found.to_pylist(), wanted.to_pylist()
         if len(rows) < len(whole):
             left = _ids(read(sidecar.plan(without_sidecar(history), text, snapshot_id=snapshot_id), ["id"]))
             whole = besides_nan(history, rows, whole, left, snapshot_id)
         tally.compare(rows, whole, (way.__name__, *said))
-        if number % 6 not in (3, 5):
+        if number % 6 != 3:
             assert found.schema.equals(wanted.schema), said
 
 
-def _rows(planned: Plan, number: int, columns: list[str] | None, snapshot_id: int | None) -> pa.Table:
-    if number % 6 == 5 and snapshot_id is None:
-        return through_spark_workers(planned, columns)
+def _rows(planned: Plan, number: int, columns: list[str] | None) -> pa.Table:
     if number % 6 == 3:
         return planned.to_arrow_batch_reader(columns).read_all()
     return read(planned, columns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.model import UnitEntry
@@ -17,9 +17,6 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import Source
-
-FilePart: TypeAlias = "tuple[int, int | None]"
-"""Rows ``[start, end)`` of a file; ``None`` is its end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +34,6 @@ class KeptRowGroups:
     """Page indexes by field id and row group."""
     row_indexes: int = 0
     """The number of row indexes (of ORC files) that were asked."""
-    part: FilePart | None = None
-    """The rows to read if several readers share the file; ``None`` is all."""
 
     @property
     def total(self) -> int:

@@ -57,7 +57,6 @@ class OrcFileRows:
         self._handle = OrcHandle(source, self._tail)
         self._columns = _columns(self._tail, [column.name for column in self._view.projected.columns])
         _refuse_early_times(self._tail, self._columns.values())
-        self._part = kept.part
         self._deleted = np.array([], np.int64) if deleted is None else deleted
         self.report = ScanReport(
             file=self._tail.name,
@@ -81,13 +80,9 @@ class OrcFileRows:
                 yield from self._view.project(matching)
 
     def _wanted(self, groups: Sequence[OrcRowGroup]) -> npt.NDArray[np.int64]:
-        """Return the rows to read, counted from the first of ``groups``: not deleted and in our part of the file."""
+        """Return the rows to read, counted from the first of ``groups``: those that are not deleted."""
         positions = np.concatenate([np.arange(g.first_row, g.first_row + g.rows) for g in groups])
-        wanted = ~np.isin(positions, self._deleted)
-        if self._part is not None:
-            first, end = self._part
-            wanted &= (positions >= first) & (positions < (self._tail.num_rows if end is None else end))
-        return np.flatnonzero(wanted)
+        return np.flatnonzero(~np.isin(positions, self._deleted))
 
     def _count(self, groups: Sequence[OrcRowGroup], found: int) -> None:
         report, index, data = self.report, self._handle.index, self._handle.data

@@ -6,7 +6,6 @@ and the file's own indexes are read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.scan.known_indexes import KnownIndex
 from sidecar.parquet.scan.page_scan import PageRequest
 from sidecar.parquet.scan.schema_parts import FileShape, read_shape
-from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.questions.row_ranges import RowRanges
 from sidecar.reading.arrow_reader import FileView, column_paths
 
@@ -58,20 +57,16 @@ class PagePlanner:
         """Return the request for the rows that the plan keeps of the file.
 
         ``deleted`` are positions of deleted rows (int64 [n], rising). ``filters`` says whether the file's own filters
-        are used. If at least the share ``too_much`` of the rows is left, pages are not read, unless the plan has only
-        a part of the file.
+        are used. If at least the share ``too_much`` of the rows is left, pages are not read.
         """
         view = self._view
         known, limits = self._known(kept), self._limits(kept)
-        part = None if kept is None else kept.part
         scanned = view.scanned_row_groups(self._fragment) if deleted is None else None
 
         def wanted(group: RowGroup) -> RowRanges:
             if scanned is not None and group.ordinal not in scanned:
                 return RowRanges()
             rows = limits.get(group.ordinal, RowRanges.all(group.num_rows))
-            if part is not None:
-                rows = rows & _of_part(part, group)
             return rows if deleted is None else rows.without(_within(deleted, group))
 
         return PageRequest(
@@ -82,7 +77,7 @@ class PagePlanner:
             wanted=wanted,
             known=known,
             filters=filters,
-            too_much=too_much if part is None else math.inf,
+            too_much=too_much,
             other_rows=sum(
                 group.num_rows for group in self._footer.row_groups if scanned is None or group.ordinal in scanned
             ),
@@ -130,12 +125,6 @@ class PagePlanner:
             path = resolution.removeprefix(BY_NAME).partition("|")[0]
             found = [leaf for leaf in self._footer.columns if leaf.path == path]
         return found[0] if len(found) == 1 else None
-
-
-def _of_part(part: FilePart, group: RowGroup) -> RowRanges:
-    """Return the rows of a row group (counted from its first) that are in a part of the file."""
-    end = group.num_rows if part[1] is None else part[1] - group.first_row
-    return RowRanges([(max(part[0] - group.first_row, 0), min(end, group.num_rows))])
 
 
 def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np.int64]:

@@ -41,7 +41,7 @@ from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.arrow_reader import SMALL, Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
@@ -96,8 +96,7 @@ class DataFileReader:
         Raises :class:`StorageError`, :class:`WrongChecksumError`, and the errors of pyiceberg for a file that it reads
         whole.
         """
-        part = None if kept is None else kept.part
-        whole = partial(self._whole, task, part)
+        whole = partial(self._whole, task)
         if task.file.file_format == FileFormat.ORC and kept is not None:
             return self._orc(task, kept)
         if task.file.file_format != FileFormat.PARQUET:
@@ -108,7 +107,7 @@ class DataFileReader:
             return whole("no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:  # finding pages takes as long as reading all
             return whole("the file is small")
-        if kept is not None and part is None and self.much_is_left(task, kept):
+        if kept is not None and self.much_is_left(task, kept):
             return whole(MUCH_IS_LEFT)
         try:
             source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
@@ -142,7 +141,7 @@ class DataFileReader:
     def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
         """Read an ORC file by the row groups that the plan keeps; whole if these are most of it, or in doubt."""
         if len(kept.kept) > TOO_MUCH * kept.total:
-            return self._whole(task, kept.part, MUCH_IS_LEFT)
+            return self._whole(task, MUCH_IS_LEFT)
         try:
             with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
                 rows = OrcFileRows(self.reader, task, source, kept, self._deleted(task))
@@ -151,7 +150,7 @@ class DataFileReader:
         except StorageError:
             raise
         except Exception as error:  # pyiceberg decides whether the file can be read
-            return self._whole(task, kept.part, _why(error))
+            return self._whole(task, _why(error))
 
     def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Read batches until they have at least ``limit`` rows."""
@@ -187,14 +186,11 @@ class DataFileReader:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
-    def _whole(self, task: FileScanTask, part: FilePart | None, why: str) -> FileRows:
-        """Let pyiceberg read the file; for a part of a file, pass all other rows to it as deleted."""
+    def _whole(self, task: FileScanTask, why: str) -> FileRows:
+        """Let pyiceberg read the file."""
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
-        deletes = deletes_of(task, self.deletes)
-        if part is not None:
-            outside = np.r_[: part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count]
-            deletes.append(pa.chunked_array([outside]))
-        batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
+        rows = self.reader.read_whole(task, deletes_of(task, self.deletes))
+        batches = self._up_to_limit(self._until_stopped(rows))
         return FileRows(batches, report, whole=why)
 
     def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:

@@ -54,17 +54,11 @@ def _version() -> str:
         return ""
 
 
-def other_code(found: str, expected: str | None = None) -> UsageError:
-    """Return the error for an executor whose package has the digest ``found``; ``expected`` is the driver's."""
+def other_code(found: str) -> UsageError:
+    """Return the error for an executor whose package has the digest ``found``."""
     return UsageError(
         "an executor of Spark has another version of sidecar than the driver",
-        expected=(expected or code_digest())[:12],
+        expected=code_digest()[:12],
         found=found[:12],
         hint="Install the same version everywhere, or choose the engine 'local'.",
     )
-
-
-def check_code(expected: str) -> None:
-    """Raise :class:`UsageError` if the package of this process is not that of the driver."""
-    if code_digest() != expected:
-        raise other_code(code_digest(), expected)

@@ -139,23 +139,6 @@ def test_instants_before_1970_inside_a_struct_are_pyicebergs(catalog: Any) -> No
     assert list(report.whole_files) == ["the file may have timestamps before 1970"]
 
 
-def test_a_part_of_a_file_has_its_own_rows_without_the_deleted_ones(catalog: Any) -> None:
-    """Spark cuts large files: each row is in one part, and no part brings a deleted row back."""
-    table = made(catalog, "db.orc_rows_parts")
-    text = "id >= 105 and id < 118"
-    (path,) = plan(table, text).row_groups
-    delete_by_position(table, {path: [107, 112]})
-    planned = plan(catalog.load_table(table.name()), text)
-    ((_, kept),) = planned.row_groups.items()
-    ids = []
-    for part in ((0, 110), (110, 115), (115, None)):
-        object.__setattr__(kept, "part", part)
-        report = TableScanReport()
-        ids.append(read(planned, ["id"], report=report)["id"].to_pylist())
-        assert not report.whole_files
-    assert ids == [[105, 106, 108, 109], [110, 111, 113, 114], [115, 116, 117]]
-
-
 def test_a_file_with_other_row_groups_than_the_plan_says_is_read_whole(table: Table) -> None:
     planned = plan(table, "id = 110")
     ((path, kept),) = planned.row_groups.items()

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.spark import engine, same_code
-from sidecar.spark.partitions import PartitionReading, shares
 from sidecar.spark.same_code import digest_of
 from tests.tables import create_with_rows
 
@@ -134,12 +132,3 @@ def test_nothing_is_done_by_other_code(
         sidecar.embed_files(files, str(tmp_path / "other"), bloom=["k"], spark=spark)
     assert list(tmp_path.glob("other/*")) == []
     assert table.refresh().metadata.statistics == []
-
-
-def test_rows_are_not_read_by_other_code(catalog: Any) -> None:
-    planned = sidecar.plan(create_with_rows(catalog, "db.other_reader", [pa.table({"k": [1, 2, 3]})]), "k = 2")
-    (share,) = shares(planned, 1 << 20)
-    reading = PartitionReading.of(planned, None)
-    assert [batch.to_pydict() for batch in reading.read(share)] == [{"k": [2]}]
-    with pytest.raises(UsageError, match=OTHER):
-        replace(reading, code="driver").read(share)
