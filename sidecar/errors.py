@@ -27,6 +27,10 @@ _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need. They do not change how a terminal shows other text."""
 
 
+CATALOG_VARIABLE = "SIDECAR_CATALOG"
+"""The variable with the catalog of commands without ``--catalog``; commands in hints need not name that catalog."""
+
+
 def without_credentials(url: str) -> str:
     """Return a URL without its password and its query, which may be a signature; a local path is returned as it is."""
     if "://" not in url or url.startswith("file:"):

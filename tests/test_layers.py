@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
     {"errors"},
-    {"config", "run_log", "run_steps"},
+    {"run_log", "run_steps"},
     {"source"},
     {"s3_upload"},
     {"target"},

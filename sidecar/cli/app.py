@@ -22,9 +22,15 @@ from typer.main import get_command
 
 from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
-from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
+from sidecar.cli.shell.choices import (
+    FORMAT_VARIABLE,
+    OutputFormat,
+    SharedChoices,
+    form_in,
+    from_variable,
+    with_shared_options,
+)
 from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
-from sidecar.config import SETTINGS, configured
 from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, without_credentials
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -45,7 +51,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Serve": ("serve",),
     "Data files": ("embed", "strip", "extract"),
     "Convert": ("convert",),
-    "Learn and set up": ("guide", "config"),
+    "Learn": ("guide",),
 }
 """The modules of the commands by task, in the order in which the help and the command reference list them. Each has a
 function of its own name, which the command runs."""
@@ -65,8 +71,8 @@ refused, never rounded.
 Results go to stdout, progress and warnings to stderr. The exit code is 0 for success, 1 for a problem or an error, and
 2 for wrong usage; find has one more. SIDECAR_DEBUG=1 shows the traceback of an error.
 
-The default catalog, engine, threads and form of results come from variables such as SIDECAR_CATALOG, or from the file
-sidecar.toml of a project: sidecar config shows them. Options that all commands have may be before the command, too.
+The variables SIDECAR_CATALOG, SIDECAR_ENGINE, SIDECAR_FORMAT and SIDECAR_LOG_LEVEL have the values of options that are
+not given. Options that all commands have may be before the command, too.
 
 Shell completion (bash, zsh, fish, PowerShell): sidecar --install-completion sets it up for your shell, and
 sidecar --show-completion prints the script.
@@ -118,7 +124,7 @@ class CommandGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command."""
-        form = form_in(args) or form_in(["--format", os.environ.get(SETTINGS["format"].variable, "")])
+        form = form_in(args) or form_in(["--format", os.environ.get(FORMAT_VARIABLE, "")])
         start_output(Output(form or OutputFormat.table))
         with _wrong_usage_as_object(bool(args)):
             return super().parse_args(ctx, args)
@@ -254,7 +260,7 @@ def _before_command(context: typer.Context, chosen: SharedChoices, targets: list
 def start(context: typer.Context, chosen: SharedChoices, targets: list[str]) -> None:
     """Make the output of a command that starts."""
     choices = chosen.over(context.obj or SharedChoices())
-    form = choices.form or OutputFormat(configured("format"))
+    form = choices.form or from_variable(FORMAT_VARIABLE, OutputFormat) or OutputFormat.table
     start_output(Output(form, choices, context.info_name, subject(targets)))
     logging.getLogger(PACKAGE).setLevel(level_of(choices))
 

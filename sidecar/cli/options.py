@@ -73,6 +73,7 @@ Engine = Annotated[
         "--engine",
         EngineName,
         "Where data files are read [auto]: on Spark; in this process if there is little to read or Java is missing.",
+        variable="SIDECAR_ENGINE",
     ),
 ]
 
@@ -128,7 +129,7 @@ def opened_table(name: str) -> Any:
     """The table of that name, in the catalog of ``--catalog``."""
     from sidecar import open_table
 
-    return open_table(name, output().choices.catalog)
+    return open_table(name, output().choices.catalog_or_variable)
 
 
 def refuse_table_options(snapshot: int | None, ref: str | None) -> None:

@@ -69,11 +69,11 @@ def serve(
     from sidecar import serve as serve_tables
 
     def announce(url: str) -> None:
-        out.result({"url": url, "serves": upstream or out.choices.catalog}, draw, rows)
+        out.result({"url": url, "serves": upstream or out.choices.catalog_or_variable}, draw, rows)
         sys.stdout.flush()
 
     serve_tables(
-        catalog=out.choices.catalog,
+        catalog=out.choices.catalog_or_variable,
         upstream=upstream,
         host=host,
         port=port,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sidecar.config import configured
 from sidecar.engines.work import EngineKind, LocalWork, WorkEngine
 from sidecar.errors import UsageError
 
@@ -27,13 +26,12 @@ class ChosenEngine(NamedTuple):
 
 
 def asked_engine(engine: BuildEngine | None, spark: Any) -> BuildEngine:
-    """Return the engine that is asked for, or else the configured one; with a session it is ``auto``.
+    """Return the engine that is asked for, ``auto`` by default.
 
     Raises :class:`UsageError` for an engine that does not exist.
     """
     if engine is None:
-        configured_engine: BuildEngine = configured("engine") if spark is None else "auto"
-        return configured_engine
+        return "auto"
     if engine not in ENGINES:
         raise UsageError(f"unknown engine '{engine}'", expected=" or ".join(ENGINES))
     return engine

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import difflib
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -32,8 +33,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.utils.config import Config
 
-from sidecar.config import configured
 from sidecar.errors import (
+    CATALOG_VARIABLE,
     DamagedFileError,
     SidecarError,
     StorageError,
@@ -65,9 +66,8 @@ _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
     """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
 
-    ``catalog`` names an entry of pyiceberg's configuration (``None``: that of
-    :mod:`sidecar.config`, else pyiceberg's default catalog). ``properties``
-    are added to that entry and override it.
+    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog).
+    ``properties`` are added to that entry and override it.
 
     Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
     :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
@@ -115,11 +115,10 @@ def _loaded(load: Callable[[], Table], load_without_statistics: Callable[[], Tab
 
 
 def open_catalog(name: str | None = None, **properties: str) -> Catalog:
-    """Open the catalog ``name`` of pyiceberg's configuration (``None``: the configured one, else the default).
+    """Open the catalog ``name`` of pyiceberg's configuration (``None``: the default).
 
     Raises :class:`UsageError` and :class:`StorageError`.
     """
-    name = configured("catalog") if name is None else name
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
         return load_catalog(name, **properties)
@@ -165,10 +164,10 @@ def is_static(table: Table) -> bool:
 def command_for(table: Table, verb: str, *options: str) -> str:
     """Return the command line ``sidecar VERB TABLE`` with ``options``, as it can be typed in a shell.
 
-    It names the catalog unless it is pyiceberg's default, and no other one is configured for sidecar.
+    It names the catalog unless it is the one that a command takes by default.
     """
     name = table.catalog.name
-    is_default = name == Config().get_default_catalog_name() and configured("catalog") in (None, name)
+    is_default = name == Config().get_default_catalog_name() and os.environ.get(CATALOG_VARIABLE) in (None, "", name)
     return shlex.join(["sidecar", verb, ".".join(table.name()), *options, *([] if is_default else ["--catalog", name])])
 
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, overload
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import UnitState
-from sidecar.config import configured
 from sidecar.convert.harvest import GOOD, HarvestRule
 from sidecar.convert.outcome import Progress, no_progress
 from sidecar.convert.protection import refusal
@@ -137,13 +136,11 @@ def build(
     ORC filters (with ``auto`` rates at the writers' 1 %), ``auto`` reuses the file's own as ``harvest`` says and else
     builds split-block filters.
     ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark``
-    if one is given, else this process for tables up to 4 GiB or if Spark cannot start. By default the configured one
-    (:mod:`sidecar.config`), else ``auto``.
+    if one is given, else this process for tables up to 4 GiB or if Spark cannot start. The default is ``auto``.
     ``snapshot_id``: the snapshot to index; by default the current one.
     ``ref``: a branch or tag whose snapshot is indexed instead.
     ``spark``: a Spark session.
-    ``threads``: threads of this process, or cores of an embedded Spark session; by default the configured number, else
-    all cores.
+    ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
     ``progress``: called as work goes on.
     ``lg_k``: log2 of a sketch's entries, 7 to 20.
     ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
@@ -217,8 +214,7 @@ def run_build(prepared: PreparedBuild) -> BuildReport:
     Raises the errors of :func:`build` that come after the first data file.
     """
     request, table = prepared.request, prepared.table
-    threads = configured("threads") if request.threads is None else request.threads
-    engine, why = engine_for(table, prepared.files_to_read, request.chosen_engine(), request.spark, threads)
+    engine, why = engine_for(table, prepared.files_to_read, request.chosen_engine(), request.spark, request.threads)
     try:
         report = _Build(prepared, engine, why).run()
     finally:

@@ -20,7 +20,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.config import configured
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import (
     DamagedFileError,
@@ -167,12 +166,11 @@ def read_batches(
 
 
 def threads_of(threads: int | None, remote: bool = False) -> int:
-    """Return the number of files to read at once: ``threads``, the configured number, or pyiceberg's ``max-workers``.
+    """Return the number of files to read at once: ``threads``, or pyiceberg's ``max-workers``.
 
     The default is one file more than processors, at most 8. It is 8 if files are ``remote``, because reading these is
     mostly waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
-    threads = configured("threads") if threads is None else threads
     if threads is None:
         at_once = MOST_THREADS if remote else min(MOST_THREADS, (os.cpu_count() or 1) + MORE_THREADS)
         return ExecutorFactory.max_workers() or at_once

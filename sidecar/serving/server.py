@@ -57,8 +57,8 @@ def serve(
 ) -> None:
     """Serve a catalog with Iceberg's REST protocol and plan scans with the sidecars, until SIGINT or SIGTERM.
 
-    ``catalog``: the catalog of pyiceberg's configuration to serve, read-only (``None``: that of
-    :mod:`sidecar.config`, else pyiceberg's default).
+    ``catalog``: the catalog of pyiceberg's configuration to serve, read-only (``None``: pyiceberg's
+    default).
     ``upstream``: the address of a REST catalog to serve instead; requests are passed on to it.
     ``host``, ``port``: where to listen. Port 0 is any free port. Addresses that other machines reach need a token and
     a certificate.

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 from sidecar.cli.app import app
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, cell_text, lines_of
-from sidecar.config import SETTINGS
 from sidecar.errors import visible
 from tests.tables import create_with_rows
 
@@ -104,8 +103,6 @@ COMMANDS = [
     ["convert", "./b.parquet", "{new}.puffin"],
     ["guide"],
     ["guide", "orc"],
-    ["config"],
-    ["config", "engine"],
 ]
 
 
@@ -222,8 +219,23 @@ def test_a_terminal_gets_no_control_characters_of_csv() -> None:
     assert "".join(lines) == "a\r\n\\x1b[31m\r\n"
 
 
-def test_the_forms_of_commands_and_of_the_configuration_are_the_same() -> None:
-    assert SETTINGS["format"].choices == tuple(OutputFormat.__members__)
+def test_an_option_beats_its_variable_before_and_after_the_command(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDECAR_FORMAT", "jsonl")
+    assert run("status", "db.t").stdout == run("status", "db.t", "--format", "jsonl").stdout
+    assert run("status", "db.t", "--format", "csv").stdout == run("--format", "csv", "status", "db.t").stdout
+    monkeypatch.setenv("SIDECAR_CATALOG", "nowhere")
+    assert "the catalog 'nowhere' is not configured" in run("status", "db.t").stderr
+    assert run("--catalog", "forms", "status", "db.t").exit_code == 0
+    assert run("inspect", "./b.parquet").exit_code == 0
+
+
+@pytest.mark.parametrize("variable", ["SIDECAR_FORMAT", "SIDECAR_LOG_LEVEL"])
+def test_an_unknown_value_of_a_variable_is_wrong_usage(
+    variable: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "loud")
+    result = run("status", "db.t")
+    assert (result.exit_code, "found loud" in result.stderr, variable in result.stderr) == (2, True, True)
 
 
 def test_json_twice_is_wrong_usage(lake: Path) -> None:

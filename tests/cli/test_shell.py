@@ -63,7 +63,6 @@ def test_the_commands_are_those_of_the_design() -> None:
         "extract",
         "convert",
         "guide",
-        "config",
     ]
 
 

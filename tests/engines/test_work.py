@@ -91,9 +91,9 @@ def test_the_choice_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_engine("auto", None, lambda: choice.LOCAL_BYTES + 1) == large
 
 
-def test_the_configured_engine_holds_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIDECAR_ENGINE", "local")
-    assert asked_engine(None, None) == "local"
+def test_the_automatic_engine_is_taken_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDECAR_ENGINE", "local")  # for commands alone
+    assert asked_engine(None, None) == "auto"
     assert asked_engine(None, object()) == "auto"
     assert asked_engine("spark", None) == "spark"
     with pytest.raises(UsageError, match="unknown engine 'cloud'; expected auto or spark or local"):

@@ -114,13 +114,6 @@ def test_the_catalog_is_opened_once(lake: dict[str, str], monkeypatch: pytest.Mo
     assert len(opened) == 1
 
 
-def test_the_configured_catalog_is_that_of_globs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIDECAR_CATALOG", "nowhere")
-    for names in ("db.*", ["db.a", "db.b"]):
-        with pytest.raises(UsageError, match="the catalog 'nowhere' is not configured"):
-            list(each_table(names, lambda table: None))
-
-
 def test_a_catalog_that_fails_names_no_secret(tmp_path: Path) -> None:
     properties = {
         "type": "sql",

@@ -54,7 +54,7 @@ def run_tables(
             return work(opened)
 
     tables: list[dict[str, Any]] = []
-    for outcome in each_table(names, work_by_name, out.choices.catalog):
+    for outcome in each_table(names, work_by_name, out.choices.catalog_or_variable):
         if outcome.error is not None:
             tables.append({"table": outcome.table, "error": outcome.error.to_dict()})
         else:

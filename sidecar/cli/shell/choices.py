@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from sidecar.errors import UsageError
+from sidecar.errors import CATALOG_VARIABLE, UsageError
 
 
 class OutputFormat(str, Enum):
@@ -33,6 +34,10 @@ class LogLevel(str, Enum):
     error = "error"
 
 
+_Choice = TypeVar("_Choice", bound=Enum)
+FORMAT_VARIABLE, LOG_LEVEL_VARIABLE = "SIDECAR_FORMAT", "SIDECAR_LOG_LEVEL"
+
+
 @dataclass(frozen=True)
 class SharedChoices:
     """What the user gave for the options that every command has; ``None``, false and zero mean: not given."""
@@ -42,6 +47,11 @@ class SharedChoices:
     verbose: int = 0
     log_level: LogLevel | None = None
     catalog: str | None = None
+
+    @property
+    def catalog_or_variable(self) -> str | None:
+        """The catalog of ``--catalog``, else that of the variable."""
+        return os.environ.get(CATALOG_VARIABLE) or None if self.catalog is None else self.catalog
 
     def over(self, earlier: SharedChoices) -> SharedChoices:
         """These choices, and those before the command's name where nothing was given after it."""
@@ -54,9 +64,11 @@ class SharedChoices:
         )
 
 
-def choice(name: str, values: type[Enum], text: str) -> Any:
+def choice(name: str, values: type[Enum], text: str, variable: str | None = None) -> Any:
     """An option with the values of an enumeration; its help shows them as ``good|always|never``."""
-    return typer.Option(name, metavar="|".join(value.value for value in values), help=text)
+    return typer.Option(
+        name, metavar="|".join(value.value for value in values), help=text, envvar=variable, show_envvar=False
+    )
 
 
 def _options(
@@ -90,6 +102,16 @@ def _options(
     if as_json and form not in (None, OutputFormat.json):
         raise UsageError("--json is --format json", found=f"--format {form.value}")
     return SharedChoices(OutputFormat.json if as_json else form, quiet, verbose, log_level, catalog)
+
+
+def from_variable(variable: str, values: type[_Choice]) -> _Choice | None:
+    """Return the value of a variable, ``None`` if it is not set. Raises :class:`UsageError` for an unknown value."""
+    text = os.environ.get(variable)
+    if text and text not in values.__members__:
+        raise UsageError(
+            f"the variable {variable} has an unknown value", expected=" or ".join(values.__members__), found=text
+        )
+    return values(text) if text else None
 
 
 def form_in(args: list[str]) -> OutputFormat | None:

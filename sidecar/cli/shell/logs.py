@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from sidecar.cli.shell.choices import SharedChoices
-from sidecar.config import configured
+from sidecar.cli.shell.choices import LOG_LEVEL_VARIABLE, LogLevel, SharedChoices, from_variable
 from sidecar.errors import visible, without_user_info
 
 PACKAGE = "sidecar"
 
 
 def level_of(choices: SharedChoices) -> int:
-    """The least level that is printed: as ``--log-level`` says, then ``-v``, then the configuration.
+    """The least level that is printed: as ``--log-level`` says, then ``-v``, then the variable.
 
     ``--quiet`` leaves errors alone.
     """
@@ -25,8 +24,8 @@ def level_of(choices: SharedChoices) -> int:
         return logging.ERROR
     if choices.log_level is None and choices.verbose:
         return logging.INFO if choices.verbose == 1 else logging.DEBUG
-    name = configured("log_level") if choices.log_level is None else choices.log_level.value
-    return int(getattr(logging, name.upper()))
+    level = choices.log_level or from_variable(LOG_LEVEL_VARIABLE, LogLevel) or LogLevel.warning
+    return int(getattr(logging, level.value.upper()))
 
 
 @contextmanager
