@@ -30,7 +30,6 @@ from sidecar.reports.advising_bounds import AdmittedFiles
 from sidecar.reports.advising_estimates import Estimator
 from sidecar.reports.advising_report import Advice, AdviceSample, AdvisedColumn, SizeOfParts
 from sidecar.reports.advising_sample import Sample, read_sample
-from sidecar.reports.advising_serving import serving_statement
 from sidecar.reports.advising_sizes import judged_sizes
 from sidecar.reports.advising_verdicts import judged, not_judged, refusal
 from sidecar.reports.advising_writers import alter_table, enabled_in_vain, filter_properties, invalid
@@ -87,7 +86,7 @@ def advise(
     sampled = [column for column in wanted if refused[column.field_id] is None]
     sample = read_sample(table, listing, sampled, row_groups, max_bytes, show)
     advised = [refused[column.field_id] or _advise(table, listing, sample, column, options) for column in wanted]
-    advice = _advice(table, listing, options, sample, advised, start, are_all=columns is None)
+    advice = _advice(table, listing, options, sample, advised, start)
     log_run(log, advice.log_line, advice.warnings)
     return advice
 
@@ -123,8 +122,6 @@ def _advice(
     sample: Sample,
     columns: list[AdvisedColumn],
     start: float,
-    *,
-    are_all: bool,
 ) -> Advice:
     filtered = [column for column in columns if column.filters == "yes"]
     files = listing.files
@@ -144,7 +141,6 @@ def _advice(
         ),
         properties=filter_properties(table.properties),
         alter_table=None if is_static(table) else alter_table(table, filtered, _distinct(sample, filtered)),
-        serving=None if is_static(table) else serving_statement(table, columns, are_all=are_all),
         commands=_commands(table, columns),
         warnings=[*sample.warnings, *skipped, *enabled_in_vain(table.properties, columns), *invalid(table.properties)],
         seconds=time.monotonic() - start,
@@ -184,7 +180,6 @@ def _of_empty(table: Table, start: float) -> Advice:
         sizes=SizeOfParts(None, None, []),
         properties=filter_properties(table.properties),
         alter_table=None,
-        serving=None,
         commands=[],
         warnings=["the table has no snapshot yet: there is nothing to judge"],
         seconds=time.monotonic() - start,

@@ -124,9 +124,6 @@ class Advice(Result):
     """The table's properties about filters in new files."""
     alter_table: str | None
     """The statement after which new files bring the advised filters; ``None`` if there is nothing to set."""
-    serving: str | None
-    """The statement after which ``sidecar serve`` leaves the planning of the table to engines, because no column
-    deserves an index, or takes it back. ``None`` if there is nothing to say."""
     commands: list[str]
     """What to type."""
     warnings: list[str]

@@ -56,12 +56,6 @@ def judged(column: TableColumn, found: ColumnEvidence, files: int, sampled: int)
     return AdvisedColumn(column.path, column.field_id, column.type, verdict, kinds, reason, found)
 
 
-def filters_help(column: AdvisedColumn) -> bool:
-    """Return whether filters would leave a lookup fewer files than bounds do, whatever the verdict is."""
-    found = column.evidence
-    return found is not None and found.existing.with_filters <= WORTH_IT * found.existing.by_bounds
-
-
 def _filters(column: TableColumn, found: ColumnEvidence, files: int, sampled: int) -> tuple[Verdict, str]:
     """Return whether filters are worth their size, and why."""
     bounds, filtered = found.existing.by_bounds, found.existing.with_filters

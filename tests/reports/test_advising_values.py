@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 from decimal import Decimal
 from statistics import fmean
 from typing import Any
@@ -76,18 +75,6 @@ def test_a_row_group_knows_the_examples_of_others() -> None:
 
 def presence(asked: int, found: int) -> Presence:
     return Presence(10, 10, asked, found, 0, 0, 0)
-
-
-@pytest.mark.parametrize("shares", [[0.04], [0.0, 0.9], [0.01, 0.2, 0.6]])
-def test_files_of_many_row_groups_that_have_a_value(shares: list[float]) -> None:
-    """Fifteen row groups say little about one value. All values together say how many files of twenty have one."""
-    rng = random.Random(3)
-    drawn = [rng.choice(shares) for _ in range(3_000)]
-    presences = [presence(15, sum(rng.random() < share for _ in range(15))) for share in drawn]
-    model = Shares(presences)
-    right = fmean(1 - (1 - share) ** 20 for share in drawn)
-    assert fmean(model.in_file(one, 20) for one in presences) == pytest.approx(right, rel=0.15)
-    assert fmean(map(model.of, presences)) == pytest.approx(fmean(drawn), rel=0.15)
 
 
 def test_values_that_are_everywhere_or_were_not_asked_for() -> None:

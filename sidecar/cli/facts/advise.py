@@ -140,6 +140,4 @@ def _parts(data: Any) -> Iterator[tuple[str, list[str]]]:
         yield "the table says of new files", [f"{name} = {value}" for name, value in data["properties"].items()]
     if data["alter_table"]:
         yield "new files bring these filters after", [data["alter_table"]]
-    if data["serving"]:
-        yield "whether `sidecar serve` should plan its scans", [data["serving"]]
     yield "to type", data["commands"] or ["nothing: no column deserves an index"]

@@ -177,8 +177,6 @@ def _advice(advice: Advice) -> Iterator[Element]:
         yield element("pre", command)
     if advice.alter_table:
         yield element("pre", advice.alter_table)
-    if advice.serving:
-        yield element("pre", advice.serving)
     yield from _warnings(advice.warnings)
 
 

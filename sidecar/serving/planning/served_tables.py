@@ -18,13 +18,14 @@ from pyiceberg.types import DoubleType, FloatType
 from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.reports.advising_serving import SERVE
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
+SERVE = "sidecar.serve"
+"""The table property that says ``true`` or ``false``: whether the server should plan scans of the table."""
 _KNOWN_FILES = 10_000
 """The most statistics files of which is kept whether they are sidecars."""
 _NEWEST = 2
