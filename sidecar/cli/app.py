@@ -24,6 +24,7 @@ from sidecar.cli.options import is_path
 from sidecar.cli.output import Output, output, start_output
 from sidecar.cli.shell.choices import (
     FORMAT_VARIABLE,
+    ROWS_ALONE,
     OutputFormat,
     SharedChoices,
     form_in,
@@ -55,6 +56,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 """The modules of the commands by task, in the order in which the help and the command reference list them. Each has a
 function of its own name, which the command runs."""
+
+WITH_ROWS = ("scan", "find")
+"""The commands whose results are rows."""
 
 ABOUT = "Bloom filters, page indexes and distinct counts for Iceberg tables and their data files."
 
@@ -261,6 +265,10 @@ def start(context: typer.Context, chosen: SharedChoices, targets: list[str]) -> 
     """Make the output of a command that starts."""
     choices = chosen.over(context.obj or SharedChoices())
     form = choices.form or from_variable(FORMAT_VARIABLE, OutputFormat) or OutputFormat.table
+    if form in ROWS_ALONE and context.info_name not in WITH_ROWS:
+        raise UsageError(
+            f"--format {form.value} is for {' and '.join(WITH_ROWS)}", hint="Choose --format json or --format jsonl."
+        )
     start_output(Output(form, choices, context.info_name, subject(targets)))
     logging.getLogger(PACKAGE).setLevel(level_of(choices))
 

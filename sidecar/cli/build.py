@@ -27,7 +27,6 @@ from sidecar.cli.options import (
 from sidecar.cli.output import announce_dry_run, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.choices import choice
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,8 +169,7 @@ def build(
         return
     data = build_table(opened_table(tables[0])).to_dict()
     out.warn(data.get("warnings", ()))
-    shown = (draw_planned, planned_rows) if dry_run else (draw, rows)
-    out.result(data, *shown, failed=failed(data))
+    out.result(data, draw_planned if dry_run else draw, failed=failed(data))
 
 
 def draw(to: Console, data: Any) -> None:
@@ -188,12 +186,6 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"not covered: {kind} of {name} in {humanize.count(count)} units: {reason}", markup=False)
     for path, reason in [*data["failed_files"].items(), *data["unsupported_files"].items()]:
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each column."""
-    columns = "column type filters filter_bytes expected_false_units ndv uncovered"
-    return rows_of(columns, ({"column": name, **column} for name, column in data["columns"].items()))
 
 
 def draw_planned(to: Console, data: Any) -> None:
@@ -215,11 +207,6 @@ def draw_planned(to: Console, data: Any) -> None:
         to.print(f"to be indexed: {humanize.count(len(data['files']) - SHOWN)} more")
     for path, reason in data["files_unsupported"].items():
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
-
-
-def planned_rows(data: Any) -> ResultRows:
-    """A row for each file that would be indexed."""
-    return rows_of("path size", data["files"])
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:

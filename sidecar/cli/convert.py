@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.extract import draw_units, rows
+from sidecar.cli.extract import draw_units
 from sidecar.cli.many import files
 from sidecar.cli.many.targets import SkipBad, expanded
 from sidecar.cli.options import DryRun, Engine, engine_fact, engine_name, fixed_rate, names, not_on_spark
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
 from sidecar.cli.shell.choices import choice
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def convert(
         out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one filter"}))
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
         filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate, dry_run=dry_run)
-        out.result(filter_report.to_dict(), draw, filter_rows)
+        out.result(filter_report.to_dict(), draw)
         return
     with out.progress() as progress:
         report = convert_files(
@@ -147,7 +146,7 @@ def convert(
         )
     result = {**report.to_dict(), **files.skipped_of(found)}
     out.warn(not_on_spark(engine, result))
-    files.show(out, result, draw_files, rows, failed=bool(report.damaged))
+    files.show(out, result, draw_files, each=None, failed=bool(report.damaged))
 
 
 def draw_files(to: Console, data: Any) -> None:
@@ -182,12 +181,6 @@ def draw(to: Console, data: Any) -> None:
         lines.append(("integers", f"{data['admitted']:,} of {data['domain_size']:,} admitted; {extras}"))
     lines += [("not possible", escaped(f"{way}: {reason}")) for way, reason in data["closed"].items()]
     to.print(facts(lines))
-
-
-def filter_rows(data: Any) -> ResultRows:
-    """One row: the filter."""
-    columns = "source target values column way form_before form_after rate_before rate_after size_before size"
-    return rows_of(columns, [data])
 
 
 _WAYS = {

@@ -30,7 +30,6 @@ from sidecar.cli.options import (
 )
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
 from sidecar.cli.shell.choices import choice
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -201,13 +200,14 @@ def embed(
             report = embed_file(source, destination, **options)
         else:
             report = embed_table(opened_table(source), refresh=not no_refresh, engine=engine_name(engine), **options)
-    shown = (table_cli.draw, table_cli.rows) if destination is None else (draw, rows)
+    shown = table_cli.draw if destination is None else draw
     if into is not None:
-        shown = (files.draw_written, files.written_rows)
+        shown = files.draw_written
     data = report.to_dict()
     ran = data if "engine" in data else {"engine": "local", "engine_reason": "there is one file"}
     out.warn([*report.warnings(), *not_on_spark(engine, ran)])
-    files.show(out, data, *shown, failed=bool(report.damaged) or data.get("refresh_error") is not None)
+    each = "files" if shown is files.draw_written else None
+    files.show(out, data, shown, each=each, failed=bool(report.damaged) or data.get("refresh_error") is not None)
 
 
 def _source_and_target(
@@ -268,11 +268,6 @@ def draw(to: Console, data: Any) -> None:
         drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each index."""
-    return rows_of("row_group column kind way bytes rate_before rate_after reason", data["units"])
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:

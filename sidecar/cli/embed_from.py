@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli import humanize
 from sidecar.cli.options import encryption_keys, is_path, opened_table
 from sidecar.cli.output import Output, announce_dry_run, escaped, facts, output, written_label
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 from sidecar.run_log import quantity
 
@@ -80,12 +79,12 @@ def run(origin: SidecarOrigin, out: Output) -> None:
         out.warn(report.warnings())
     failed = any(report.damaged for report in reports)
     if origin.all_to is None:
-        from sidecar.cli.embed import draw, rows
+        from sidecar.cli.embed import draw
 
-        out.result(reports[0].to_dict(), draw, rows, failed=failed)
+        out.result(reports[0].to_dict(), draw, failed=failed)
     else:
         data = {"dry_run": origin.dry_run, "files": [report.to_dict() for report in reports]}
-        out.result(data, draw_all, file_rows, failed=failed)
+        out.result(data, draw_all, each="files", failed=failed)
 
 
 def _check(origin: SidecarOrigin) -> None:
@@ -138,11 +137,6 @@ def draw_all(to: Console, data: Any) -> None:
             ]
         )
     )
-
-
-def file_rows(data: Any) -> ResultRows:
-    """A row for each file."""
-    return rows_of("source target size_before size filter_bytes page_index_bytes ways seconds", data["files"])
 
 
 def looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:

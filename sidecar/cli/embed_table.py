@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
 from sidecar.cli.output import announce_dry_run, escaped, facts, table
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,11 +36,6 @@ def draw(to: Console, data: Any) -> None:
             to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
         if len(paths) > _SHOWN:
             to.print(f"left alone: {humanize.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each column, kind and way."""
-    return rows_of("column kind way count bytes worst_rate reason", data["indexes"])
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:

@@ -21,7 +21,6 @@ from sidecar.cli.options import (
     names,
 )
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def extract(
         )
     out.warn(report.warnings)
     data = {**report.to_dict(), **files.skipped_of(found)}
-    files.show(out, data, draw, rows, failed=bool(report.damaged))
+    files.show(out, data, draw, each=None, failed=bool(report.damaged))
 
 
 def draw(to: Console, data: Any) -> None:
@@ -120,11 +119,6 @@ def draw(to: Console, data: Any) -> None:
     )
     draw_units(to, data["units"])
     draw_skipped(to, data)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each index."""
-    return rows_of("file row_group column kind way bytes rate_before rate_after measured reason", data["units"])
 
 
 def draw_units(to: Console, units: Any) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli.output import facts, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,10 +57,10 @@ def guide(
     out = output()
     if name is None:
         guides = [{"name": found, "title": title(read_guide(found))} for found in guide_names()]
-        out.result({"guides": guides}, draw_list, rows)
+        out.result({"guides": guides}, draw_list)
         return
     text = read_guide(name)
-    out.result({"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text), rows)
+    out.result({"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text))
 
 
 def read_guide(name: str) -> str:
@@ -87,13 +86,6 @@ def title(text: str) -> str:
 def draw_list(to: Console, data: Any) -> None:
     """A line for each guide."""
     to.print(facts((guide["name"], guide["title"]) for guide in data["guides"]))
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each guide of a list; or one guide with its text."""
-    if "guides" in data:
-        return rows_of("name title", data["guides"])
-    return rows_of("name title text", [data])
 
 
 def draw_guide(to: Console, text: str) -> None:

@@ -70,7 +70,7 @@ def inspect(
         ).to_dict()
         if not statistics:
             data = narrowing.without_statistics(data)
-        draw, rows = drawing.drawing_for(data)
+        draw = drawing.drawing_for(data)
     else:
         from sidecar import inspect_table
 
@@ -84,11 +84,11 @@ def inspect(
             run_tables(out, targets, partial(inspect_table, snapshot_id=snapshot, ref=ref), coverage_cells)
             return
         data = inspect_table(opened_table(targets[0]), snapshot, ref=ref).to_dict()
-        draw, rows = drawing.table_coverage, drawing.coverage_rows
+        draw = drawing.table_coverage
     if chosen.shown:
         data = narrowing.only_columns(data, chosen.shown)
     out.warn(data.get("warnings", ()))
-    out.result(data, draw, rows)
+    out.result(data, draw)
 
 
 def _inspect_files(
@@ -114,4 +114,4 @@ def _inspect_files(
         data["files"] = [narrowing.without_statistics(file) for file in data["files"]]
     if chosen.shown:
         data["files"] = [with_columns(file, chosen.shown) for file in data["files"]]
-    files.show(out, data, files.draw_inspected, files.inspected_rows)
+    files.show(out, data, files.draw_inspected)

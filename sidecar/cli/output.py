@@ -1,8 +1,8 @@
 """The one module that prints: a result in the form that the user chose on stdout, everything else on stderr.
 
-A command takes its :class:`Output` from :func:`output` and gives its result to :meth:`Output.result`: plain data, a
-function that draws it as text, and a function that makes rows of it. In JSON, numbers are numbers, times and decimals
-are text, and bytes are hexadecimal digits.
+A command takes its :class:`Output` from :func:`output` and gives its result to :meth:`Output.result`: plain data, and a
+function that draws it as text. In JSON, numbers are numbers, times and decimals are text, and bytes are hexadecimal
+digits.
 """
 
 from __future__ import annotations
@@ -61,20 +61,25 @@ class Output:
         self,
         data: Mapping[str, Any],
         draw: Callable[[Console, Any], None],
-        rows: Callable[[Any], ResultRows],
         *,
+        each: str | None = None,
+        rows: Callable[[Any], ResultRows] | None = None,
         failed: bool | int = False,
     ) -> None:
-        """Print ``data``: as one JSON document, drawn by ``draw``, or the ``rows`` of it in another form.
+        """Print ``data``: drawn by ``draw``, as one JSON document, as lines of JSON, or its ``rows``.
 
-        The exit code is 1 if the command has ``failed``, or the number that is given.
+        ``each`` is the key of the list whose items get a line: the files or tables of the command. Only commands that
+        have ``rows`` are started with a form that shows nothing else. The exit code is 1 if the command has ``failed``,
+        or the number that is given.
         """
-        if self.form is OutputFormat.json:
-            self.document(data, int(failed))
-        elif self.form is OutputFormat.table:
+        if self.form is OutputFormat.table:
             draw(console(), shown(data))
-        else:
+        elif self.form is OutputFormat.json:
+            self.document(data, int(failed))
+        elif rows is not None:
             self.rows(rows(data))
+        else:
+            self._lines(data, each, int(failed))
         if failed:
             raise typer.Exit(int(failed))
 
@@ -83,8 +88,14 @@ class Output:
         wide = self.form is OutputFormat.json and sys.stdout.isatty()
         print(to_json(self._with_run(self._subject, data, exit_code), indent=2 if wide else None))
 
+    def _lines(self, data: Mapping[str, Any], each: str | None, exit_code: int) -> None:
+        if each is None:
+            print(to_json(self._with_run(self._subject, data, exit_code)))
+        for one in () if each is None else data[each]:
+            self.document_of_table(one, exit_code)
+
     def document_of_table(self, data: Mapping[str, Any], exit_code: int) -> None:
-        """Print a JSON document in one line: the ``data`` of one of the command's tables."""
+        """Print a JSON document in one line: the ``data`` of one of the command's tables or files."""
         print(to_json(self._with_run({}, data, exit_code)), flush=True)
 
     def _with_run(self, subject: Mapping[str, Any], data: Mapping[str, Any], exit_code: int) -> dict[str, Any]:

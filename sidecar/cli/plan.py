@@ -11,7 +11,6 @@ from sidecar.cli.many.targets import one_predicate
 from sidecar.cli.options import KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.shell import pictures
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.cli.shell.keys import KeyFile, read_keys
 from sidecar.run_log import quantity
 
@@ -59,10 +58,9 @@ def plan(
         out.result(
             {"file": why, "stages": [{"stage": one, "found": said} for one, said in found.why(why)]},
             draw_why,
-            lambda data: rows_of("stage found", data["stages"]),
         )
         return
-    out.result(found.to_dict(), draw, rows)
+    out.result(found.to_dict(), draw)
 
 
 def draw_why(to: Console, data: Any) -> None:
@@ -90,14 +88,6 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"  {file}{_part(data['row_groups'].get(path))}", markup=False, soft_wrap=True)
     if len(data["kept_files"]) > SHOWN_FILES:
         to.print(f"[dim]and {humanize.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each file that is kept. Cells about row groups and rows are empty if the file is kept whole."""
-    return rows_of(
-        "file row_groups row_groups_total rows_may_match rows_total",
-        (_file_row(path, data["row_groups"].get(path)) for path in data["kept_files"]),
-    )
 
 
 def _file_row(path: str, kept: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from sidecar.cli.options import (
 )
 from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def probe(
         given_keys = encryption_keys(keys)
         data = probe_table(opened, column, value, snapshot, ref=ref, encryption_keys=given_keys).to_dict()
     out.warn(data.get("warnings", ()))
-    out.result(data, draw, rows)
+    out.result(data, draw)
 
 
 def _probe_files(
@@ -106,7 +105,7 @@ def _probe_files(
             progress=progress,
         )
     out.warn(f"{file.file}: {text}" for file in found.files for text in file.warnings)
-    files.show(out, found.to_dict(), files.draw_probed, files.probed_rows)
+    files.show(out, found.to_dict(), files.draw_probed)
 
 
 def draw(to: Console, data: Any) -> None:
@@ -132,12 +131,6 @@ def draw(to: Console, data: Any) -> None:
         to.print(drawn)
     if len(kept) > SHOWN_UNITS:
         to.print(f"[dim]and {humanize.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each unit."""
-    file = {"file": data.get("file")}
-    return rows_of("file stripe row_group might_contain reason", ({**file, **unit} for unit in data["units"]))
 
 
 def _place(unit: Any) -> str:

@@ -8,7 +8,6 @@ import typer
 
 from sidecar.cli.options import Table, opened_table
 from sidecar.cli.output import output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +38,7 @@ def repair(
     report = repair_table(opened_table(name), dry_run=dry_run)
     out.warn(report.problems)
     failed = bool(report.problems or (dry_run and report.repairs))
-    out.result(report.to_dict(), draw, rows, failed=failed)
+    out.result(report.to_dict(), draw, failed=failed)
 
 
 def draw(to: Console, report: Any) -> None:
@@ -49,11 +48,6 @@ def draw(to: Console, report: Any) -> None:
         return
     to.print("to be repaired" if report["dry_run"] else "repaired")
     draw_repairs(to, report["repairs"])
-
-
-def rows(report: Any) -> ResultRows:
-    """A row for each statistics file that is repaired."""
-    return rows_of("snapshot_id action statistics_path reasons", report["repairs"])
 
 
 def draw_repairs(to: Console, repairs: Any) -> None:

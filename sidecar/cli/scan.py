@@ -25,9 +25,9 @@ from sidecar.cli.options import (
     refuse_table_options,
 )
 from sidecar.cli.output import Output, console, escaped, facts, output
-from sidecar.cli.shell.choices import OutputFormat
-from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.cli.shell.choices import ROWS_ALONE, OutputFormat
 from sidecar.cli.shell.keys import KeyFile, read_keys
+from sidecar.errors import UsageError
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
@@ -77,6 +77,10 @@ def scan(
 
     out, condition = output(), one_predicate("scan", target, predicate)
     chosen = None if columns is None else names(columns)
+    if out.form in ROWS_ALONE and (explain or file is not None):
+        raise UsageError(
+            f"--format {out.form.value} is for rows", hint="Leave out --explain and --output, or choose --format json."
+        )
     if file is not None:
         rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
@@ -98,14 +102,13 @@ def scan(
         done, warnings = found.done()
     out.warn(warnings)
     if explain:
-        out.result(done, found.draw, found.summary)
+        out.result(done, found.draw)
     elif file is not None:
         out.result(
             {"rows": written, "output": str(file), "files": done.get("files")},
             lambda to, data: to.print(
                 f"{data['rows']:,} rows written to {data['output']}", markup=False, soft_wrap=True
             ),
-            lambda data: rows_of("rows output files", [data]),
         )
 
 
@@ -113,13 +116,12 @@ def scan(
 class _PendingScan:
     """Rows that can be read once. After that, ``done`` gives a report and warnings.
 
-    ``draw`` draws the report, and ``summary`` makes rows of it.
+    ``draw`` draws the report.
     """
 
     rows: pa.RecordBatchReader
     done: Callable[[], tuple[dict[str, Any], Sequence[str]]]
     draw: Callable[[Console, Any], None]
-    summary: Callable[[Any], ResultRows]
 
 
 @contextmanager
@@ -150,7 +152,6 @@ def _table_scan(
         found.to_arrow_batch_reader(columns, limit, report=report),
         lambda: ({**found.to_dict(), "scan": report.to_dict()}, report.warnings),
         draw_table_scan,
-        table_scan_rows,
     )
 
 
@@ -179,7 +180,6 @@ def _file_scan(
                 opened.report.warnings,
             ),
             draw_report,
-            file_scan_rows,
         )
 
 
@@ -247,23 +247,3 @@ def draw_report(to: Console, data: Any) -> None:
 
 
 _COSTS = "file_bytes footer_bytes_read index_bytes_read data_bytes_read data_pages_read"
-
-
-def table_scan_rows(data: Any) -> ResultRows:
-    """One row: the numbers of a table's scan."""
-    done = data["scan"]
-    groups = {"row_groups": done["row_groups"]["total"], "row_groups_read": done["row_groups"]["read"]}
-    return rows_of(f"files row_groups row_groups_read rows_found reads {_COSTS}", [{**done, **groups}])
-
-
-def file_scan_rows(data: Any) -> ResultRows:
-    """One row: the numbers of a file's scan."""
-    groups, rows = data["row_groups"], data["rows"]
-    numbers = {
-        "row_groups": groups["total"],
-        "row_groups_read": groups["read"],
-        "rows": rows["total"],
-        "rows_may_match": rows["may_match"],
-        "rows_found": rows["found"],
-    }
-    return rows_of(f"file {' '.join(numbers)} {_COSTS} seconds", [{**data, **numbers}])

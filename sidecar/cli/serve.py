@@ -10,7 +10,6 @@ import typer
 
 from sidecar.cli.options import KeyPlace, encryption_keys
 from sidecar.cli.output import escaped, facts, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +68,7 @@ def serve(
     from sidecar import serve as serve_tables
 
     def announce(url: str) -> None:
-        out.result({"url": url, "serves": upstream or out.choices.catalog_or_variable}, draw, rows)
+        out.result({"url": url, "serves": upstream or out.choices.catalog_or_variable}, draw)
         sys.stdout.flush()
 
     serve_tables(
@@ -92,8 +91,3 @@ def serve(
 def draw(to: Console, data: Any) -> None:
     """Draw where the server is."""
     to.print(facts([("serves", escaped(data["serves"] or "the default catalog")), ("at", escaped(data["url"]))]))
-
-
-def rows(data: Any) -> ResultRows:
-    """The one row."""
-    return rows_of("url serves", [data])

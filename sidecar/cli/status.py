@@ -52,7 +52,6 @@ def status(
     longest = None if max_behind is None else duration(max_behind, "--max-behind")
     least = None if min_coverage is None else share(min_coverage, "--min-coverage")
     from sidecar import status_table
-    from sidecar.cli.draw import inspect
 
     work = partial(
         status_table, snapshot_id=snapshot, ref=ref, max_behind=longest, min_coverage=least, leftovers=not quick
@@ -62,7 +61,7 @@ def status(
         return
     data = work(opened_table(tables[0]))
     out.warn(data.warnings)
-    out.result(data.to_dict(), draw, inspect.coverage_rows, failed=bool(data.missed))
+    out.result(data.to_dict(), draw, failed=bool(data.missed))
 
 
 def cells(data: Any) -> Cells:

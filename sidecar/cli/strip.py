@@ -10,7 +10,6 @@ from sidecar.cli import humanize
 from sidecar.cli.many.targets import Into, SkipBad, source_and_target
 from sidecar.cli.options import DryRun, Engine, EngineName, KeyPlace, encryption_keys, engine_name, not_on_spark
 from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +55,7 @@ def strip(
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
     out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one file"}))
-    out.result(data, draw, rows)
+    out.result(data, draw)
 
 
 def _strip_files(
@@ -78,7 +77,7 @@ def _strip_files(
         )
     data = report.to_dict()
     out.warn(not_on_spark(engine, data))
-    files.show(out, data, files.draw_written, files.written_rows)
+    files.show(out, data, files.draw_written)
 
 
 def draw(to: Console, data: Any) -> None:
@@ -94,11 +93,6 @@ def draw(to: Console, data: Any) -> None:
             ]
         )
     )
-
-
-def rows(data: Any) -> ResultRows:
-    """One row: the file."""
-    return rows_of("source target size_before size ways dead_bytes", [data])
 
 
 _NAMES = {"bloom": "filters", "page-index": "page indexes"}

@@ -27,7 +27,6 @@ from sidecar.cli.options import (
     refuse_table_options,
 )
 from sidecar.cli.output import escaped, output, table
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 from sidecar.run_log import quantity
 
@@ -113,7 +112,7 @@ def verify(
             run_tables(out, targets, check, verify_cells, failed=lambda data: bool(data["problems"]))
             return
         found = verify_table(opened_table(targets[0]), snapshot, ref=ref, **on_engine)
-    out.result(found.to_dict(), draw, rows, failed=bool(found.problems))
+    out.result(found.to_dict(), draw, failed=bool(found.problems))
 
 
 def _verify_files(paths: list[str], skip_bad: bool, engine: EngineName | None, options: dict[str, Any]) -> None:
@@ -125,7 +124,7 @@ def _verify_files(paths: list[str], skip_bad: bool, engine: EngineName | None, o
         found = verify_files(paths, skip_bad=skip_bad, progress=progress, **options)
     data = found.to_dict()
     out.warn(not_on_spark(engine, data))
-    files.show(out, data, files.draw_verified, rows, failed=bool(found.problems))
+    files.show(out, data, files.draw_verified, each=None, failed=bool(found.problems))
 
 
 def _data_files(against: list[str] | None) -> list[str] | None:
@@ -183,11 +182,6 @@ def draw(to: Console, found: Any) -> None:
     for problem in found["problems"]:
         drawn.add_row(*(_cell(problem.get(key)) for key in ("file", "unit", "column", "problem")))
     to.print(drawn)
-
-
-def rows(found: Any) -> ResultRows:
-    """A row for each problem."""
-    return rows_of("file unit column problem", found["problems"])
 
 
 def _success_line(found: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.output import facts, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +28,7 @@ def warm_up() -> None:
     report = compile_kernels().to_dict()
     if report["folder"] is None:
         out.warn(["no cache folder is writable, so the machine code is lost: set NUMBA_CACHE_DIR"])
-    out.result(report, draw, rows, failed=report["folder"] is None)
+    out.result(report, draw, failed=report["folder"] is None)
 
 
 def draw(to: Console, report: Any) -> None:
@@ -43,8 +42,3 @@ def draw(to: Console, report: Any) -> None:
             ]
         )
     )
-
-
-def rows(report: Any) -> ResultRows:
-    """One row: the run."""
-    return rows_of("kernels compiled seconds folder", [report])

@@ -75,7 +75,7 @@ def test_many_tables_are_a_line_each(lake: Any) -> None:
     _, run = lake
     done = run("expire db.* --older-than 0s --format jsonl")
     (line,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (line["table"], line["expired"], line["kept"], line["result"]) == ("db.t", 2, 1, "removed")
+    assert (line["table"], len(line["expired"]), len(line["kept"])) == ("db.t", 2, 1)
     assert "nothing to expire" in run("expire db.* --older-than 0s").stdout
     assert "nothing to delete" in run("gc db.* --yes").stdout
 

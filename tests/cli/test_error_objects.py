@@ -63,7 +63,7 @@ def test_each_error_is_an_object_with_its_parts(
 
 @pytest.mark.parametrize("form", ["table", "csv", "markdown"])
 def test_other_forms_have_the_sentence_on_stderr_alone(form: str) -> None:
-    result = run("inspect", "./no/such.parquet", "--format", form)
+    result = run("scan", "./no/such.parquet", "k = 1", "--format", form)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: cannot open the file")
 

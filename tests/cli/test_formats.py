@@ -113,7 +113,10 @@ def answer(lake: Path, command: list[str], form: str) -> str:
     return str(result.stdout_bytes.decode())  # the stdout of the runner has no CR
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+ROWS = [["scan", "db.t", "k < 30"], ["scan", "./b.parquet", "k >= 0"]]
+
+
+@pytest.mark.parametrize("command", ROWS, ids=" ".join)
 def test_every_form_reads_back_to_the_same_values(command: list[str], lake: Path) -> None:
     expected = [json.loads(line) for line in answer(lake, command, "jsonl").splitlines()]
     names, cells = parsed_csv(answer(lake, command, "csv"))
@@ -126,6 +129,21 @@ def test_every_form_reads_back_to_the_same_values(command: list[str], lake: Path
             if name not in VARYING:
                 assert text == ("" if value is None else cell_text(value))
                 assert mark == markdown_text(text)
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown"])
+@pytest.mark.parametrize(
+    "line", [["status", "db.t"], ["inspect", "./b.parquet"], ["guide"], ["scan", "db.t", "k = 3", "--explain"]]
+)
+def test_only_rows_have_the_forms_of_rows(line: list[str], form: str, lake: Path) -> None:
+    result = run(*line, "--format", form)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--format {form} is for " in result.stderr
+
+
+def test_the_conditions_of_find_are_rows(lake: Path) -> None:
+    names, rows = parsed_csv(run("find", "db.t", "k=3", "--format", "csv").stdout_bytes.decode())
+    assert dict(zip(names, rows[0], strict=True))["answer"] == "found"
 
 
 def is_stream(command: list[str]) -> bool:
@@ -221,8 +239,9 @@ def test_a_terminal_gets_no_control_characters_of_csv() -> None:
 
 def test_an_option_beats_its_variable_before_and_after_the_command(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDECAR_FORMAT", "jsonl")
-    assert run("status", "db.t").stdout == run("status", "db.t", "--format", "jsonl").stdout
-    assert run("status", "db.t", "--format", "csv").stdout == run("--format", "csv", "status", "db.t").stdout
+    assert json.loads(run("plan", "db.t", "k = 3").stdout)["command"] == "plan"
+    found = [json.loads(line) for line in run("--format", "json", "scan", "db.t", "k = 3").stdout.splitlines()]
+    assert found == [{"k": 3, "t|x": HOSTILE[3]}] * 2
     monkeypatch.setenv("SIDECAR_CATALOG", "nowhere")
     assert "the catalog 'nowhere' is not configured" in run("status", "db.t").stderr
     assert run("--catalog", "forms", "status", "db.t").exit_code == 0
@@ -246,8 +265,8 @@ def test_json_twice_is_wrong_usage(lake: Path) -> None:
 
 
 def test_options_before_the_command_are_those_after_it(lake: Path) -> None:
-    before = run("--format", "csv", "--catalog", "forms", "-q", "status", "db.t")
-    after = run("status", "db.t", "--format", "csv", "--catalog", "forms", "-q")
+    before = run("--format", "csv", "--catalog", "forms", "-q", "scan", "db.t", "k < 30")
+    after = run("scan", "db.t", "k < 30", "--format", "csv", "--catalog", "forms", "-q")
     assert before.exit_code == after.exit_code == 0
     assert before.stdout == after.stdout
     assert run("--format", "csv", "status", "db.t", "--format", "jsonl").stdout.startswith("{")

@@ -132,7 +132,7 @@ def test_a_table_whose_name_ends_like_a_file_can_be_named(run: Run) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
-@pytest.mark.parametrize("form", ["table", "json", "csv"])
+@pytest.mark.parametrize("form", ["table", "json", "jsonl"])
 def test_an_empty_table_is_no_error(run: Run, line: list[str], text: str, form: str) -> None:
     result = run(*line, "--format", form)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -100,9 +98,11 @@ def test_inspect_draws_files_columns_and_totals(run: Run) -> None:
         assert word in text
     assert "left out, for their endings: 1 other file of" in text
     assert "_SUCCESS" not in text
-    rows = list(csv.DictReader(io.StringIO(run("inspect", "data", "--format", "csv").stdout)))
-    assert [row["file"] for row in rows] == GOOD
-    assert [row["columns_with_filter"] for row in rows[:3]] == ["3", "3", "3"]
+    lines = [json.loads(line) for line in run("inspect", "data", "--format", "jsonl").stdout.splitlines()]
+    assert [(line["command"], line["file"]) for line in lines] == [("inspect", name) for name in GOOD]
+    assert lines == [
+        {**one, **file} for one, file in zip(lines, document(run("inspect", "data", "--json"))["files"], strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_bad_files_end_a_command_or_are_listed(damaged: Run, line: list[str]) ->
     assert (text.exit_code, text.stdout.count("skipped: ")) == (1, 3)
     shutil.rmtree("out", ignore_errors=True)
     Path("out.puffin").unlink(missing_ok=True)
-    rows = damaged(*line, "--skip-bad", "--format", "csv")
+    rows = damaged(*line, "--skip-bad", "--format", "jsonl")
     assert (rows.exit_code, rows.stderr.count("warning: skipped: ")) == (1, 3)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import sidecar
 from sidecar.cli import plan, probe, verify
-from sidecar.cli.draw import inspect, orc, puffin
 from sidecar.cli.output import facts
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.console import PathConsole
@@ -168,8 +167,3 @@ def test_a_table_is_no_wider_than_the_terminal_where_that_is_enough(monkeypatch:
     to, stream = screen(monkeypatch, 60)
     verify.draw(to, {"problems": [{"file": "a.parquet", "problem": "wrong " * 40}]})
     assert max(map(len, plain(stream.text()).splitlines())) <= 60
-
-
-def test_the_kinds_of_files_each_have_rows() -> None:
-    assert inspect.drawing_for({"blobs": []})[1] is puffin.rows
-    assert inspect.drawing_for({"stripes": []})[1] is orc.rows

@@ -20,7 +20,6 @@ from sidecar.cli.options import (
     opened_table,
 )
 from sidecar.cli.output import announce_dry_run, facts, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +70,7 @@ def compact(
     report = compact_one(opened_table(tables[0]))
     data = report.to_dict()
     out.warn([*report.warnings, *not_on_spark(engine, data)])
-    out.result(data, draw, rows)
+    out.result(data, draw)
 
 
 def cells(report: Any) -> Cells:
@@ -110,8 +109,3 @@ def draw(to: Console, report: Any) -> None:
     kept = [segment for segment in segments if segment["kept_because"]]
     lines += [("stays as it is", f"{segment['id']}: {segment['kept_because']}") for segment in kept]
     to.print(facts(lines))
-
-
-def rows(report: Any) -> ResultRows:
-    """A row for each segment as it was."""
-    return rows_of("id files files_gone bytes kept_because", report["segments"])

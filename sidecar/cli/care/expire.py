@@ -13,7 +13,6 @@ from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import opened_table
 from sidecar.cli.output import announce_dry_run, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +53,7 @@ def expire(
         return
     report = work(opened_table(tables[0]))
     out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows)
+    out.result(report.to_dict(), draw)
 
 
 def cells(report: Any) -> Cells:
@@ -85,15 +84,3 @@ def draw(to: Console, report: Any) -> None:
     if report["expired"]:
         size = humanize.size(report["unreferenced_bytes"])
         to.print(f"{size} are no longer referenced; sidecar gc deletes them when they are old enough")
-
-
-def rows(report: Any) -> ResultRows:
-    """A row for each entry."""
-    removed = "would expire" if report["dry_run"] else "expired"
-    return rows_of(
-        "snapshot_id action statistics_path",
-        [
-            *({**entry, "action": removed} for entry in report["expired"]),
-            *({**entry, "action": f"kept: {entry['kept_because']}"} for entry in report["kept"]),
-        ],
-    )

@@ -15,7 +15,6 @@ from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import opened_table
 from sidecar.cli.output import announce_dry_run, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def gc(
     with out.progress() as progress:
         report = collect(table, dry_run=dry_run, progress=progress)
     out.warn([*report.warnings, *report.failed])
-    out.result(report.to_dict(), draw, rows, failed=bool(report.failed))
+    out.result(report.to_dict(), draw, failed=bool(report.failed))
 
 
 def ask(files: int, size: int, folder: str) -> None:
@@ -97,11 +96,6 @@ def draw(to: Console, report: Any) -> None:
     count, size = humanize.count(len(report["files"])), humanize.size(report["bytes"])
     done = "would be deleted" if report["dry_run"] else "deleted"
     to.print(f"{done}: {count} {'file' if count == '1' else 'files'}, {size}")
-
-
-def rows(report: Any) -> ResultRows:
-    """A row for each file."""
-    return rows_of("path size modified", report["files"])
 
 
 def _time(file: Any) -> str:

@@ -9,33 +9,19 @@ from sidecar.cli import humanize
 from sidecar.cli.draw import orc, puffin
 from sidecar.cli.output import escaped, facts, table
 from sidecar.cli.shell import pictures
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def drawing_for(data: Any) -> tuple[Callable[[Console, Any], None], Callable[[Any], ResultRows]]:
-    """The functions that draw a file and that make rows of it, chosen by its kind."""
+def drawing_for(data: Any) -> Callable[[Console, Any], None]:
+    """Return the function that draws a file, by its kind."""
     if "bloom_filter" in data:
-        return bare_filter, filter_rows
+        return bare_filter
     if "stripes" in data:
-        return orc.draw, orc.rows
-    return (puffin.draw, puffin.rows) if "blobs" in data else (data_file, index_rows)
-
-
-def filter_rows(data: Any) -> ResultRows:
-    """One row: the filter."""
-    found = {"file": data["file"], "form": data["form"], **data["bloom_filter"]}
-    return rows_of("file form offset length bytes hash fill estimated_fpp sha256", [found])
-
-
-def index_rows(data: Any) -> ResultRows:
-    """A row for each column of each row group of a Parquet file."""
-    columns = "row_group rows column filter_bytes fill estimated_fpp trusted reason column_index_bytes"
-    found = (_index_row(unit, path, column) for unit in data["units"] for path, column in unit["columns"].items())
-    return rows_of(f"{columns} offset_index_bytes", found)
+        return orc.draw
+    return puffin.draw if "blobs" in data else data_file
 
 
 def _index_row(unit: Any, path: str, column: Any) -> dict[str, Any]:
@@ -49,16 +35,6 @@ def _index_row(unit: Any, path: str, column: Any) -> dict[str, Any]:
         "column_index_bytes": (column["column_index"] or {}).get("length"),
         "offset_index_bytes": (column["offset_index"] or {}).get("length"),
     }
-
-
-def coverage_rows(data: Any) -> ResultRows:
-    """A row for each column and kind of a table."""
-    found = (
-        {"column": column, "kind": kind, **entry}
-        for column, kinds in data["coverage"].items()
-        for kind, entry in kinds.items()
-    )
-    return rows_of("column kind files units bytes ndv not_indexed", found)
 
 
 def bare_filter(to: Console, data: Any) -> None:

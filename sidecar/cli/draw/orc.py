@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table
 from sidecar.cli.shell import pictures
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,20 +34,6 @@ def draw(to: Console, data: Any) -> None:
     to.print(facts(pairs))
     _stripes(to, data["stripes"])
     _units(to, data["units"])
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each column of each row group; for a column with filters in two streams, a row for each."""
-    columns = "stripe row_group rows column stream filter_bytes k m fill estimated_fpp encoding trusted reason"
-    if _with_statistics(data["units"]):
-        columns += " values has_null min max"
-    found = (
-        {**(column["row_index"] or {}), **unit, **filter_, "column": path, "reason": filter_.get("reason")}
-        for unit in data["units"]
-        for path, column in unit["columns"].items()
-        for filter_ in _filters(column)
-    )
-    return rows_of(columns, ({**row, "filter_bytes": row.get("bytes")} for row in found))
 
 
 def _filters(column: Any) -> list[Any]:

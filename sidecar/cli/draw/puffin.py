@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table, without_folder
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
@@ -14,12 +13,6 @@ if TYPE_CHECKING:
 
 SHOWN_FILES = 5
 """How many data files of a Puffin file the text output names; JSON names all."""
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each blob of a Puffin file."""
-    columns = "type fields snapshot-id sequence-number offset length compression-codec properties"
-    return rows_of(columns, data["blobs"])
 
 
 def draw(to: Console, data: Any) -> None:

@@ -11,7 +11,6 @@ from sidecar.cli import humanize
 from sidecar.cli.options import Ref, Snapshot, Table, names, opened_table, rate
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +65,7 @@ def advise(
             progress=progress,
         ).to_dict()
     out.warn(data["warnings"])
-    out.result(data, draw, rows)
+    out.result(data, draw)
 
 
 def draw(to: Console, data: Any) -> None:
@@ -93,11 +92,6 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"\n{heading}")
         for line in lines:
             to.print(line, markup=False, soft_wrap=True)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each column."""
-    return rows_of("name type filters kinds reason evidence", data["columns"])
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:

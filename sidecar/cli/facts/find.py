@@ -79,7 +79,7 @@ def find(
             progress=progress,
         )
     out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows, failed=report.exit_code(strict=strict))
+    out.result(report.to_dict(), draw, rows=rows, failed=report.exit_code(strict=strict))
 
 
 def draw(to: Console, data: Any) -> None:

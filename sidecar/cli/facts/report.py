@@ -9,7 +9,6 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.output import escaped, facts, output
-from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +42,7 @@ def report(
         data = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice, progress=progress)
     for one in data.tables:
         out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
-    out.result(data.to_dict(), draw, rows, failed=any(one.error for one in data.tables))
+    out.result(data.to_dict(), draw, failed=any(one.error for one in data.tables))
 
 
 def draw(to: Console, data: Any) -> None:
@@ -51,8 +50,3 @@ def draw(to: Console, data: Any) -> None:
     failed = sum(one["error"] is not None for one in data["tables"])
     tables = humanize.count(len(data["tables"])) + (f", {humanize.count(failed)} failed" if failed else "")
     to.print(facts([("page", f"{escaped(data['path'])} ({humanize.size(data['bytes'])})"), ("tables", tables)]))
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each table."""
-    return rows_of("table error warnings", data["tables"])

@@ -1,4 +1,4 @@
-"""The text and the rows of results of many files."""
+"""The text of results of many files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
 from sidecar.cli.output import Output, announce_dry_run, escaped, facts, table, without_folder, written_label
 from sidecar.cli.shell.choices import OutputFormat
-from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
@@ -81,12 +80,6 @@ def _between(text: Any, spread: Any) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def inspected_rows(data: Any) -> ResultRows:
-    """A row for each file."""
-    columns = "file format size rows row_groups columns_with_filter columns_with_page_index filters filter_bytes"
-    return rows_of(columns, data["summary"]["lines"])
-
-
 def draw_verified(to: Console, data: Any) -> None:
     """Draw one line for each file, the problems, then the totals."""
     folder, names = without_folder([file["file"] for file in data["files"]])
@@ -145,11 +138,6 @@ def _answer(file: Any) -> str:
     return f"unknown: {file['reason'] or '; '.join(reasons)}"
 
 
-def probed_rows(data: Any) -> ResultRows:
-    """A row for each file."""
-    return rows_of("file size might_contain reason reads bytes_read", data["files"])
-
-
 def draw_written(to: Console, data: Any) -> None:
     """Draw one line for each new file, then the totals."""
     announce_dry_run(to, data)
@@ -170,11 +158,6 @@ def draw_written(to: Console, data: Any) -> None:
     lines = [(written_label(data), written), ("size", sizes), *engine_fact(data)]
     to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
     draw_skipped(to, data)
-
-
-def written_rows(data: Any) -> ResultRows:
-    """A row for each new file."""
-    return rows_of("source target size_before size filter_bytes page_index_bytes ways", data["files"])
 
 
 def draw_skipped(to: Console, data: Any) -> None:
@@ -202,15 +185,15 @@ def show(
     out: Output,
     data: dict[str, Any],
     draw: Callable[[Console, Any], None],
-    rows: Callable[[Any], ResultRows],
     *,
+    each: str | None = "files",
     failed: bool = False,
 ) -> None:
-    """Print a result of many files. Forms that have rows alone get the skipped files as warnings; they always fail."""
+    """Print a result of many files. ``each`` as in :meth:`Output.result`. It fails if files were skipped."""
     skipped = data.get("skipped", ())
-    if out.form not in (OutputFormat.table, OutputFormat.json):
+    if out.form is OutputFormat.jsonl:
         out.warn(f"skipped: {file['file']}: {file['error']['message']}" for file in skipped)
-    out.result(data, draw, rows, failed=failed or bool(skipped))
+    out.result(data, draw, each=each, failed=failed or bool(skipped))
 
 
 def _title(to: Console, folder: str, what: str = "files") -> None:

@@ -9,7 +9,6 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.output import Output, announce_dry_run, escaped, table
-from sidecar.cli.shell.forms import ResultRows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +73,7 @@ def run_tables(
     out.result(
         data,
         lambda to, shown: _draw(to, shown, cells),
-        lambda found: _rows(found, cells),
+        each="tables",
         failed=bool(bad),
     )
 
@@ -113,12 +112,6 @@ def _line(one: Any, cells: Callable[[Any], Cells]) -> Cells:
         "table": one["table"],
         "error": "; ".join(known) + (f". {error['hint']}" if "hint" in error else ""),
     }
-
-
-def _rows(data: Any, cells: Callable[[Any], Cells]) -> ResultRows:
-    lines = [_line(one, cells) for one in data["tables"]]
-    names = [*_headings(lines), "error"]
-    return ResultRows(names, ([line.get(name) for name in names] for line in lines))
 
 
 def _headings(lines: Sequence[Cells]) -> list[str]:

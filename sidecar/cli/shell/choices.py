@@ -25,6 +25,10 @@ class OutputFormat(str, Enum):
     markdown = "markdown"
 
 
+ROWS_ALONE = (OutputFormat.csv, OutputFormat.markdown)
+"""Forms that only commands with rows have."""
+
+
 class LogLevel(str, Enum):
     """The least level of the log lines that go to stderr."""
 
