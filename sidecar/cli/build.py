@@ -104,10 +104,6 @@ def build(
     full: Annotated[
         bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
     ] = False,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Count distinct values without removed files: read their groups of files again."),
-    ] = False,
     force: Annotated[
         bool,
         typer.Option("--force", help="Register the sidecar even if this loses what an unreadable statistics file has."),
@@ -151,7 +147,6 @@ def build(
                 ref=ref,
                 progress=progress,
                 full=full,
-                exact=exact,
                 force=force,
                 encryption_keys=encryption_keys(keys),
                 allow_plaintext=allow_plaintext,
@@ -213,11 +208,9 @@ def _summary(data: Any) -> list[tuple[str, str]]:
     files = data["files"]
     failed = f", [red]{humanize.count(files['failed'])} failed[/]" if files["failed"] else ""
     why = f" ({escaped(data['engine_reason'])})" if data["engine_reason"] else ""
-    again = data["files_recounted"]
-    recounted = f"; {humanize.count(again)} read again for distinct values" if again else ""
     return [
         ("snapshot", str(data["snapshot_id"])),
-        ("files", f"{humanize.count(files['indexed'])} of {humanize.count(files['total'])} indexed{recounted}{failed}"),
+        ("files", f"{humanize.count(files['indexed'])} of {humanize.count(files['total'])} indexed{failed}"),
         ("units", humanize.count(data["units"])),
         ("engine", escaped(data["engine"]) + why),
         ("sidecar", f"{escaped(data['statistics_path'] or '–')} ({humanize.size(data['file_size'])})"),
@@ -258,12 +251,10 @@ def _uncovered(data: Any) -> Iterator[tuple[str, str, str, int]]:
 def _planned(data: Any) -> list[tuple[str, str]]:
     groups = "" if data["row_groups"] is None else f", {humanize.count(data['row_groups'])} row groups"
     kept = f"; {humanize.count(data['files_carried'])} kept" if data["files_carried"] else ""
-    again = len(data["files_recounted"])
-    recounted = f"; {humanize.count(again)} to be read again for distinct values" if again else ""
     total = humanize.count(data["files_total"])
     lines = [
         ("snapshot", str(data["snapshot_id"])),
-        ("files", f"{humanize.count(len(data['files']))} of {total} to be indexed{groups}{kept}{recounted}"),
+        ("files", f"{humanize.count(len(data['files']))} of {total} to be indexed{groups}{kept}"),
         ("engine", f"{escaped(data['engine'])} ({escaped(data['engine_reason'])})"),
         ("tasks", humanize.count(data["tasks"])),
         ("target rate", humanize.percent(data["fpp"])),

@@ -106,10 +106,8 @@ class ParquetFilterMaker:
     def _indexer(self, fpp: float) -> ChunkIndexer:
         """Return the indexer that builds filters of this rate."""
         if fpp not in self._indexers:
-            options = Options(
-                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, lg_k=12, ndv=self._rules.ndv
-            )
-            self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches(options.lg_k))
+            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, ndv=self._rules.ndv)
+            self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches())
         return self._indexers[fpp]
 
     def begin(self, group: RowGroup) -> GroupFilters:

@@ -139,7 +139,7 @@ def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -
     return Selection(files, manifests, exposing)
 
 
-def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -> Indexed:
+def collect(files: Sequence[ListedFile], records: Sequence[Record]) -> Indexed:
     """Sort the records into units. A file counts as failed if one of its pieces failed or row groups are missing."""
     unread: set[int] = set()
     failed: dict[int, str] = {}
@@ -159,7 +159,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         elif record.kind == "pages":
             pages[record.file, record.row_group][record.field_id] = record
         elif record.kind == "sketch":
-            parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
+            parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
     units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
@@ -171,7 +171,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         for row_group, entry in sorted(found.items()):
             place = (file.ordinal, row_group)
             units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
-    united = {key: ThetaSketch.union(sketches, lg_k) for key, sketches in parts.items()}
+    united = {key: ThetaSketch.union(sketches) for key, sketches in parts.items()}
     in_part = {file for file, _ in columns if file in failed}
     indexed = Indexed(units, failed, unread, in_part, united)
     for (_, field_id), sketch in united.items():

@@ -40,7 +40,6 @@ class Options:
     max_bits: float | None
     """The most bits per value; ``None`` for no limit."""
     harvest: str
-    lg_k: int
     ndv: Mapping[int, int] = field(default_factory=dict)
     """Expected distinct values of a unit by field id; by default the number of values."""
     page_index: bool = False

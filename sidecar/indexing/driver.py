@@ -33,7 +33,6 @@ from sidecar.indexing.options import BuildKind, FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
-from sidecar.indexing.previous.earlier_sketches import count_again
 from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
@@ -60,9 +59,7 @@ def build(
     spark: Any = None,
     threads: int | None = None,
     progress: Progress | None = None,
-    lg_k: int = 12,
     full: bool = False,
-    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -86,9 +83,7 @@ def build(
     spark: Any = None,
     threads: int | None = None,
     progress: Progress | None = None,
-    lg_k: int = 12,
     full: bool = False,
-    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -112,9 +107,7 @@ def build(
     spark: Any = None,
     threads: int | None = None,
     progress: Progress | None = None,
-    lg_k: int = 12,
     full: bool = False,
-    exact: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
@@ -142,12 +135,8 @@ def build(
     ``spark``: a Spark session.
     ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
     ``progress``: called as work goes on.
-    ``lg_k``: log2 of a sketch's entries, 7 to 20.
     ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
     indexed are not indexed again; its segments are carried over, including those of other columns.
-    ``exact``: read all live files of each group of files again that has lost a file, to count distinct values without
-    those of removed files. By default this is done when more than 5 % of a group's rows were removed, and smaller
-    counts are marked as upper bounds. Rows that delete files remove are counted in any case.
     ``force``: register even if an existing statistics file cannot be read and is lost.
     ``encryption_keys``: they open encrypted data files; columns without their key are not indexed. A column that is
     encrypted in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted
@@ -174,9 +163,7 @@ def build(
         spark=spark,
         threads=threads,
         progress=progress or no_progress,
-        lg_k=lg_k,
         full=full,
-        exact=exact,
         force=force,
         encryption_keys=encryption_keys,
         allow_plaintext=allow_plaintext,
@@ -201,9 +188,7 @@ def plan_build(prepared: PreparedBuild) -> PlannedBuild:
     Raises the errors of :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
     request, table = prepared.request, prepared.table
-    planned = planned_build(
-        prepared, choose_build_engine(prepared.files_to_read, request.chosen_engine(), request.spark)
-    )
+    planned = planned_build(prepared, choose_build_engine(prepared.files, request.chosen_engine(), request.spark))
     log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
     return planned
 
@@ -214,7 +199,7 @@ def run_build(prepared: PreparedBuild) -> BuildReport:
     Raises the errors of :func:`build` that come after the first data file.
     """
     request, table = prepared.request, prepared.table
-    engine, why = engine_for(table, prepared.files_to_read, request.chosen_engine(), request.spark, request.threads)
+    engine, why = engine_for(table, prepared.files, request.chosen_engine(), request.spark, request.threads)
     try:
         report = _Build(prepared, engine, why).run()
     finally:
@@ -236,12 +221,11 @@ class _Build:
         listing, options, counts = prepared.listing, plan.options, earlier.counts
         progress, indexable = prepared.request.progress, prepared.to_index
         reached("build: index")
-        problems = count_again(counts, self.engine, plan, progress)
         groups = group_files(indexable)
         records = self.engine.index(make_tasks(groups, self.engine.name), plan, progress)
         encrypted = encrypted_of(records, options)
         selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
-        indexed = collect(selection.files, records, options.lg_k)
+        indexed = collect(selection.files, records)
         indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)
         self._check_protected(indexed)
@@ -254,14 +238,9 @@ class _Build:
         report.files_indexed -= report.files_left
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
         report.carry(earlier, outcome.behind, prepared.notes)
-        report.warnings += problems
-        if indexable or counts.rewritten or not earlier.is_registered(prepared.table, listing.snapshot_id):
+        if indexable or not earlier.is_registered(prepared.table, listing.snapshot_id):
             reached("build: register")
-            registrar = Registrar(
-                prepared,
-                self.engine.kept,
-                outcome.state.lacking(counts.uncounted),
-            )
+            registrar = Registrar(prepared, self.engine.kept, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)

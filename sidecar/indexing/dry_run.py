@@ -70,8 +70,6 @@ class PlannedBuild(Result):
     """The data files that would be indexed."""
     files_carried: int
     """The data files that an earlier sidecar answers for."""
-    files_recounted: list[FileToIndex]
-    """Those of them whose columns would be read again to count distinct values."""
     files_unsupported: dict[str, str]
     """The reason by path for each file in a format that is not indexed."""
     row_groups: int | None
@@ -123,7 +121,6 @@ def nothing_planned(fpp: float | str, seconds: float) -> PlannedBuild:
         files_total=0,
         files=[],
         files_carried=0,
-        files_recounted=[],
         files_unsupported={},
         row_groups=0,
         columns=[],
@@ -145,8 +142,8 @@ def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild
     :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
     """
     table, listing, plan, earlier = prepared.table, prepared.listing, prepared.plan, prepared.earlier
-    indexable, recounted = prepared.to_index, earlier.counts.files
-    commits = bool(indexable or recounted) or not earlier.is_registered(table, listing.snapshot_id)
+    indexable = prepared.to_index
+    commits = bool(indexable) or not earlier.is_registered(table, listing.snapshot_id)
     notes = check_mergeable(table, listing.snapshot_id, prepared.request.force) if commits else ()
     again = [f"all files are indexed again: {earlier.why_not}"] if earlier.why_not else []
     options = plan.options
@@ -159,7 +156,6 @@ def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild
         files_total=len(listing.files),
         files=[FileToIndex(file.path, file.file_size) for file in indexable],
         files_carried=len(earlier.served),
-        files_recounted=[FileToIndex(file.path, file.file_size) for file in recounted],
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(indexable),
         columns=[
@@ -169,7 +165,7 @@ def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
         tasks=len(make_tasks(group_files(indexable), engine.name)),
-        files_size=sum(file.file_size for file in [*indexable, *recounted]),
+        files_size=sum(file.file_size for file in indexable),
         segments_carried=len(earlier.segments),
         bytes_carried=bytes_carried(table, plan, earlier) if commits else 0,
         warnings=[*prepared.notes, *again, *notes],

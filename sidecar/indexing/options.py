@@ -50,8 +50,6 @@ def options_of(listing: Listing, wanted: Mapping[int, tuple[Sequence[str], float
     ``wanted`` has kinds and rate of each column by field id, ``common`` what all columns share. Raises
     :class:`UsageError` for numbers out of range.
     """
-    if not 7 <= common.lg_k <= 20:
-        raise UsageError("lg_k is out of range", expected="7 to 20", found=common.lg_k)
     auto = auto_fpp(_units_expected(listing))
     each = {field_id: _options_of_one(kinds, fpp, auto, common) for field_id, (kinds, fpp) in wanted.items()}
     if not each:

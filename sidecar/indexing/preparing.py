@@ -20,7 +20,7 @@ from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
-from sidecar.indexing.options import THETA, options_of
+from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
 from sidecar.indexing.request import BuildRequest, schema_for_names
 from sidecar.indexing.sketch_groups import sketched_columns
@@ -66,11 +66,6 @@ class PreparedBuild:
     def files(self) -> list[ListedFile]:
         """The files that the new segment lists: those that are indexed now, and those in formats without indexes."""
         return self.to_index + [file for file in self._unserved if file.not_indexable is not None]
-
-    @property
-    def files_to_read(self) -> list[ListedFile]:
-        """:attr:`files`, and those that are read again for distinct counts."""
-        return [*self.files, *self.earlier.counts.files]
 
     def marks(self, field_id: int, new: Collection[int] = ()) -> CountMarks:
         """Return why the count of a field is a bound: of its new sketch, or else of the sketch that is carried over.
@@ -132,13 +127,6 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
     asked, notes = request.wishes(table, snapshot, built)
-    if request.exact and not any(THETA in wish.kinds for wish in asked):
-        raise UsageError(
-            "exact is about distinct counts, and none are to be built",
-            expected=f"the kind {THETA} for some column",
-            found=", ".join(dict.fromkeys(kind for wish in asked for kind in wish.kinds)),
-            hint="Add it with --kinds (kinds=), or leave out --exact.",
-        )
     wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if found is not None:
@@ -153,14 +141,13 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         fpp=DEFAULT_FPP,
         max_bits=None,
         harvest=request.harvest,
-        lg_k=request.lg_k,
         filter_format=request.filter_format,
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
     plan = BuildPlan(wanted, schema_for_names(table, snapshot), table.name_mapping(), options, request.encryption_keys)
-    earlier = look_back(table, listing, plan, found, request.full, request.most_files, request.exact)
+    earlier = look_back(table, listing, plan, found, request.full, request.most_files)
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 
 

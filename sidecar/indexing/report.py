@@ -117,8 +117,6 @@ class BuildReport(Summarized):
     """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
     """The segments of an earlier sidecar that were carried over."""
-    files_recounted: int = 0
-    """Files that an earlier sidecar serves, but whose columns were read again to count distinct values."""
     bytes_carried: int = 0
     """The bytes of these segments that were copied; 0 if nothing was written."""
     files_left: int = 0
@@ -165,7 +163,6 @@ class BuildReport(Summarized):
             )
         self.files_carried = len(earlier.served)
         self.segments_carried = len(earlier.segments)
-        self.files_recounted = len(earlier.counts.files)
         if earlier.why_not:
             self.warnings.append(f"all files were indexed again: {earlier.why_not}")
         # If no file is served, all filters of these columns are built anew and the earlier ones are dropped.
@@ -193,7 +190,6 @@ class BuildReport(Summarized):
                 "failed": len(self.files_failed),
             },
             "carried": {"files": self.files_carried, "segments": self.segments_carried},
-            "files_recounted": self.files_recounted,
             "bytes_carried": self.bytes_carried,
             "files_left": self.files_left,
             "behind": self.behind,

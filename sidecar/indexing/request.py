@@ -41,9 +41,7 @@ class BuildRequest:
     spark: Any = None
     threads: int | None = None
     progress: Progress = no_progress
-    lg_k: int = 12
     full: bool = False
-    exact: bool = False
     force: bool = False
     encryption_keys: EncryptionKeys | None = None
     allow_plaintext: bool = False

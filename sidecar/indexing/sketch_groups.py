@@ -97,7 +97,7 @@ def segment_sketches(
     in_clear = indexed.encrypted.fields & options.in_clear
     found = []
     for column in sketched_columns(columns, options):
-        made = list(_field_groups(groups, places, counted, indexed, column, options.lg_k))
+        made = list(_field_groups(groups, places, counted, indexed, column))
         if made:
             found.append(FieldSketches(column.field_id, made, properties_of(column.field_id in in_clear)))
     return found
@@ -109,12 +109,11 @@ def _field_groups(
     counted: set[tuple[int, int]],
     indexed: Indexed,
     column: TableColumn,
-    lg_k: int,
 ) -> Iterator[SketchGroup]:
     for number, files in enumerate(groups):
         members = [file for file in files if (file.ordinal, column.field_id) in counted]
         if members:
-            sketch = indexed.group_sketches.get((number, column.field_id), ThetaSketch(lg_k))
+            sketch = indexed.group_sketches.get((number, column.field_id), ThetaSketch())
             in_part = [file for file in files if file.ordinal in indexed.in_part]
             yield sketch_group([places[file.ordinal] for file in members], [*members, *in_part], column, sketch)
 

@@ -1,6 +1,6 @@
 """Collects theta sketches of column chunks and tasks, with thresholds that tasks share.
 
-A sketch with lg_k keeps the 2^lg_k smallest hashes of all values of a group of files. Once some values are known, a
+A sketch keeps the 4,096 smallest hashes of all values of a group of files. Once some values are known, a
 hash that is not below their theta can never be in the group's sketch, so it need not be collected at all. Nearly all
 hashes are dropped this way, and the result is the same.
 """
@@ -22,8 +22,8 @@ A stale value is larger, so it is safe."""
 class ChunkSketch:
     """The sketch of one column chunk. It can be dropped without effect if the chunk is damaged."""
 
-    def __init__(self, lg_k: int, theta: int) -> None:
-        self._sketch = ThetaSketch(lg_k)
+    def __init__(self, theta: int) -> None:
+        self._sketch = ThetaSketch()
         self._sketch.theta = theta
         self._pending: list[npt.NDArray[np.uint64]] = []
         self._waiting = 0
@@ -47,16 +47,15 @@ class ChunkSketch:
 class TaskSketches:
     """The united sketches of the files of one group in a task, by field id."""
 
-    lg_k: int
     thresholds: Thresholds = field(default_factory=dict)
     united: dict[int, ThetaSketch] = field(default_factory=dict)
 
     def begin(self, field_id: int) -> ChunkSketch:
         """Return a new sketch for a chunk of the field."""
-        return ChunkSketch(self.lg_k, self.thresholds.get(field_id, MAX_THETA))
+        return ChunkSketch(self.thresholds.get(field_id, MAX_THETA))
 
     def add(self, field_id: int, sketch: ChunkSketch) -> None:
         """Add the sketch of a chunk that was read to its end."""
-        united = self.united.setdefault(field_id, ThetaSketch(self.lg_k))
+        united = self.united.setdefault(field_id, ThetaSketch())
         sketch.add_to(united)
         self.thresholds[field_id] = min(united.theta, self.thresholds.get(field_id, MAX_THETA))

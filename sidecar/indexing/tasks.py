@@ -200,7 +200,7 @@ def index_units(task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared
     """
     shared = shared or Shared()
     for group, pieces in groupby(task.pieces, key=lambda piece: piece.group):
-        sketches = TaskSketches(plan.options.lg_k, shared.thresholds.setdefault(group, {}))
+        sketches = TaskSketches(shared.thresholds.setdefault(group, {}))
         last = -1
         for piece in pieces:
             yield from _index_piece(piece, plan, opener, shared, sketches)

@@ -114,11 +114,8 @@ class Registrar:
         ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 
-        lg_k = self.plan.options.lg_k
         progress = self.prepared.request.progress
-        carrier = SegmentCarrier(
-            self.table, self.listing, self.plan.encryption_keys, progress, lg_k, self.plan.fixed_rates()
-        )
+        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, progress, self.plan.fixed_rates())
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
@@ -221,7 +218,7 @@ class Registrar:
         if self.earlier.found is not None:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
-            again = _counted_again(self.earlier, old)
+            again = _without_dropped_groups(self.earlier, old)
             carried += (SourceSegment(old, s, wanted, again.get(s.id, ())) for s in self.earlier.segments)
         for reader in replaced:
             now = carrier.open_replaced(reader)
@@ -238,8 +235,8 @@ def _planned_size(groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[P
     return filters + sum(int(length.sum()) for length in lengths)
 
 
-def _counted_again(earlier: Earlier, old: SidecarFile) -> dict[str, list[FieldSketches]]:
-    """Return the sketches of carried segments of which some groups were counted again, by the id of the segment."""
+def _without_dropped_groups(earlier: Earlier, old: SidecarFile) -> dict[str, list[FieldSketches]]:
+    """Return the sketches of carried segments of which some groups are left out, by the id of the segment."""
     at = {blob.offset: blob.properties for blob in old.puffin.metadata.blobs}
     properties = {
         (entry.segment_id, entry.fields[0]): at[entry.offset]
@@ -263,7 +260,7 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     """Return whether an earlier blob of a field is kept.
 
     It is dropped if the column is gone, if its blobs are now encrypted differently, if it is built anew for all files,
-    or if it has sketches and some of them were counted again.
+    or if it has sketches and some of them are left out.
     """
     anew = set() if earlier.served or earlier.limited else {column.field_id for column in plan.columns}
     live = table.schema().field_ids

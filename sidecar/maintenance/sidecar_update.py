@@ -97,12 +97,10 @@ class SidecarUpdate:
     def _needs_no_copy(self, prepared: PreparedBuild, rewrite_up_to: int) -> bool:
         """End the refresh without a new file if the earlier one can stay; return whether it has ended."""
         found, snapshot_id = prepared.earlier.found, prepared.listing.snapshot_id
-        if prepared.earlier.is_registered(self.table, snapshot_id) and not prepared.earlier.counts.to_count_again:
+        if prepared.earlier.is_registered(self.table, snapshot_id):
             self.report.end("current", "the sidecar has all that is declared")
             return True
         if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
-            return False
-        if prepared.earlier.counts.to_count_again:
             return False
         if _can_count_more(prepared, found):
             return False
@@ -124,7 +122,7 @@ class SidecarUpdate:
         self.report.end("written", self._why(prepared))
         if self.report.dry_run:
             self.report.engine, _ = choose_build_engine(
-                prepared.files_to_read, self.request.chosen_engine(), self.request.spark
+                prepared.files, self.request.chosen_engine(), self.request.spark
             )
             return
         reached("refresh: build")
@@ -139,8 +137,6 @@ class SidecarUpdate:
     def _why(self, prepared: PreparedBuild) -> str:
         if prepared.indexable:
             return "not all files are covered"
-        if prepared.earlier.counts.to_count_again:
-            return "distinct counts have values of rows that are gone"
         if prepared.earlier.found is not None and _can_count_more(prepared, prepared.earlier.found):
             return "distinct counts lack files that are counted by now"
         return "parts of the sidecar are gone"

@@ -18,7 +18,6 @@ from sidecar.convert.harvest import GOOD
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
@@ -80,7 +79,7 @@ def advise(
         return _of_empty(table, start)
     show("listing files")
     listing = list_snapshot(table, snapshot_id)
-    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, harvest=GOOD, lg_k=DEFAULT_LG_K)
+    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, harvest=GOOD)
     options = options_of(listing, {0: ([BLOOM], fpp)}, common)
     refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
     sampled = [column for column in wanted if refused[column.field_id] is None]

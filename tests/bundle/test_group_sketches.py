@@ -65,7 +65,7 @@ def test_files_that_are_all_gone_are_in_no_sketch() -> None:
     source = cast(Any, SimpleNamespace(sketches={1: FieldSketches(1, [group([0, 1], [1, 2, 3])])}, coverage={}))
     source.first_units = np.arange(3)
     gone = MergedUnits([], [np.full(2, -1)], [np.full(2, -1)], 0)
-    assert merge_sketches([source], gone, 12) == []
+    assert merge_sketches([source], gone) == []
 
 
 GROUPS = [
@@ -159,7 +159,7 @@ def test_a_damaged_sketch_costs_its_group_alone() -> None:
     data[data.index(GROUPS[1].sketch) + 40] ^= 1
     blob = blob_in(bytes(data))
     assert plain(blob.load()) == plain([GROUPS[0], *GROUPS[2:]])
-    found = {one.number: result for one, result in blob.read(blob.groups(), 9)}
+    found = {one.number: result for one, result in blob.read(blob.groups())}
     assert isinstance(found[1], DamagedFileError)
     assert isinstance(found[0], ThetaSketch)
 
@@ -179,7 +179,7 @@ def test_sealed_nonsense_is_not_a_sketch() -> None:
     nonsense = SketchGroup(np.array([0]), 1, 1, 1, "long", b"not a sketch")
     data = sidecar_bytes({1: [nonsense, GROUPS[0]]})
     blob = blob_in(data)
-    results = [result for _, result in blob.read(blob.groups(), 9)]
+    results = [result for _, result in blob.read(blob.groups())]
     assert isinstance(results[0], SidecarError)
     assert isinstance(results[1], ThetaSketch)
     assert len(verify_sidecar(BytesSource(data))) == 1

@@ -407,8 +407,3 @@ def test_distinct_counts_that_are_upper_bounds_are_shown_as_such(lake: Any, run:
         CliRunner().invoke(app, ["inspect", path]),
     ):
         assert "≤ 155" in shown.output
-    planned = run("build", "db.counted", "--columns", "small", "--exact", "--dry-run").output
-    assert "3 kept; 3 to be read again for distinct values" in planned
-    exact = run("build", "db.counted", "--columns", "small", "--exact").output
-    assert "3 of 3 indexed; 3 read again for distinct values" in exact
-    assert "≤" not in exact + run("status", "db.counted").output

@@ -35,7 +35,7 @@ ORC = (
     "pyarrow_zlib_utf8",
     "pyorc_zlib_utc",
 )
-BUILD = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, harvest=GOOD, lg_k=12)
+BUILD = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, harvest=GOOD)
 Units = set[tuple[int, str]]
 """(row group, column)."""
 
@@ -53,7 +53,7 @@ def test_embedding_takes_what_a_build_takes_of_a_parquet_file(tmp_path: Path, na
     source = BytesSource(path.read_bytes())
     footer = read_footer(source)
     leaves = [leaf for leaf in footer.columns if leaf.encoding.not_indexable is None]
-    indexer = ChunkIndexer(source, BUILD, TaskSketches(12))
+    indexer = ChunkIndexer(source, BUILD, TaskSketches())
     built: Units = set()
     for group in footer.row_groups:
         results = indexer.index(group, {leaf.index: (leaf.iceberg_type or "", leaf) for leaf in leaves})
@@ -71,7 +71,7 @@ def harvested_of_orc(path: Path) -> tuple[OrcTail, Units]:
     """The filters that a build takes, for the columns that a table can have."""
     source = BytesSource(path.read_bytes())
     tail = read_tail(source)
-    file = OrcDataFile(source, tail, BUILD, TaskSketches(12))
+    file = OrcDataFile(source, tail, BUILD, TaskSketches())
     wanted = {
         leaf.column.id: WantedColumn(leaf.column.iceberg_type, leaf, "id")
         for leaf in file.leaves

@@ -48,7 +48,6 @@ def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: An
         "fpp": 0.01,
         "max_bits": None,
         "harvest": "good",
-        "lg_k": 12,
     } | options
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))

@@ -33,7 +33,7 @@ def unit(of: int, row_group: int) -> Record:
 def test_a_file_of_which_a_row_group_is_missing_has_no_units(missing: int, reason: str) -> None:
     records = [unit(0, number) for number in range(3)]
     records += [unit(1, number) for number in range(3) if number != missing]
-    found = collect([file(0, 300), file(1, 300)], records, 12)
+    found = collect([file(0, 300), file(1, 300)], records)
     assert [(one.file, one.entry.row_group) for one in found.units] == [(0, 0), (0, 1), (0, 2)]
     assert found.failed == {1: reason}
     assert found.unread == set()
@@ -44,7 +44,7 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     records = [unit(0, 0), unit(1, 0), unit(2, 0), unit(3, 0)]
     faults = {0: STORAGE, 1: DAMAGE, 3: STORAGE}
     records += [Record("file", of, reason=f"reason {of}", fault=fault) for of, fault in faults.items()]
-    found = collect([file(number) for number in range(4)], records, 12)
+    found = collect([file(number) for number in range(4)], records)
     assert [one.file for one in found.units] == [2]
     assert found.failed == {of: f"reason {of}" for of in faults}
     assert found.unread == {0, 3}

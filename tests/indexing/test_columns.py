@@ -12,7 +12,7 @@ from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.indexing.columns import ColumnWork, FilterBuilder, Options, OrcFilterBuilder, SplitBlockBuilder
 from sidecar.indexing.sketches import TaskSketches
 
-OPTIONS = Options(bloom=True, theta=True, fpp=0.01, max_bits=None, harvest="never", lg_k=12)
+OPTIONS = Options(bloom=True, theta=True, fpp=0.01, max_bits=None, harvest="never")
 VALUES = pa.array([1, 2, 3], pa.int64())
 REFUSED = pa.array([0.5], pa.float64())
 """No integers, so that neither maker has certain bytes for them."""
@@ -32,7 +32,7 @@ def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, pl
     batches: list[Any] = [VALUES, VALUES]
     batches.insert(place, REFUSED)
     work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
-    work.start(maker, TaskSketches(OPTIONS.lg_k))
+    work.start(maker, TaskSketches())
     for batch in batches:
         work.add(batch)
     work.finish("values")
@@ -45,7 +45,7 @@ def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, pl
 def test_a_filter_that_refused_nothing_is_handed_over() -> None:
     for maker in makers():
         work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
-        work.start(maker, TaskSketches(OPTIONS.lg_k))
+        work.start(maker, TaskSketches())
         work.add(VALUES)
         work.finish("values")
         outcome = work.result.outcome

@@ -13,7 +13,6 @@ import pytest
 import sidecar
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.cli import humanize
-from sidecar.errors import UsageError
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.source import local_path
 from tests.iceberg.table_cases import delete_by_position
@@ -142,10 +141,3 @@ def test_sketches_that_a_merge_left_out_are_counted_again_by_the_next_refresh(ta
     assert report.action == "written"
     assert counted(table) == (200, None, None)
     assert sidecar.refresh(table, engine="local").action == "current"
-
-
-def test_exact_without_distinct_counts_is_refused(table: Any) -> None:
-    with pytest.raises(UsageError, match="exact") as raised:
-        sidecar.build(table, ["k"], kinds=["bloom"], exact=True, engine="local")
-    assert raised.value.found == "bloom"
-    assert sidecar.build(table, ["k"], exact=True, engine="local").columns[0].ndv.estimate == 300

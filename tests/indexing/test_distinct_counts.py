@@ -1,4 +1,4 @@
-"""Distinct counts after files were removed: what is read again, and what is marked as an upper bound."""
+"""Distinct counts after files were removed: what is indexed again, and what is marked as an upper bound."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.indexing.cases import filters_of, group_sketches_of, sidecar_of, sket
 
 SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "k", LongType()), NestedField(3, "s", StringType()))
 BY_P = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
-FEW, MANY = 20, 400
+FEW, MANY, LARGE = 20, 400, 60_000
 PARTS = 6
 
 
@@ -83,8 +83,8 @@ def group_of(part: str, table: Any) -> set[str]:
     return next(group for group in groups(table) if part in group)
 
 
-def true_sketch(table: Any, lg_k: int = 12) -> ThetaSketch:
-    return ThetaSketch.from_arrow(table.scan().to_arrow()["k"].combine_chunks(), "long", lg_k)
+def true_sketch(table: Any) -> ThetaSketch:
+    return ThetaSketch.from_arrow(table.scan().to_arrow()["k"].combine_chunks(), "long")
 
 
 def bounds(table: Any, field: str = "k") -> Any:
@@ -123,64 +123,42 @@ def test_after_removing_a_file_no_file_is_read(table: Any, opened: list[str]) ->
     opened.clear()
     report, table = build(table, "k", "s")
     assert opened == []
-    assert (report.units, report.files_carried, report.files_recounted, report.warnings) == (0, 5, 0, [])
+    assert (report.units, report.files_carried, report.warnings) == (0, 5, [])
     assert sketches_of(table) == before
     assert report.columns[0].ndv.upper_bound == ["removed-files"]
     assert bounds(table) == ["removed-files"]
 
 
-def test_exact_reads_the_group_of_the_removed_file_alone(table: Any, opened: list[str]) -> None:
-    _, table = build(table)
-    group = group_of("0", table)
-    filters = filters_of(table)
-    table.delete("p = 0")
-    opened.clear()
-    report, table = build(table, exact=True)
-    assert set(opened) == group - {"0"}
-    assert (report.units, report.files_carried, report.files_recounted) == (0, 5, 2)
-    assert sketches_of(table)[2] == true_sketch(table).to_bytes()
-    assert bounds(table) is None
-    assert filters_of(table) == filters
-    opened.clear()
-    report, table = build(table, exact=True)
-    assert opened == []
-    assert report.files_recounted == 0
-
-
-def test_exact_also_helps_a_snapshot_that_is_registered(table: Any) -> None:
-    _, table = build(table)
-    table.delete("p = 0")
-    _, table = build(table)
-    assert bounds(table) == ["removed-files"]
-    report, table = build(table, exact=True)
-    assert report.files_recounted == 2
-    assert bounds(table) is None
-    assert sketches_of(table)[2] == true_sketch(table).to_bytes()
-
-
-def test_more_than_five_percent_are_read_again_unasked(table: Any, opened: list[str]) -> None:
+def test_after_more_than_five_percent_the_other_files_of_the_group_are_indexed_again(
+    table: Any, opened: list[str]
+) -> None:
     _, table = build(table)
     group = group_of("3", table)
+    filters = filters_of(table)
     table.delete("p = 3")
     opened.clear()
     report, table = build(table)
     assert set(opened) == group - {"3"}
-    assert report.files_recounted == 2
+    assert (report.units, report.files_carried) == (2, 3)
     assert sketches_of(table)[2] == true_sketch(table).to_bytes()
     assert bounds(table) is None
+    assert filters.items() <= filters_of(table).items()
+    opened.clear()
+    report, table = build(table)
+    assert (opened, report.files_carried) == ([], 5)
 
 
 def test_counts_of_sketches_that_estimate_are_within_their_stated_error(table: Any) -> None:
-    """2,420 values in sketches of 128 hashes: an estimate, equal to that of a build from nothing."""
-    table.append(rows(9, MANY))  # the last group has the fewest values
-    _, table = build(table, lg_k=7)
+    """70,000 values in sketches of 4,096 hashes: an estimate, equal to that of a build from nothing."""
+    table.append(rows(9, LARGE))  # the last group has the fewest values
+    _, table = build(table)
     assert_groups_are_as_built_alone(table)
     table.delete("p = 4")
-    table.append(rows(10, 5 * FEW))
-    report, table = build(table, lg_k=7)
-    assert report.files_recounted == 2
+    table.append(rows(10, LARGE // 2))
+    report, table = build(table)
+    assert report.units == 3
     assert_groups_are_as_built_alone(table)
-    oracle = true_sketch(table, 7)
+    oracle = true_sketch(table)
     assert not oracle.is_exact
     assert sketches_of(table)[2] == oracle.to_bytes()
     ndv = report.columns[0].ndv
@@ -189,10 +167,10 @@ def test_counts_of_sketches_that_estimate_are_within_their_stated_error(table: A
 
 def assert_groups_are_as_built_alone(table: Any) -> None:
     """No group lost precision because of another one."""
-    sizes = {"0": FEW, "10": 5 * FEW}
+    sizes = {"0": FEW, "9": LARGE, "10": LARGE // 2}
     for paths, _, sketch in group_sketches_of(table)[2]:
         keys = pa.concat_tables([rows(int(p), sizes.get(p, MANY)) for p in map(partition_of, paths)])["k"]
-        assert sketch == ThetaSketch.from_arrow(keys.combine_chunks(), "long", 7).to_bytes()
+        assert sketch == ThetaSketch.from_arrow(keys.combine_chunks(), "long").to_bytes()
 
 
 def test_a_group_without_a_live_file_counts_nothing(table: Any, opened: list[str]) -> None:
@@ -220,8 +198,6 @@ def test_new_files_beside_an_upper_bound(table: Any, opened: list[str]) -> None:
     assert [(len(paths), rows) for paths, rows, _ in after[-1:]] == [(1, MANY)]
     assert bounds(table) == ["removed-files"]
     assert report.columns[0].ndv.estimate == FEW + 6 * MANY
-    report, table = build(table, exact=True)
-    assert report.columns[0].ndv.estimate == 6 * MANY
     assert len(sidecar_of(table).segments) == 2
 
 
@@ -233,7 +209,7 @@ def test_groups_of_other_columns_are_carried(table: Any) -> None:
     after = group_sketches_of(table)
     assert after[3] == before[3]
     assert after[2] != before[2]
-    assert report.files_recounted == 2
+    assert report.units == 2
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -252,10 +228,9 @@ def test_a_damaged_group_is_read_again(table: Any, opened: list[str], whole: boo
     opened.clear()
     report, table = build(table)
     assert set(opened) == {"9"} | ({f"{part}" for part in range(PARTS)} if whole else set(map(partition_of, paths)))
-    assert (report.files_recounted, report.warnings) == (6 if whole else 3, [])
+    assert (report.units, report.warnings) == (7 if whole else 4, [])
     assert sketches_of(table)[2] == true_sketch(table).to_bytes()
     assert filters.items() <= filters_of(table).items()
-    assert report.units == 1
 
 
 def test_a_sidecar_without_groups_is_counted_once_more(
@@ -267,7 +242,7 @@ def test_a_sidecar_without_groups_is_counted_once_more(
         _, table = build(table)
     opened.clear()
     report, table = build(table)
-    assert (report.units, report.files_recounted, len(opened)) == (0, 6, 6)
+    assert (report.units, len(opened)) == (6, 6)
     assert sketches_of(table)[2] == true_sketch(table).to_bytes()
     assert sorted(map(len, groups(table))) == [3, 3]
     opened.clear()
@@ -275,23 +250,21 @@ def test_a_sidecar_without_groups_is_counted_once_more(
     assert opened == []
 
 
-def test_files_that_cannot_be_read_again_leave_an_upper_bound(table: Any) -> None:
+def test_files_that_cannot_be_read_again_are_in_no_count_until_they_can(table: Any) -> None:
     _, table = build(table)
     group = group_of("3", table)
-    before = sketches_of(table)[2]
     table.delete("p = 3")
     lost = min(group - {"3"})
     (task,) = [task for task in table.scan().plan_files() if partition_of(task.file.file_path) == lost]
     path = Path(local_path(task.file.file_path) or "")
     path.rename(path.with_suffix(".away"))
     report, table = build(table)
-    assert len(report.warnings) == 1
-    assert "was not counted again for k" in report.warnings[0]
-    assert sketches_of(table)[2] == before
-    assert bounds(table) == ["removed-files"]
+    assert [partition_of(failed) for failed in report.files_failed] == [lost]
+    assert report.columns[0].ndv.lower_bound == ["files-not-counted"]
+    assert sidecar.plan(table, f"k = {2**59 + 1}").files_kept <= 1
     path.with_suffix(".away").rename(path)
     report, table = build(table)
-    assert report.warnings == []
+    assert (report.files_failed, report.columns[0].ndv.lower_bound) == ({}, None)
     assert sketches_of(table)[2] == true_sketch(table).to_bytes()
 
 
@@ -300,8 +273,8 @@ def test_row_deletes_make_an_upper_bound(table: Any) -> None:
     (task,) = [task for task in table.scan().plan_files() if partition_of(task.file.file_path) == "5"]
     delete_by_position(table, {task.file.file_path: [1, 2, 3]}, partition=task.file.partition)
     table = table.catalog.load_table(table.name())
-    report, table = build(table, exact=True)
-    assert report.files_recounted == 0
+    report, table = build(table)
+    assert report.units == 0
     assert bounds(table) == ["row-deletes"]
     table.delete("p = 0")
     _, table = build(table)
@@ -316,7 +289,7 @@ def test_a_column_that_older_files_lack_needs_no_reading(table: Any, opened: lis
     opened.clear()
     report, table = build(table, "later")
     assert opened == []
-    assert (report.files_recounted, group_sketches_of(table)[4][0][2]) == (0, ThetaSketch().to_bytes())
+    assert (report.units, group_sketches_of(table)[4][0][2]) == (0, ThetaSketch().to_bytes())
 
 
 @pytest.mark.parametrize("kinds", [["theta"], ["bloom", "theta"]])
@@ -356,7 +329,7 @@ def test_a_column_found_elsewhere_is_counted_without_its_former_values(catalog: 
 def test_any_history_gives_the_true_count_or_an_upper_bound(
     catalog: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends and removals between builds that are exact or not: no mark, no difference from the live rows."""
+    """Appends and removals between builds: no mark, no difference from the live rows."""
     monkeypatch.setattr(sketch_groups, "MOST_FILES", 8)
     chance = random.Random(seed)
     table = catalog.create_table(f"db.counts_history_{seed}", SCHEMA, partition_spec=BY_P)
@@ -374,12 +347,12 @@ def test_any_history_gives_the_true_count_or_an_upper_bound(
         live -= gone
         if not live:
             continue
-        report, table = build(table, exact=chance.random() < 0.3)
+        report, table = build(table)
         counted = ThetaSketch.from_bytes(sketches_of(table)[2])
         true = true_sketch(table)
         assert counted.is_exact
         assert set(true.retained) <= set(counted.retained)
         marked = report.columns[0].ndv.upper_bound
         assert (marked is None) == (counted.to_bytes() == true.to_bytes())
-        seen.update(["marked" if marked else "exact", "recounted" if report.files_recounted else "kept"])
+        seen.update(["marked" if marked else "exact"])
     assert seen["exact"]

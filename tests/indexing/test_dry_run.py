@@ -134,17 +134,15 @@ def test_what_an_earlier_sidecar_does_not_answer(table: Any, options: dict[str, 
     assert report.segments_carried == planned.segments_carried
 
 
-def test_files_that_are_counted_again_are_named(table: Any) -> None:
+def test_files_that_are_counted_no_more_are_named(table: Any) -> None:
     sidecar.build(table, ["k"], engine="local")
     table.refresh()
     table.delete("k < 500")
     planned = dry(table, "k", engine="local")
     report = sidecar.build(table, ["k"], engine="local")
-    assert planned.files_carried == report.files_carried == 2
-    assert len(planned.files_recounted) == report.files_recounted == 2
-    assert {file.path for file in planned.files_recounted} == {t.file.file_path for t in table.scan().plan_files()}
-    assert (planned.files, planned.commits, planned.warnings) == ([], True, [])
-    assert planned.files_size == sum(file.size for file in planned.files_recounted)
+    assert planned.files_carried == report.files_carried == 0
+    assert {file.path for file in planned.files} == {t.file.file_path for t in table.scan().plan_files()}
+    assert (len(planned.files), planned.commits, planned.warnings) == (report.units, True, [])
 
 
 def test_a_table_without_a_snapshot(lake: Any) -> None:
@@ -159,7 +157,6 @@ def test_a_table_without_a_snapshot(lake: Any) -> None:
         (["nosuch"], {}),
         (["k"], {"kinds": ["nosuch"]}),
         (["k"], {"fpp": 2.0}),
-        (["k"], {"lg_k": 3}),
         (["k"], {"engine": "nosuch"}),
         (["k"], {"snapshot_id": 1}),
         (["k"], {"ref": "nosuch"}),

@@ -183,7 +183,6 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
         {"columns": ["k"], "engine": "flink"},
         {"columns": ["k"], "fpp": 0.0},
         {"columns": ["k"], "fpp": "tiny"},
-        {"columns": ["k"], "lg_k": 40},
         {"columns": ["k"], "snapshot_id": 17},
     ):
         columns = call.pop("columns")

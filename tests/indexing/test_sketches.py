@@ -16,7 +16,7 @@ RANGES = [(0, 20_000), (10_000, 100), (70_000, 400), (50_000, 3_000), (0, 0)]
 
 
 def sketch(first: int, count: int) -> ChunkSketch:
-    chunk = ChunkSketch(9, MAX_THETA)
+    chunk = ChunkSketch(MAX_THETA)
     for part in np.array_split(np.arange(first, first + count), 3):
         chunk.update(theta_hashes(pa.array(part), "long"))
     return chunk
@@ -24,14 +24,14 @@ def sketch(first: int, count: int) -> ChunkSketch:
 
 def test_chunks_of_any_size_are_united_in_any_order() -> None:
     parts = [sketch(*part) for part in RANGES]
-    alone = [ThetaSketch.from_arrow(pa.array(np.arange(at, at + count)), "long", 9) for at, count in RANGES]
-    whole = ThetaSketch.union(alone, 9).to_bytes()
+    alone = [ThetaSketch.from_arrow(pa.array(np.arange(at, at + count)), "long") for at, count in RANGES]
+    whole = ThetaSketch.union(alone).to_bytes()
     for part, one in zip(parts, alone, strict=True):
-        task = TaskSketches(9)
+        task = TaskSketches()
         task.add(1, part)
         assert task.united[1].to_bytes() == one.to_bytes()
     for order in permutations(parts):
-        task = TaskSketches(9)
+        task = TaskSketches()
         for part in order:
             task.add(1, part)
         assert task.united[1].to_bytes() == whole
@@ -39,7 +39,7 @@ def test_chunks_of_any_size_are_united_in_any_order() -> None:
 
 
 def test_a_chunk_that_begins_below_the_others_threshold_loses_nothing() -> None:
-    task = TaskSketches(9)
+    task = TaskSketches()
     task.add(1, sketch(0, 20_000))
     for _ in range(2):  # the second time everything is known
         late = task.begin(1)

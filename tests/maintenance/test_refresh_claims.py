@@ -15,6 +15,7 @@ from pyiceberg.types import IntegerType, LongType
 import sidecar
 from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.errors import StorageError
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.run_steps import observe
 from tests.iceberg.cases import local
@@ -191,10 +192,9 @@ def test_files_that_could_not_be_counted_are_counted_later(table: Any) -> None:
     path.rename(path.with_suffix(".away"))
     report = sidecar.refresh(table, engine="local")
     assert (report.action, counts(table)[3][0]) == ("written", "40")
-    assert any("was not counted again for i" in warning for warning in report.warnings)
-    report = sidecar.refresh(table, engine="local")
-    assert report.action == "current"
-    assert any("was not counted again for i" in warning for warning in report.warnings)
+    assert list(report.files_failed) == [new]
+    with pytest.raises(StorageError, match="no data file could be read"):
+        sidecar.refresh(table, engine="local")
     path.with_suffix(".away").rename(path)
     assert [refresh(table), refresh(table)] == ["written", "current"]
     assert counts(table)[3][0] == "80"

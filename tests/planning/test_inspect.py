@@ -152,7 +152,7 @@ def test_a_sound_sidecar_has_no_problem(table: Table) -> None:
 def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
     made = catalog.create_table("db.inspect_sketch", pa.schema([("k", pa.int64())]))
     made.append(pa.table({"k": range(30_000)}))
-    sidecar.build(made, ["k"], kinds=["theta"], engine="local", lg_k=14)
+    sidecar.build(made, ["k"], kinds=["theta"], engine="local")
     made.refresh()
     assert verify_table(made).problems == []
     assert abs(inspect_table(made).coverage["k"]["theta"].ndv - 30_000) < 1_500

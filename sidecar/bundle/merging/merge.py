@@ -45,7 +45,6 @@ from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
-from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.puffin.writer import PuffinWriter
 
 FILTERS, PAGES = "bloom", "page-index"
@@ -74,15 +73,13 @@ def merge_segments(
     sequence_number: int,
     keys: EncryptionKeys | None = None,
     live_fields: Collection[int] | None = None,
-    lg_k: int = DEFAULT_LG_K,
 ) -> list[TocEntry]:
     """Write one segment with the indexes of several. Returns entries for :func:`sidecar.bundle.writer.write_toc`.
 
     ``sources`` are oldest first. ``files`` are the files to list, those of ``manifests`` first and in their order;
     ``schemas`` are the Avro schemas of their entries. ``snapshot_id`` and ``sequence_number`` are those of the snapshot
     that the file is registered for. ``keys`` encrypt blobs that were encrypted. Coverage of fields that are not in
-    ``live_fields`` is left out (``None``: of none). Sketches of small groups are united in sketches of ``2**lg_k``
-    hashes.
+    ``live_fields`` is left out (``None``: of none). Sketches of small groups are united.
 
     Raises :class:`UsageError` for segments that may not be merged, and the errors of writing.
     """
@@ -90,7 +87,7 @@ def merge_segments(
     merge = _Merge(sources, merge_units(sources, files), header, keys)
     table = UnitsTable(merge.units.files, manifests, schemas, merge.coverage(live_fields))
     place = {"snapshot_id": snapshot_id, "sequence_number": sequence_number}
-    sketches = merge_sketches(sources, merge.units, lg_k)
+    sketches = merge_sketches(sources, merge.units)
     return write_segment(puffin, header, table, merge.bundles(), merge.indexes(), sketches, **place)
 
 

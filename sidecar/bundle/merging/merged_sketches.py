@@ -16,13 +16,14 @@ from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
 from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K, FieldSketches
+from sidecar.filters.theta import DEFAULT_LG_K
 
 
-def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits, lg_k: int) -> list[FieldSketches]:
+def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> list[FieldSketches]:
     """Return the sketches of each field that has some. ``sources`` are oldest first.
 
-    A file is counted by the newest segment that has counted it. Small neighbouring groups are united in sketches of
-    ``2**lg_k`` hashes, or more if one of them has more.
+    A file is counted by the newest segment that has counted it. Small neighbouring groups are united in sketches
+    of the usual size, or of more hashes if one of them has more.
     """
     found = []
     for field_id in sorted({field_id for source in sources for field_id in source.sketches}):
@@ -37,7 +38,7 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits, lg_k: 
                 groups += remapped(given.groups, own)
                 properties |= given.properties
         if groups:
-            found.append(FieldSketches(field_id, joined(groups, max(lg_k, _largest(groups))), properties))
+            found.append(FieldSketches(field_id, joined(groups, max(DEFAULT_LG_K, _largest(groups))), properties))
     return found
 
 

@@ -115,12 +115,12 @@ class SketchGroupsBlob:
         return decode_table(bytes(table), place, self._num_files)
 
     def read(
-        self, groups: Sequence[StoredSketchGroup], lg_k: int
+        self, groups: Sequence[StoredSketchGroup]
     ) -> Iterator[tuple[StoredSketchGroup, ThetaSketch | SidecarError]]:
-        """Yield each group with its sketch of at most ``2**lg_k`` hashes, or with the error that hides it."""
+        """Yield each group with its sketch of at most 4,096 hashes, or with the error that hides it."""
         for group, data in self.stored(groups):
             try:
-                yield group, data if isinstance(data, SidecarError) else ThetaSketch.from_bytes(data, lg_k)
+                yield group, data if isinstance(data, SidecarError) else ThetaSketch.from_bytes(data)
             except SidecarError as error:
                 yield group, error
 
@@ -155,7 +155,7 @@ class SketchGroupsBlob:
         """Yield the blob's problems, one line for each damaged table or sketch."""
         yield from self.toc.doubts
         try:
-            for group, found in self.read(self.groups(), LARGEST_LG_K):
+            for group, found in self.read(self.groups()):
                 if isinstance(found, SidecarError):
                     yield f"the sketch of group {group.number} cannot be used: {found}"
         except SidecarError as error:

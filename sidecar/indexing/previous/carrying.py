@@ -28,7 +28,6 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
 from sidecar.convert.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.filters.theta import DEFAULT_LG_K
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
@@ -92,8 +91,6 @@ class SegmentCarrier:
     listing: Listing
     keys: EncryptionKeys | None
     progress: Progress
-    lg_k: int = DEFAULT_LG_K
-    """log2 of the hashes of united sketches."""
     rates: Mapping[int, float] = field(default_factory=dict)
     """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
@@ -172,7 +169,6 @@ class SegmentCarrier:
                 *merged,
                 keys=self.keys,
                 live_fields=self.table.schema().field_ids,
-                lg_k=self.lg_k,
                 **place,
             )
         self.progress("merging segments", len(sources), len(sources))

@@ -92,19 +92,17 @@ def look_back(
     found: FoundSidecar | None,
     full: bool,
     most_files: int | None = None,
-    exact: bool = False,
 ) -> Earlier:
     """Return the usable part of ``found``, the sidecar of the snapshot or its nearest ancestor.
 
     ``full`` serves no files. At most ``most_files`` files will be indexed now; files beyond that keep what they have.
-    ``exact`` allows no values of removed files in distinct counts. If the sidecar is damaged anywhere but in a sketch,
-    nothing of it is reused.
+    If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
     """
     if found is None:
         return Earlier()
     earlier = Earlier(found)
     try:
-        _fill(earlier, table, listing, plan, full, most_files, exact)
+        _fill(earlier, table, listing, plan, full, most_files)
     except SidecarError as error:
         return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
@@ -146,7 +144,6 @@ def _fill(
     plan: BuildPlan,
     full: bool,
     most_files: int | None,
-    exact: bool,
 ) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
@@ -155,23 +152,49 @@ def _fill(
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
     earlier.having = _having(segments, listing.files, live, plan, earlier.stale)
     if not full:
-        asked = set(wanted_indexes(plan))
-        earlier.served = {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
-    missing = sum(file.not_indexable is None and file.ordinal not in earlier.served for file in listing.files)
-    earlier.limited = most_files is not None and missing > most_files
-    wanted, fields = set(wanted_indexes(plan)), table.schema().field_ids
-    for segment in segments:
-        own = {want for want, _ in _kinds(segment) if want[0] in fields}
-        is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
-        if live[segment.id] and own and is_used:
-            earlier.segments.append(segment)
-            _note_counted(earlier, segment, live[segment.id])
+        earlier.served = _served(earlier, plan)
+    _choose_segments(earlier, table, listing, plan, live, most_files)
     if earlier.served or earlier.limited:
 
         def holds(coverage: Coverage) -> bool:
             return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
 
-        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds, exact)
+        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds)
+        for field_id, lost in earlier.counts.lost.items():
+            for ordinal in lost:
+                earlier.having[ordinal].discard((field_id, THETA))
+        if any(earlier.counts.lost.values()):
+            earlier.served = _served(earlier, plan)
+            _choose_segments(earlier, table, listing, plan, live, most_files)
+    for segment in earlier.segments:
+        _note_counted(earlier, segment, live[segment.id])
+
+
+def _served(earlier: Earlier, plan: BuildPlan) -> set[int]:
+    """Return the files of which segments have all that is asked for."""
+    asked = set(wanted_indexes(plan))
+    return {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
+
+
+def _choose_segments(
+    earlier: Earlier,
+    table: Table,
+    listing: Listing,
+    plan: BuildPlan,
+    live: Mapping[str, Mapping[int, int]],
+    most_files: int | None,
+) -> None:
+    """Choose the segments to carry over, by the files that are served."""
+    assert earlier.found is not None
+    missing = sum(file.not_indexable is None and file.ordinal not in earlier.served for file in listing.files)
+    earlier.limited = most_files is not None and missing > most_files
+    wanted, fields = set(wanted_indexes(plan)), table.schema().field_ids
+    earlier.segments = []
+    for segment in earlier.found.sidecar.segments:
+        own = {want for want, _ in _kinds(segment) if want[0] in fields}
+        is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
+        if live[segment.id] and own and is_used:
+            earlier.segments.append(segment)
 
 
 def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -> None:
