@@ -174,7 +174,7 @@ def extracted(folder: Path, plain: Sequence[Path]) -> Path:
     indexed = []
     for path in plain:
         full = folder / path.name
-        sidecar.embed_file(str(path), str(full), bloom=FROM_SIDECAR, page_index=True, even_if_dictionary=True)
+        sidecar.embed_file(str(path), str(full), bloom=FROM_SIDECAR, page_index=True)
         indexed.append(str(full))
     puffin = folder / "indexes.puffin"
     sidecar.extract_files(indexed, str(puffin))

@@ -76,14 +76,6 @@ def embed(
     ] = None,
     page_index: Annotated[bool, typer.Option("--page-index", help="Give every column a page index.")] = False,
     fpp: Annotated[str, typer.Option("--fpp", metavar="RATE", help="False-positive rate of the filters.")] = "0.01",
-    ndv: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ndv",
-            metavar="COLUMN=N",
-            help="Distinct values of a column in a row group, if you know them; may be repeated.",
-        ),
-    ] = None,
     placement: Annotated[
         Placement,
         choice("--placement", Placement, "Put filters at the end of the file, or after each row group."),
@@ -92,10 +84,6 @@ def embed(
         ReplaceRule,
         choice("--harvest", ReplaceRule, "Use the indexes in the file. good: those that meet --fpp."),
     ] = ReplaceRule.good,
-    even_if_dictionary: Annotated[
-        bool,
-        typer.Option("--even-if-dictionary", help="Build a filter even if the dictionary is not larger than it."),
-    ] = False,
     dry_run: DryRun = False,
     sidecar: Annotated[
         str | None,
@@ -174,7 +162,7 @@ def embed(
         raise UsageError("embed needs a file and where to write it, or a table")
     if not columns and not page_index:
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or give --page-index.")
-    target_rate, counts = fixed_rate(fpp), dict(_count(text) for text in ndv or ())
+    target_rate = fixed_rate(fpp)
     _check_target(source, destination if into is None else into)
     if no_refresh and is_path(source):
         raise UsageError("--no-refresh is for tables", found=source)
@@ -185,10 +173,8 @@ def embed(
             "bloom": columns,
             "page_index": page_index,
             "fpp": target_rate,
-            "ndv": counts,
             "placement": placement.value,
             "harvest": harvest.value,
-            "even_if_dictionary": even_if_dictionary,
             "encryption_keys": encryption_keys(keys),
             "progress": progress,
             "dry_run": dry_run,
@@ -231,14 +217,6 @@ def _check_target(source: str, destination: str | None) -> None:
         )
     if destination is not None and output().choices.catalog is not None:
         raise UsageError("--catalog belongs to a table, which has no destination")
-
-
-def _count(text: str) -> tuple[str, int]:
-    """Column and number of ``column=1000``."""
-    name, equals, number = text.rpartition("=")
-    if not (name and equals and number.isdecimal()):
-        raise UsageError(f"--ndv is COLUMN=N, not '{text}'")
-    return name, int(number)
 
 
 def draw(to: Console, data: Any) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,10 +74,8 @@ def embed_file(
     bloom: Sequence[str] = (),
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
-    ndv: Mapping[str, int] | None = None,
     placement: Placement = "end",
     harvest: HarvestRule = GOOD,
-    even_if_dictionary: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
@@ -87,18 +85,17 @@ def embed_file(
     """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
 
     Pages are copied as bytes, and the footer keeps everything that is not about indexes. ``bloom`` names leaf columns
-    by dotted paths. ``fpp`` is the target false-positive rate. ``ndv`` gives the distinct values of a column chunk, by
-    column, if they are known to be fewer than its values. ``placement`` puts filters at the ``end`` of the file or
+    by dotted paths. ``fpp`` is the target false-positive rate. ``placement`` puts filters at the ``end`` of the file or
     after each ``row-group``. ``harvest`` says which filters and page indexes of the file are reused: ``good`` (filters
     whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
-    they are known to lose rows. ``even_if_dictionary`` builds a filter even if the dictionary is no larger. ``threads``
+    they are known to lose rows. ``threads``
     build indexes while another thread copies; by default one per core, at most four. ``io`` opens and writes files, by
     default as the paths say. ``progress`` is called as work goes on. ``dry_run`` does the same checks and makes the
     same indexes, but copies no data and writes nothing: the report says what would be written.
 
     An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
-    them. It always has its row index, and its filters have one place, so ``page_index``, ``ndv``, ``placement`` and
-    ``even_if_dictionary`` raise :class:`UsageError`.
+    them. It always has its row index, and its filters have one place, so ``page_index`` and ``placement`` raise
+    :class:`UsageError`.
 
     An encrypted Parquet file is read with ``encryption_keys`` and stays encrypted with the same keys: new indexes with
     the key of their column, the footer with its own. A column whose key is missing keeps its indexes and gets no new
@@ -115,7 +112,7 @@ def embed_file(
     io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):
-            _check_orc_options(page_index, bool(ndv), placement, even_if_dictionary)
+            _check_orc_options(page_index, placement)
             tail = read_tail(opened)
             orc_rules = rules_for(tail, bloom, fpp, harvest)
             with create_target(target, io) as sink:
@@ -124,8 +121,7 @@ def embed_file(
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
-        counts = {find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()}
-        rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
+        rules = FilterRules(leaves, check_fpp(fpp), harvest)
         with create_target(target, io) as sink:
             wanted = EmbedOptions(rules, page_index, placement)
             report = embed_into(unlocked, footer, sink, wanted, progress, threads)
@@ -184,13 +180,11 @@ def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
     return groups()
 
 
-def _check_orc_options(page_index: bool, ndv: bool, placement: str, even_if_dictionary: bool) -> None:
+def _check_orc_options(page_index: bool, placement: str) -> None:
     """Raise :class:`UsageError` for options that only Parquet files have: ignoring them would look like success."""
     for asked, what in (
         (page_index, "an ORC file always has its row index: there is no page index to build"),
-        (ndv, "ORC filters are sized by rows, as ORC writers do: a number of distinct values is not used"),
         (placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
-        (even_if_dictionary, "an ORC dictionary never replaces a filter"),
     ):
         if asked:
             raise UsageError(what)
@@ -295,12 +289,6 @@ def _removed(footer: Footer) -> Iterator[Outcome]:
                 yield Outcome(*place, BLOOM, way, reason=reason)
             if chunk.column_index_offset or chunk.offset_index_offset:
                 yield Outcome(*place, PAGE_INDEX, way, reason=reason)
-
-
-def _check_ndv(column: str, count: int) -> int:
-    if count < 1:
-        raise UsageError(f"the number of distinct values of '{column}' is at least 1", found=count)
-    return count
 
 
 @contextmanager

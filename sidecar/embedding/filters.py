@@ -2,9 +2,7 @@
 
 An old filter is copied byte for byte, header included, if no new one is requested or if it is good enough. A filter
 that is known to lose rows (contradictory lengths, a BOOLEAN column, empty although there are values, unreadable) is
-dropped: a missing filter loses nothing. A column chunk that is wholly dictionary-encoded gets no filter if its
-dictionary page is no larger, because readers that prune by filters read the dictionary instead, which is exact. An
-encrypted column whose key is missing keeps its filters.
+dropped: a missing filter loses nothing. An encrypted column whose key is missing keeps its filters.
 """
 
 from __future__ import annotations
@@ -13,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.indexing.chunks import ChunkIndexer
-from sidecar.indexing.columns import ColumnResult, Options
+from sidecar.indexing.columns import Options
 from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
@@ -29,27 +27,23 @@ from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_index_build import take_values
-from sidecar.parquet.pages import ChunkReader, wholly_dictionary
+from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import PageHasher
 from sidecar.source import Source
 
 XXH64 = "XXH64"
-_FIRST_PAGE = 4 << 10
 
 
 @dataclass(frozen=True)
 class FilterRules:
     """The filters to build: on ``leaves``, at the rate ``fpp`` or ``rates[leaf index]``.
 
-    ``ndv``: distinct values of a chunk by leaf index. ``harvest``: which trusted filters of the file are reused, see
-    :mod:`sidecar.convert.harvest`.
+    ``harvest``: which trusted filters of the file are reused, see :mod:`sidecar.convert.harvest`.
     """
 
     leaves: tuple[Leaf, ...] = ()
     fpp: float = DEFAULT_FPP
-    ndv: Mapping[int, int] = field(default_factory=dict)
     harvest: str = GOOD
-    even_if_dictionary: bool = False
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, leaf: Leaf) -> float:
@@ -106,7 +100,7 @@ class ParquetFilterMaker:
     def _indexer(self, fpp: float) -> ChunkIndexer:
         """Return the indexer that builds filters of this rate."""
         if fpp not in self._indexers:
-            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, ndv=self._rules.ndv)
+            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER)
             self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches())
         return self._indexers[fpp]
 
@@ -166,7 +160,7 @@ class ParquetFilterMaker:
             return False
 
     def _from_values(self, chunk: ColumnChunk) -> ValuesFilter:
-        values = self._rules.ndv.get(chunk.leaf.index, chunk.num_values - (chunk.null_count or 0))
+        values = chunk.num_values - (chunk.null_count or 0)
         return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.rate_of(chunk.leaf)))
 
     def _index(self, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
@@ -182,9 +176,6 @@ class ParquetFilterMaker:
                 raise StorageError(result.outcome.reason, file=self._source.name)
             if result.bitset is None:
                 work.note(chunk, result.outcome)
-            elif self._dictionary_is_no_larger(chunk, result):
-                reason = "the dictionary is exact, and no larger than a filter"
-                work.note(chunk, Outcome(*self._place(chunk), reason=reason))
             else:
                 work.take(chunk, result.bitset, result.outcome)
 
@@ -221,11 +212,6 @@ class ParquetFilterMaker:
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
 
-    def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:
-        if result.outcome.way != DICTIONARY or self._rules.even_if_dictionary or result.bitset is None:
-            return False
-        return _dictionary_length(self._source, chunk) <= len(encode_filter(result.bitset))
-
 
 def encode_filter(bitset: bytes) -> bytes:
     """Return the bytes of a filter in a file: header and bitset."""
@@ -240,9 +226,3 @@ def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str
     if found.trusted or not (contradictory or chunk.leaf.physical == "BOOLEAN" or not found.filter.blocks.any()):
         return ""
     return found.reason
-
-
-def _dictionary_length(source: Source, chunk: ColumnChunk) -> int:
-    """Return the bytes of the dictionary page with its header, which a reader fetches instead of a filter."""
-    page = ChunkReader(source, chunk, _FIRST_PAGE).header(chunk.start)
-    return page.end - page.offset

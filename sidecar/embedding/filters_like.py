@@ -92,7 +92,7 @@ def _parquet_like(
     footer = read_footer(opened)
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
-    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, harvest=NEVER, even_if_dictionary=True, rates=by_index)
+    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, harvest=NEVER, rates=by_index)
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_into(opened, footer, sink, EmbedOptions(rules)), missing

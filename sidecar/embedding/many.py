@@ -104,10 +104,8 @@ def embed_files(
     bloom: Sequence[str] = (),
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
-    ndv: Mapping[str, int] | None = None,
     placement: Placement = "end",
     harvest: HarvestRule = GOOD,
-    even_if_dictionary: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     skip_bad: bool = False,
@@ -119,23 +117,21 @@ def embed_files(
 ) -> WrittenFiles:
     """Do :func:`sidecar.embed_file` for all data files that ``paths`` name (files, folders, globs), into ``folder``.
 
-    ``bloom``, ``page_index``, ``fpp``, ``ndv``, ``placement``, ``harvest``, ``even_if_dictionary``, ``threads`` and
-    ``encryption_keys`` are as for one file. ``folder`` is made if it is missing. ``io`` opens the files if it is given.
-    ``skip_bad`` goes past files that cannot be read; without it, the first of them raises, and the files before it stay
-    written. ``dry_run`` makes no folder and writes nothing. ``progress`` is called with the number of files that are
-    done. ``engine`` and ``spark`` say where the files are written, as for :func:`sidecar.build`: on Spark each file is
-    a task of one thread, ``folder`` is one that all workers share, and the files after a bad one are written too.
-    Raises :class:`UsageError` before anything is written if a target exists or two files would have the same target,
-    and the errors of :func:`sidecar.embed_file`.
+    ``bloom``, ``page_index``, ``fpp``, ``placement``, ``harvest``, ``threads`` and ``encryption_keys`` are as for one
+    file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``skip_bad`` goes past files that
+    cannot be read; without it, the first of them raises, and the files before it stay written. ``dry_run`` makes no
+    folder and writes nothing. ``progress`` is called with the number of files that are done. ``engine`` and ``spark``
+    say where the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one thread,
+    ``folder`` is one that all workers share, and the files after a bad one are written too. Raises
+    :class:`UsageError` before anything is written if a target exists or two files would have the same target, and the
+    errors of :func:`sidecar.embed_file`.
     """
     options = {
         "bloom": bloom,
         "page_index": page_index,
         "fpp": fpp,
-        "ndv": ndv,
         "placement": placement,
         "harvest": harvest,
-        "even_if_dictionary": even_if_dictionary,
         "encryption_keys": encryption_keys,
     }
     run = _WriteAll(paths, folder, skip_bad, io, progress, dry_run)

@@ -181,7 +181,7 @@ def rules_of(plan: RestorePlan) -> FilterRules:
     """Return the rules for filters that are built from values: at the target rate of the sidecar's filters."""
     leaves = tuple(plan.footer.columns[leaf] for leaf in sorted(plan.from_values))
     rates = [part.bundle.toc.fpp for part in plan.parts if part.bundle.toc.fpp is not None]
-    return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
+    return FilterRules(leaves, min(rates, default=DEFAULT_FPP))
 
 
 @dataclass(frozen=True)

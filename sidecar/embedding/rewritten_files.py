@@ -39,10 +39,9 @@ NOTHING_NEW = "it already has all requested indexes, or cannot have them"
 
 @dataclass(frozen=True)
 class EmbeddedFields:
-    """The table columns that get filters. ``ndv`` has distinct values in a row group, by field id."""
+    """The table columns that get filters."""
 
     columns: tuple[TableColumn, ...]
-    ndv: Mapping[int, int]
     schema: Schema
     name_mapping: NameMapping | None
 
@@ -117,8 +116,7 @@ class SuccessorWriter:
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
         rules = self.wanted.filters
-        counts = {leaf.index: self.fields.ndv[i] for i, leaf in leaves.items() if i in self.fields.ndv}
-        rules = FilterRules(tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary)
+        rules = FilterRules(tuple(leaves.values()), rules.fpp, rules.harvest)
         wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
         path = self.new_paths.path_for(file.path)
         self._check_prefix(footer, path)

@@ -54,10 +54,8 @@ def embed_table(
     bloom: Sequence[str] = (),
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
-    ndv: Mapping[str, int] | None = None,
     placement: Placement = "end",
     harvest: HarvestRule = GOOD,
-    even_if_dictionary: bool = False,
     dry_run: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
@@ -68,8 +66,8 @@ def embed_table(
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
 
-    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``).
-    ``page_index``, ``fpp``, ``placement``, ``harvest`` and ``even_if_dictionary`` are as in
+    ``bloom`` names primitive columns of the table (``a``, ``struct.field``, ``list.element``).
+    ``page_index``, ``fpp``, ``placement`` and ``harvest`` are as in
     :func:`sidecar.embedding.file.embed_file`. ``progress`` is called after each file. Every file is rewritten under a
     new path, its pages copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the
     reason: files that deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing
@@ -89,9 +87,9 @@ def embed_table(
     start = time.monotonic()
     check_table(table)
     refuse_text(bloom=bloom)
-    fields = _fields(table, bloom, page_index, ndv or {})
+    fields = _fields(table, bloom, page_index)
     check_rules(harvest, placement)
-    rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
+    rules = FilterRules((), check_fpp(fpp), harvest)
     replaceable = find_replaceable(table)
     report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
     report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
@@ -114,16 +112,12 @@ def embed_table(
     return report
 
 
-def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[str, int]) -> EmbeddedFields:
+def _fields(table: Table, bloom: Sequence[str], page_index: bool) -> EmbeddedFields:
     if not bloom and not page_index:
         raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
     schema = table.schema()
-    for name, number in ndv.items():
-        if number < 1:
-            raise UsageError(f"the number of distinct values of '{name}' is at least 1", found=number)
-    counts = {resolve_columns(schema, [name])[0].field_id: number for name, number in ndv.items()}
     columns = tuple(resolve_columns(schema, bloom)) if bloom else ()
-    return EmbeddedFields(columns, counts, schema, table.name_mapping())
+    return EmbeddedFields(columns, schema, table.name_mapping())
 
 
 def _threads(threads: int | None, files: int) -> tuple[int, int]:

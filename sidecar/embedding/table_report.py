@@ -135,7 +135,7 @@ class EmbedTableReport(Summarized):
         """Return what the caller should know or do next."""
         found = [
             f"{count.column}: a filter admits {count.worst_rate:.2g} of absent values; its row group has more "
-            "distinct values than ndv says"
+            "distinct values than its footer says"
             for count in self.indexes.values()
             if count.way in (DICTIONARY, VALUES) and (count.worst_rate or 0.0) > 2 * self.fpp
         ]

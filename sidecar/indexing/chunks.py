@@ -44,7 +44,6 @@ class _Chunk(ColumnWork):
 
     def begin(self, values: int, options: Options, sketches: TaskSketches) -> None:
         """Start to collect at most ``values`` values."""
-        values = options.ndv.get(self.field_id, values)
         maker = SplitBlockBuilder(self.leaf.encoding, values, options.of(self.field_id)) if self.bloom else None
         self.start(maker, sketches)
 

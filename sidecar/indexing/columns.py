@@ -40,8 +40,6 @@ class Options:
     max_bits: float | None
     """The most bits per value; ``None`` for no limit."""
     harvest: str
-    ndv: Mapping[int, int] = field(default_factory=dict)
-    """Expected distinct values of a unit by field id; by default the number of values."""
     page_index: bool = False
     filter_format: str = "auto"
     """The filters of ORC units: ``parquet`` builds split-block filters, ``orc`` uses ORC filters, ``auto`` reuses

@@ -235,7 +235,7 @@ class OrcDataFile:
         if self._options.filter_format == "orc" and values.orc_encoding is not None:
             stride = self._tail.row_index_stride or len(array)
             return OrcFilterBuilder(values.orc_encoding, stride, self._options.of(work.field_id))
-        count = self._options.ndv.get(work.field_id, len(array) - array.null_count)
+        count = len(array) - array.null_count
         return SplitBlockBuilder(values.encoding, count, self._options.of(work.field_id))
 
 

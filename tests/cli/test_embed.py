@@ -52,21 +52,11 @@ def test_json_has_the_way_of_every_unit_and_the_rates(plain: Path) -> None:
     target = plain.with_name("indexed.parquet")
     result = run("embed", plain, target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json")
     data = json.loads(result.stdout)
-    assert data["ways"] == {"bloom": {"values": 3, "none": 3}}
+    assert data["ways"] == {"bloom": {"values": 3, "dictionary": 3}}
     assert data["size"] == target.stat().st_size > data["size_before"] == plain.stat().st_size
     for unit in data["units"]:
         assert {"row_group", "column", "kind", "way", "bytes", "rate_before", "rate_after", "reason"} <= set(unit)
-        if unit["column"] == "k":
-            assert 0 < unit["rate_after"] <= 0.001
-        else:
-            assert "dictionary is exact" in unit["reason"]
-
-
-def test_a_wrong_ndv_is_a_warning(plain: Path) -> None:
-    result = run("embed", plain, plain.with_name("x.parquet"), "--bloom", "k", "--ndv", "k=5", "--json")
-    assert result.exit_code == 0
-    assert "warning: k: " in result.stderr
-    assert json.loads(result.stdout)["warnings"]
+        assert 0 < unit["rate_after"] <= 0.001
 
 
 def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
@@ -98,9 +88,6 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
         (["--bloom", "tags"], "Did you mean tags.list.element?"),
         (["--bloom", "k", "--fpp", "auto"], "not 'auto'"),
         (["--bloom", "k", "--fpp", "2"], "between 0 and 1"),
-        (["--bloom", "k", "--ndv", "k"], "COLUMN=N"),
-        (["--bloom", "k", "--ndv", "=5"], "COLUMN=N"),
-        (["--bloom", "k", "--ndv", "k=0"], "at least 1"),
         (["--bloom", "k", "--placement", "front"], "front"),
     ],
 )
@@ -152,7 +139,7 @@ def test_encrypted_files(tmp_path: Path) -> None:
     texts = {column: f"hex:{key.hex()}" for column, key in named.items()}
     keys.write_text(json.dumps({"footer_key": f"hex:{b'0123456789012345'.hex()}", "column_keys": texts}))
     target, bare = tmp_path / "indexed.parquet", tmp_path / "bare.parquet"
-    options = ("--bloom", "str,i64_desc", "--harvest", "never", "--even-if-dictionary")
+    options = ("--bloom", "str,i64_desc", "--harvest", "never")
     result = run("embed", source, target, *options, "--encryption-keys", keys)
     assert result.exit_code == 0, result.output
     assert "DuckDB does not read encrypted files with filters" in result.stderr

@@ -41,7 +41,7 @@ def run(*args: str) -> Any:
     return CliRunner().invoke(app, ["embed", *args], prog_name="sidecar")
 
 
-WANTED = ("--bloom", "k,s", "--page-index", "--even-if-dictionary", "--catalog", "cli")
+WANTED = ("--bloom", "k,s", "--page-index", "--catalog", "cli")
 
 
 def test_the_files_are_replaced_and_the_report_says_so(table: Table) -> None:

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> list[Path]:
         keys = np.random.default_rng(number).integers(0, 2**40, 3000) * 2
         plain, path = tmp_path / f"plain-{number}.parquet", tmp_path / f"part-{number}.parquet"
         pq.write_table(pa.table({"k": keys, "s": [f"x{k}" for k in keys]}), plain, row_group_size=1000)
-        sidecar.embed_file(str(plain), str(path), bloom=["k", "s"], page_index=True, even_if_dictionary=True)
+        sidecar.embed_file(str(plain), str(path), bloom=["k", "s"], page_index=True)
         paths.append(path)
     return paths
 

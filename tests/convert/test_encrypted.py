@@ -118,7 +118,7 @@ def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path
         properties = pe.create_encryption_properties(FOOTER)
         pq.write_table(rows(number, 300), path, row_group_size=100, encryption_properties=properties)
     indexed, out = tmp_path / "indexed.parquet", tmp_path / "out.parquet"
-    sidecar.embed_file(str(bare[0]), str(indexed), bloom=["k"], even_if_dictionary=True, encryption_keys=own)
+    sidecar.embed_file(str(bare[0]), str(indexed), bloom=["k"], encryption_keys=own)
     sidecar.extract_files([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
     report = sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
     assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})

@@ -192,7 +192,7 @@ def test_a_parquet_file_is_widened(tmp_path: Path) -> None:
         for start, stop in ((0, 2000), (2000, 2200)):
             writer.write_table(pa.table({"k": keys[start:stop]}))
     full, wide = tmp_path / "full.parquet", tmp_path / "wide.parquet"
-    sidecar.embed_file(str(path), str(full), bloom=["k"], even_if_dictionary=True)
+    sidecar.embed_file(str(path), str(full), bloom=["k"])
     report = sidecar.convert_files([str(full)], str(wide), widen=True)
     assert [unit.way for unit in report.units] == ["exact", "widened"]
     assert len({unit.bytes for unit in report.units}) == 1

@@ -274,7 +274,7 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
     pq.write_table(table, bare)
     orc.write_table(other, plain, row_index_stride=1000)
     filled, target, again = tmp_path / "a.parquet", tmp_path / "b.orc", tmp_path / "c.parquet"
-    sidecar.embed_file(str(bare), str(filled), bloom=["k", "s", "x"], fpp=0.05, even_if_dictionary=True)
+    sidecar.embed_file(str(bare), str(filled), bloom=["k", "s", "x"], fpp=0.05)
     report = sidecar.convert_files([str(filled)], str(target), data=str(plain))
     assert report.to_dict()["ways"] == {"bloom": {"values": 6, "none": 1}}
     assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")

@@ -58,7 +58,7 @@ def filters_of(file: DataFile) -> set[str]:
 
 
 def embed(table: Table, **options: Any) -> Any:
-    return embed_table(table, **{"bloom": ["k", "s"], "even_if_dictionary": True, **options})
+    return embed_table(table, **{"bloom": ["k", "s"], **options})
 
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> list[int]:

@@ -106,7 +106,7 @@ def write_twins() -> None:
     table = pa.table({"k": range(3000), "s": [f"text {n % 70}" for n in range(3000)]})
     orc.write_table(table, "twin.orc", bloom_filter_columns=[0, 1])
     pq.write_table(table, "bare.parquet", row_group_size=1000)
-    sidecar.embed_file("bare.parquet", "same.parquet", bloom=["k", "s"], even_if_dictionary=True)
+    sidecar.embed_file("bare.parquet", "same.parquet", bloom=["k", "s"])
 
 
 @pytest.mark.parametrize("name", CONVERT)

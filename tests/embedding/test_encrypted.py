@@ -43,7 +43,7 @@ FOOTERS = pytest.mark.parametrize("kind", [PLAIN_FOOTER, ENCRYPTED_FOOTER], ids=
 
 def embedded(path: Path, keys: EncryptionKeys, name: str = "embedded.parquet", **options: Any) -> Any:
     target = path.with_name(name)
-    asked: dict[str, Any] = {"bloom": COLUMNS, "page_index": True, "even_if_dictionary": True}
+    asked: dict[str, Any] = {"bloom": COLUMNS, "page_index": True}
     return target, embed_file(str(path), str(target), encryption_keys=keys, **(asked | options))
 
 
@@ -226,7 +226,6 @@ def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
             str(target),
             bloom=columns,
             page_index=True,
-            even_if_dictionary=True,
             placement="row-group",
             encryption_keys=keys,
         )

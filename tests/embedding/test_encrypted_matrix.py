@@ -91,7 +91,6 @@ def test_every_kind(kind: Kind, files: dict[Kind, Path], java: EncryptingJava, t
         str(target),
         bloom=COLUMNS,
         page_index=True,
-        even_if_dictionary=True,
         placement=("end", "row-group")[number % 2],
         harvest=("good", "never")[number // 2 % 2],
         encryption_keys=kind.ours(),

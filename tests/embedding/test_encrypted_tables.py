@@ -123,9 +123,7 @@ def test_files_of_a_table_are_replaced(table: Table) -> None:
     assert ["it keeps its AAD prefix" in left.reason for left in report.left_alone].count(True) == 1
     assert report.snapshot_id is None
 
-    report = embed_table(
-        table, bloom=["k"], page_index=True, even_if_dictionary=True, encryption_keys=EncryptionKeys(Keys())
-    )
+    report = embed_table(table, bloom=["k"], page_index=True, encryption_keys=EncryptionKeys(Keys()))
     assert [left.reason.split(":")[0] for left in report.left_alone] == [
         "the key for the footer of an encrypted file is missing"
     ]

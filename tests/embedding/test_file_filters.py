@@ -23,15 +23,10 @@ from tests.embedding.file_cases import DATA, embedded, reasons_of, ways_of
 from tests.lost_values import duckdb_finds, empty_filters
 
 
-def test_a_filter_no_smaller_than_its_dictionary_is_left_out(tmp_path: Path) -> None:
+def test_a_named_column_gets_a_filter_however_small_its_dictionary(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", flat(2000))
-    target, report = embedded(path, ["small", "s"])
-    assert ways_of(report, "bloom", "small") == {"none"}
-    assert reasons_of(report, "bloom", "small") == {"the dictionary is exact, and no larger than a filter"}
-    assert ways_of(report, "bloom", "s") == {"dictionary"}
-    target.unlink()
-    _, report = embedded(path, ["small"], even_if_dictionary=True)
-    assert ways_of(report, "bloom", "small") == {"dictionary"}
+    _, report = embedded(path, ["small", "s"])
+    assert ways_of(report, "bloom", "small") == ways_of(report, "bloom", "s") == {"dictionary"}
 
 
 def test_sizes_are_powers_of_two_and_meet_the_rate(tmp_path: Path) -> None:
@@ -44,13 +39,6 @@ def test_sizes_are_powers_of_two_and_meet_the_rate(tmp_path: Path) -> None:
         assert outcome.rate_after == found.filter.estimated_fpp()
         assert outcome.rate_after <= fpp < found.filter.fold(found.filter.z // 2).estimated_fpp()
         target.unlink()
-
-
-def test_ndv_bounds_the_size_and_a_wrong_one_is_said(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", flat(20_000), use_dictionary=False)
-    _, report = embedded(path, ["k"], ndv={"k": 100})
-    assert len(report.warnings()) == 1
-    assert report.warnings()[0].startswith("k: ")
 
 
 def test_an_existing_filter_is_rebuilt_if_it_misses_the_rate(tmp_path: Path) -> None:

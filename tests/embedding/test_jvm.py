@@ -104,7 +104,6 @@ def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path
             bloom=columns,
             page_index=True,
             placement=placement,
-            even_if_dictionary=True,
         )
         file, footer = opened(path)
         reader = java.open(path)
@@ -165,7 +164,7 @@ def test_odd_shapes_are_read_with_their_indexes(
     source, rows = odd[name]
     path = tmp_path / "embedded.parquet"
     columns = [c for c in leaf_paths(source) if c not in ("flag", "none")]
-    options: dict[str, Any] = {"placement": placement, "even_if_dictionary": True}
+    options: dict[str, Any] = {"placement": placement}
     embed_file(str(source), str(path), bloom=columns, page_index=True, **options)
     reader = java.open(path)
     file, footer = opened(path)
@@ -247,7 +246,6 @@ def test_spark_loses_no_row_by_our_indexes(
         bloom=leaf_paths(source),
         page_index=True,
         placement=placement,
-        even_if_dictionary=True,
     )
     asked = ("true", *predicates)
     plain, found = (

@@ -140,9 +140,7 @@ def test_files_in_which_no_filter_is_asked(tmp_path: Path) -> None:
 def test_options_of_parquet_are_refused(tmp_path: Path) -> None:
     for options, what in (
         ({"page_index": True}, "always has its row index"),
-        ({"ndv": {"c_int": 5}}, "sized by rows"),
         ({"placement": "row-group"}, "no placement"),
-        ({"even_if_dictionary": True}, "dictionary"),
     ):
         with pytest.raises(UsageError, match=what):
             embed_file(str(BARE), str(tmp_path / "x.orc"), bloom=["c_int"], **options)  # type: ignore[arg-type]

@@ -207,8 +207,6 @@ def test_version_1_is_refused_with_the_reason(catalog: Any) -> None:
     [
         ({"bloom": []}, "nothing to embed"),
         ({"bloom": ["nosuch"]}, "no column 'nosuch'"),
-        ({"ndv": {"nosuch": 1}}, "no column 'nosuch'"),
-        ({"ndv": {"k": 0}}, "at least 1"),
         ({"fpp": 2.0}, "rate"),
         ({"placement": "middle"}, "placement"),
         ({"harvest": "some"}, "harvest"),

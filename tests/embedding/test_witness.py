@@ -62,7 +62,7 @@ def test_the_digest_is_that_of_the_specification(tmp_path: Path, options: dict[s
 
 def _with_filters(path: Path) -> Path:
     target = path.with_name(f"indexed-{path.name}")
-    sidecar.embed_file(str(path), str(target), bloom=["k"], even_if_dictionary=True)
+    sidecar.embed_file(str(path), str(target), bloom=["k"])
     return target
 
 

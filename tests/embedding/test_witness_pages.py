@@ -59,7 +59,7 @@ def test_nested_columns_nulls_and_floats_deny_nothing_of_their_own(tmp_path: Pat
     bare, path = tmp_path / "bare.parquet", tmp_path / "a.parquet"
     pq.write_table(table, bare, data_page_size=1500, **VARIANTS[variant])
     leaves = [leaf.path for leaf in opened(bare)[1].columns]
-    sidecar.embed_file(str(bare), str(path), bloom=leaves, page_index=True, even_if_dictionary=True)
+    sidecar.embed_file(str(bare), str(path), bloom=leaves, page_index=True)
     for whole in (False, True):
         for source, footer, chunk, given in _chunks(path):
             said = ask_pages(source, footer, chunk, given, whole=whole)

@@ -15,7 +15,7 @@ from sidecar.convert.extract import Extractor
 from sidecar.errors import StorageError
 from sidecar.source import LocalSource
 from tests.embedding.cases import assert_sound
-from tests.embedding.witness_cases import ROWS, keys_of, write
+from tests.embedding.witness_cases import keys_of, write
 
 
 def _rewrite(path: Path, seed: int) -> None:
@@ -66,9 +66,7 @@ class _RewrittenBehind(LocalSource):
 def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: Path) -> None:
     """The digest would prove pages that the filters are not of."""
     for name, seed in (("a.parquet", 1), ("other", 2)):
-        sidecar.embed_file(
-            str(write(tmp_path / str(seed) / name, seed)), str(tmp_path / name), bloom=["k"], ndv={"k": ROWS}
-        )
+        sidecar.embed_file(str(write(tmp_path / str(seed) / name, seed)), str(tmp_path / name), bloom=["k"])
     with (
         closing(Collection()) as collection,
         closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source,

@@ -169,7 +169,7 @@ def test_a_table_gets_one_successor_for_each_file(catalog: Any, twice: Any) -> N
     rows = sorted(table.scan().to_arrow()["k"].to_pylist())
     sidecar.build(table, ["k"], engine="local")
     before = on_disk(table)
-    report = sidecar.embed_table(table, bloom=["k", "s"], even_if_dictionary=True, refresh=False, **twice)
+    report = sidecar.embed_table(table, bloom=["k", "s"], refresh=False, **twice)
     assert (report.engine, len(report.replaced)) == ("spark", 4)
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == rows
     assert all(filters_of(file) == {"k", "s"} for file in data_files(table))

@@ -57,7 +57,7 @@ OPERATIONS = {
 
 def embed(table: Table) -> Any:
     """One thread, so that the steps have one order."""
-    return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True, threads=1)
+    return sidecar.embed_table(table, bloom=["k"], threads=1)
 
 
 def has_filters(table: Table) -> bool:

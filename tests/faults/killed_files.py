@@ -162,7 +162,7 @@ def prepare_sources(place: Path) -> None:
     rows = pa.table({"k": range(300), "s": [f"text {n % 70}" for n in range(300)]})
     orc.write_table(rows, given / "twin.orc", bloom_filter_columns=[0, 1])
     pq.write_table(rows, given / "bare.parquet", row_group_size=100)
-    sidecar.embed_file(given / "bare.parquet", given / "same.parquet", bloom=["k", "s"], even_if_dictionary=True)
+    sidecar.embed_file(given / "bare.parquet", given / "same.parquet", bloom=["k", "s"])
     copy(OLDER_ORC, given / "older.orc")
     copy(DATA / "apache_bloom_filter.bin", given / "old.bin")
     pq.write_table(pa.table({"s": ["hello", "parquet", "bloom", "filter"]}), given / "values.parquet")

@@ -58,7 +58,7 @@ def spark_operation(name: str, session: Any) -> SparkOperation:
         return sidecar.build(table, ["k"], save=True, **options)
 
     def embed(table: Table) -> object:
-        return sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True, **options)
+        return sidecar.embed_table(table, bloom=["k"], **options)
 
     if name == "build, Spark":
         return SparkOperation(session, Operation(build, OPERATIONS["build"].is_done), lambda place: is_busy(session))

@@ -143,7 +143,7 @@ COMMANDS = {
         changes=True,
     ),
     "embed TABLE": Command(
-        lambda lake: sidecar.embed_table(lake.table, bloom=["k"], even_if_dictionary=True),
+        lambda lake: sidecar.embed_table(lake.table, bloom=["k"]),
         is_done=lambda lake: all("-sidecar-" in t.file.file_path for t in lake.table.refresh().scan().plan_files()),
         changes=True,
     ),

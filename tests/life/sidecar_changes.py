@@ -94,7 +94,7 @@ def embed(life: Life) -> str | None:
         "page_index": life.rng.random() < 0.5,
         "refresh": life.rng.random() < 0.5,
     }
-    report = sidecar.embed_table(table, engine="local", threads=1, even_if_dictionary=True, **options)
+    report = sidecar.embed_table(table, engine="local", threads=1, **options)
     life.note_rows(rows)
     life.warn(report.warnings())
     return f"embed {options}: {len(report.replaced)} files"

@@ -76,7 +76,7 @@ def test_the_life_of_a_table(
     assert commands.run("plan", "s = 'name-absent'")["files"]["kept"] == 0
     assert commands.run("compact")["segments_after"] == 1
     assert commands.run("status")["files"] == {"live": 4, "listed": 4}
-    embedded = commands.run("embed", "--bloom", "k", "--even-if-dictionary")
+    embedded = commands.run("embed", "--bloom", "k")
     assert embedded["files"]["replaced"] == 4
     assert [commands.run("scan", "k = 919")] == expected
     commands.run("expire", "--older-than", "0s")

@@ -39,7 +39,7 @@ sidecar.convert_files(files, str(folder / "converted.puffin"), kind="orc", spark
 found = sidecar.verify_files(str(folder / "new"), data=True, spark=spark)
 assert (len(found.files), found.problems) == (4, []), found
 table = open_store(folder / "lake").load_table("db.lost")
-embedded = sidecar.embed_table(table, bloom=["k"], even_if_dictionary=True, spark=spark)
+embedded = sidecar.embed_table(table, bloom=["k"], spark=spark)
 assert len(embedded.replaced) == 4 and embedded.refresh.engine == "spark", embedded
 found = sidecar.verify_table(table, data=True, spark=spark)
 assert found.problems == [] and found.looked_up.values > 1000, found
