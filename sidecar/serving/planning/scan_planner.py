@@ -293,7 +293,8 @@ class _Scan:
         options = asked.case_sensitive, asked.select
         schemas = [binding.table.schema() for binding in self._bindings]
         schemas += schemas_of(self.files.table, self.files.snapshot)
-        residual = json.dumps(residual_of(asked.filter, schemas, *options, is_opaque=hides)).encode()
+        only_hex = self._caller.is_java
+        residual = json.dumps(residual_of(asked.filter, schemas, *options, only_hex=only_hex, is_opaque=hides)).encode()
         if len(residual) * count > MOST_RESIDUALS:
             residual = json.dumps(any_row(column_of_client(schemas, *options))).encode()
         return residual

@@ -168,15 +168,17 @@ def residual_of(
     case_sensitive: bool = True,
     select: Sequence[str] | None = None,
     *,
+    only_hex: bool = False,
     is_opaque: bool = False,
 ) -> Any:
     """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``.
 
-    ``select``: the columns that the client reads; ``None`` for all. ``is_opaque``: Java's readers skip nothing by it.
+    ``select``: the columns that the client reads; ``None`` for all. ``only_hex``: it writes bytes as hexadecimal
+    digits, and reads them. ``is_opaque``: Java's readers skip nothing by the residual.
     """
     columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
     any_column = column_of_client(schemas, case_sensitive, select)
-    return _ResidualWriter(columns, any_column, is_opaque).rewrite(node, 0)[0]
+    return _ResidualWriter(columns, any_column, only_hex, is_opaque).rewrite(node, 0)[0]
 
 
 def column_of_client(schemas: Sequence[Schema], case_sensitive: bool, select: Sequence[str] | None) -> str:
@@ -358,9 +360,10 @@ def _wider(node: Any) -> ParsedFilter:
 class _ResidualWriter:
     """Writes a filter anew."""
 
-    def __init__(self, names: Sequence[_Names], any_column: str, is_opaque: bool) -> None:
+    def __init__(self, names: Sequence[_Names], any_column: str, only_hex: bool, is_opaque: bool) -> None:
         self._names = names
         self._any_column = any_column
+        self._only_hex = only_hex
         self._is_opaque = is_opaque
         self._nodes = 0
         self._values = 0
@@ -396,15 +399,29 @@ class _ResidualWriter:
         compared = {"type": "transform", "transform": "identity", "term": term} if self._is_opaque else term
         if kind in _TESTS:
             return {"type": kind, "term": compared}, True
-        if kind in _COMPARISONS and _is_understood([node.get("value")], columns):
+        if kind in _COMPARISONS and self._is_understood([node.get("value")], columns):
             return {"type": kind, "term": compared, "value": _plain(node["value"])}, True
         values = node.get("values")
         if kind in _LISTS and isinstance(values, list) and values:
             self._values += len(values)
-            if self._values > MOST_VALUES or not _is_understood(values, columns):
+            if self._values > MOST_VALUES or not self._is_understood(values, columns):
                 return any_row(term), False
             return {"type": kind, "term": compared, "values": [_plain(value) for value in values]}, True
         return any_row(term), False
+
+    def _is_understood(self, values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
+        """Whether a client can bind the literals again, to the same values."""
+        return all(_is_sayable(value) for value in values) and all(
+            self._is_bound_again(value, column) and literals_of(value, column, only_hex=self._only_hex)
+            for column in columns
+            for value in values
+        )
+
+    def _is_bound_again(self, value: Any, column: PredicateColumn) -> bool:
+        """Whether a client reads such a literal. Java makes no number of a text, which "Infinity" would be."""
+        if isinstance(column.type, FloatType | DoubleType):
+            return not isinstance(value, str)
+        return self._only_hex or not isinstance(column.type, BinaryType | FixedType)
 
     def _any_row(self) -> Any:
         return any_row(self._any_column)
@@ -413,20 +430,6 @@ class _ResidualWriter:
 def any_row(column: str) -> Any:
     """A predicate that every row meets. Clients do not see that, so it is not ``true`` for them."""
     return _joined("or", {"type": "is-null", "term": column}, {"type": "not-null", "term": column})
-
-
-def _is_understood(values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
-    """Whether a client can bind the literals again, to the same values."""
-    return all(_is_sayable(value) for value in values) and all(
-        _is_bound_again(value, column) and literals_of(value, column) for column in columns for value in values
-    )
-
-
-def _is_bound_again(value: Any, column: PredicateColumn) -> bool:
-    """Whether Java reads such a literal: of a text it makes neither bytes nor numbers, which "Infinity" would be."""
-    if isinstance(column.type, FloatType | DoubleType):
-        return not isinstance(value, str)
-    return not isinstance(column.type, BinaryType | FixedType)
 
 
 def _is_sayable(value: Any) -> bool:
