@@ -24,6 +24,16 @@ class Caller:
     client_version: str = ""
     """The header ``X-Client-Version`` of Java's clients."""
 
+    @property
+    def is_pyiceberg(self) -> bool:
+        """Whether pyiceberg asks, or who plans by it."""
+        return self.user_agent.startswith("PyIceberg")
+
+    @property
+    def is_java(self) -> bool:
+        """Whether Iceberg's Java library asks: Spark, Flink, Hive."""
+        return self.client_version.startswith("Apache Iceberg")
+
 
 @dataclass(frozen=True)
 class PlanFacts:

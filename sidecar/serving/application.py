@@ -44,6 +44,7 @@ def make_application(settings: ServeSettings) -> ASGIApp:
         settings.page_key,
         tables=tables,
         shares_manifests=is_catalog,
+        is_read_only=is_catalog,
         encryption_keys=settings.encryption_keys,
     )
     return application_with(settings, planner)

@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, advisory
+from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning.file_question import FileQuestion
@@ -96,7 +96,7 @@ def select_files(
     ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
     errors about the table's own metadata, none about a sidecar.
     """
-    row_filter, is_exact = _canonical(binding)
+    row_filter, is_exact = _canonical(files, binding)
     table = binding.table
     try:
         found = _by_sidecar(files, table, row_filter, wants_sentinel, helpless, opener, encryption_keys)
@@ -204,7 +204,8 @@ def _everything(files: LiveSnapshot) -> FileSet:
 def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Sequence[int]:
     """Return the ordinals of the files that partitions and bounds keep; of all files if these cannot be compared.
 
-    Raises errors about the table's own metadata.
+    Raises errors about the table's own metadata, and :class:`UnsupportedFeatureError` if the files of a partitioned
+    table cannot be compared: Spark takes all rows of the files that it gets for whole partitions.
     """
     try:
         bound = bind(table.schema(), keeping_struct_nulls(row_filter, table.schema()), case_sensitive=True)
@@ -213,7 +214,7 @@ def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpressi
     except SidecarError:
         raise
     except Exception as error:
-        _note(error)
+        _note_all_kept(files, error)
         return range(files.starts[-1])
 
 
@@ -246,7 +247,17 @@ def _note(error: Exception) -> None:
     log.warning("a part of a plan is left out after %s", place_of(error))
 
 
-def _canonical(binding: ScanBinding) -> tuple[BooleanExpression, bool]:
+def _note_all_kept(files: LiveSnapshot, error: Exception) -> None:
+    """Log that all files are kept, or raise :class:`UnsupportedFeatureError` as :func:`_by_manifests` says."""
+    _note(error)
+    if files.is_partitioned and not files.for_pyiceberg:
+        raise UnsupportedFeatureError(
+            "the partitions of the table cannot be compared with the filter",
+            hint="Set scan-planning-mode to client for this table.",
+        ) from error
+
+
+def _canonical(files: LiveSnapshot, binding: ScanBinding) -> tuple[BooleanExpression, bool]:
     """Return a filter that binds to itself, and whether exactly the rows that meet the request meet it."""
     try:
         schema = binding.table.schema()
@@ -254,7 +265,7 @@ def _canonical(binding: ScanBinding) -> tuple[BooleanExpression, bool]:
         bind(schema, row_filter, case_sensitive=True)
         return row_filter, binding.filter.is_exact
     except Exception as error:
-        _note(error)
+        _note_all_kept(files, error)
         return AlwaysTrue(), False
 
 

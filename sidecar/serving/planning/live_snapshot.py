@@ -62,7 +62,7 @@ class LiveSnapshot:
     def __init__(
         self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None, *, for_pyiceberg: bool
     ) -> None:
-        self._for_pyiceberg = for_pyiceberg
+        self.for_pyiceberg = for_pyiceberg
         self.table = table
         self.snapshot = snapshot
         self._caches = caches
@@ -80,6 +80,17 @@ class LiveSnapshot:
         return [line for line in self.lines if line.content == ManifestContent.DATA]
 
     @property
+    def spec_ids(self) -> set[int]:
+        """The partition specs of data files."""
+        return {line.partition_spec_id for line in self.data_lines}
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether data files are divided by anything."""
+        specs = self.table.metadata.specs()
+        return any(not specs[one].is_unpartitioned() for one in self.spec_ids)
+
+    @property
     def count(self) -> int:
         """The number of live data files, as the manifest list says."""
         return count_files(self.data_lines)
@@ -93,7 +104,7 @@ class LiveSnapshot:
         """Return the data manifest of a line."""
         types = self.partition_types(line.partition_spec_id)
         return self._caches.data.get(
-            self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self._for_pyiceberg)
+            self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self.for_pyiceberg)
         )
 
     def _key_of(self, line: ManifestFile, types: list[IcebergType]) -> tuple[object, ...]:

@@ -2,9 +2,10 @@
 
 A snapshot can be read under two schemas: its own and the table's present one. Spark pins the snapshot and asks to use
 its schema, but names columns as in the present schema unless the query travels in time. A client that keeps tables for
-a while, or asks for a later page of a plan, can have a schema between these two. The request does not say which. So the
-names are looked up in all schemas. If they mean different columns, the scan is planned for each meaning and the files
-of all plans are returned.
+a while, or asks for a later page of a plan, can have any other schema: pyiceberg names no snapshot, so it gets files
+that are younger than what it knows of the table. The request does not say which schema it is. So the names are looked
+up in all schemas. If they mean different columns, the scan is planned for each meaning and the files of all plans are
+returned.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import NestedField
 
 from sidecar.iceberg.refs import as_it_was, with_schema
-from sidecar.serving.protocol.filters import FieldsOfNames, ParsedFilter, fields_of, parse_filter
+from sidecar.serving.protocol.filters import FieldsOfNames, ParsedFilter, fields_of, forms_of, parse_filter
 from sidecar.serving.protocol.requests import PlanRequest
 
 
@@ -44,26 +46,40 @@ def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
     return own or present, present
 
 
-def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest) -> list[ScanBinding]:
-    """Return the meanings of a request for a snapshot of ``table``: one mostly."""
+def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_hex: bool = False) -> list[ScanBinding]:
+    """Return the meanings of a request for a snapshot of ``table``: one mostly.
+
+    ``only_hex`` is that of :func:`sidecar.serving.protocol.filters.parse_filter`.
+    """
     own_schema, present_schema = schemas_of(table, snapshot)
-    present = parse_filter(asked.filter, present_schema, asked.case_sensitive)
-    if own_schema.schema_id == present_schema.schema_id:
-        return [ScanBinding(table, present)]
+
+    def parsed(schema: Schema) -> ParsedFilter:
+        return parse_filter(asked.filter, schema, asked.case_sensitive, only_hex=only_hex)
+
+    present = parsed(present_schema)
     names = [name for name, _ in present.fields]
+    lowered = [name.lower() for name in names]
+    roots = {name[:end] for name in lowered for end, mark in enumerate(f"{name}.") if mark == "."}
+    fields_now = _top_fields(present_schema, roots)
     meanings = {present.fields: ScanBinding(table, present)}
     for schema in (own_schema, *table.schemas().values()):
+        if _top_fields(schema, roots) == fields_now:
+            continue
         fields = fields_of(names, schema, asked.case_sensitive)
         if fields not in meanings and (schema is own_schema or _are_complete(fields)):
-            parsed = parse_filter(asked.filter, schema, asked.case_sensitive)
-            meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed)
+            meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed(schema))
     if as_it_was(table, snapshot.snapshot_id) is not table:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
         is_certain = len(meanings) == 1
-        own = parse_filter(asked.filter, own_schema, asked.case_sensitive)
         older = with_schema(table, own_schema.schema_id)
-        return [ScanBinding(older, own if is_certain else ParsedFilter(AlwaysTrue(), False))]
+        uncertain = ParsedFilter(AlwaysTrue(), forms_of(asked.filter))
+        return [ScanBinding(older, parsed(own_schema) if is_certain else uncertain)]
     return [meanings[fields] for fields in meanings if _are_complete(fields)] or [*meanings.values()]
+
+
+def _top_fields(schema: Schema, names: set[str]) -> list[NestedField]:
+    """Return the top fields that have one of ``names`` in small letters. Where these are equal, all below is."""
+    return [field for field in schema.fields if field.name.lower() in names]
 
 
 def _are_complete(fields: FieldsOfNames) -> bool:

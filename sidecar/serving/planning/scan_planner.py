@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 from pyiceberg.table import Table
@@ -20,14 +21,17 @@ from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
+from sidecar.serving.planning.absent_columns import AbsentColumns
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.kept_sidecars import KeptSidecars
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
-from sidecar.serving.planning.scan_binding import bindings_of, schemas_of, without_catalog
+from sidecar.serving.planning.scan_binding import ScanBinding, bindings_of, schemas_of, without_catalog
+from sidecar.serving.planning.selected_columns import may_replace_files, reads_all_columns
 from sidecar.serving.planning.served_tables import ServedTables
+from sidecar.serving.planning.whole_partitions import refuse_unsure_partitions
 from sidecar.serving.protocol.encoding import EncodedTask, encode_answer, encode_file
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.protocol.filters import any_row, column_of_client, residual_of
@@ -53,8 +57,8 @@ class ScanPlanner:
     ``tables`` are patterns (``db.*``) of the tables that are planned on the server, ``None`` for all. ``page_files`` is
     the most files of one answer. ``cache_bytes`` is about how much memory manifests may take. ``shares_manifests`` says
     that all callers of a table may read what any version of its metadata names, as it is where the server reads
-    storage with rights of its own; otherwise a manifest is kept for one version of the metadata. ``encryption_keys``
-    open encrypted sidecars.
+    storage with rights of its own; otherwise a manifest is kept for one version of the metadata. ``is_read_only`` says
+    that nobody commits to these tables by what is planned here. ``encryption_keys`` open encrypted sidecars.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class ScanPlanner:
         page_files: int = PAGE_FILES,
         cache_bytes: int = CACHE_BYTES,
         shares_manifests: bool = False,
+        is_read_only: bool = False,
         encryption_keys: EncryptionKeys | None = None,
     ) -> None:
+        self._is_read_only = is_read_only
         self._key = os.urandom(32) if key is None else check_key(key)
         self._served = ServedTables(tables)
         self._helpless = HelplessPredicates()
@@ -85,8 +91,10 @@ class ScanPlanner:
         snapshot = _snapshot(table, asked)
         if snapshot is None:
             return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
-        scan = self._scan(table, identifier, snapshot, asked, caller)
-        scan.choose(wants_sentinel=True)
+        schemas = [table.schema(), *table.schemas().values()]
+        may_replace = not self._is_read_only and may_replace_files(asked.select, schemas)
+        scan = self._scan(table, identifier, snapshot, asked, caller, may_replace)
+        scan.choose(wants_sentinel=not self._is_read_only)
         direct = scan.selections[0].tasks
         few = min(self._page_files, DIRECT_FILES)
         is_direct = len(scan.selections) == 1 and direct is not None and len(direct) <= few
@@ -98,7 +106,11 @@ class ScanPlanner:
         if len(ranges) > 1:
             self._plans.get(_plan_key(table, identifier, asked, snapshot, request), lambda: ordinals)
         tokens = [
-            seal(Page(request, snapshot.snapshot_id, start, end, tuple(extra)), self._key, _seal_of(table, identifier))
+            seal(
+                Page(request, snapshot.snapshot_id, start, end, tuple(extra), may_replace),
+                self._key,
+                _seal_of(table, identifier),
+            )
             for start, end in ranges[1:]
         ]
         first = [*(one for one in ordinals if one < ranges[0][1]), *extra]
@@ -112,7 +124,7 @@ class ScanPlanner:
         snapshot = table.metadata.snapshot_by_id(page.snapshot_id)
         if snapshot is None:
             raise RefusedRequestError("the snapshot of the plan has expired", ErrorType.NO_SUCH_PLAN_TASK)
-        scan = self._scan(table, identifier, snapshot, asked, caller)
+        scan = self._scan(table, identifier, snapshot, asked, caller, page.may_replace)
 
         def plan_again() -> list[int]:
             scan.choose(wants_sentinel=False)
@@ -128,12 +140,18 @@ class ScanPlanner:
         return "server" if self._served.has(table, identifier) else "client"
 
     def _scan(
-        self, table: Table, identifier: Identifier, snapshot: Snapshot, asked: PlanRequest, caller: Caller
+        self,
+        table: Table,
+        identifier: Identifier,
+        snapshot: Snapshot,
+        asked: PlanRequest,
+        caller: Caller,
+        may_replace: bool,
     ) -> _Scan:
         scope = identifier, None if self._shares_manifests else table.metadata_location
-        is_pyiceberg = caller.user_agent.startswith("PyIceberg")
-        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=is_pyiceberg)
-        return _Scan(files, asked, is_pyiceberg, self._helpless, self._sidecars.opener(scope), self._encryption_keys)
+        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=caller.is_pyiceberg)
+        opener = self._sidecars.opener(scope)
+        return _Scan(files, asked, caller, may_replace, self._helpless, opener, self._encryption_keys)
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -144,13 +162,14 @@ class ScanPlanner:
 
 
 class _Scan:
-    """One request for one snapshot."""
+    """One request for one snapshot. ``may_replace``: the client may replace the files of the plan by what it reads."""
 
     def __init__(
         self,
         files: LiveSnapshot,
         asked: PlanRequest,
-        for_pyiceberg: bool,
+        caller: Caller,
+        may_replace: bool,
         helpless: HelplessPredicates,
         opener: Opener,
         encryption_keys: EncryptionKeys | None,
@@ -158,15 +177,22 @@ class _Scan:
         self.files = files
         self.selections: list[FileSelection] = []
         self._asked = asked
-        self._for_pyiceberg = for_pyiceberg
+        self._caller = caller
+        self._for_pyiceberg = caller.is_pyiceberg
+        self._may_replace = may_replace
+        self._absent = AbsentColumns(files.table, asked.select) if caller.is_pyiceberg else None
         self._helpless = helpless
         self._opener = opener
         self._encryption_keys = encryption_keys
 
     def choose(self, *, wants_sentinel: bool) -> None:
         """Choose the files for each meaning of the request."""
-        table, snapshot = self.files.table, self.files.snapshot
-        wants_sentinel = wants_sentinel and not self._for_pyiceberg and self._reads_all_columns()
+        table, snapshot, asked = self.files.table, self.files.snapshot, self._asked
+        if wants_sentinel:  # Spark reads all columns of one schema before it deletes
+            reads_all = any(reads_all_columns(asked.select, schema) for schema in schemas_of(table, snapshot))
+            wants_sentinel = reads_all and not self._for_pyiceberg
+        if not self._for_pyiceberg:
+            refuse_unsure_partitions(table, self.files.spec_ids, asked, self._bindings)
         self.selections = [
             select_files(
                 self.files,
@@ -176,22 +202,13 @@ class _Scan:
                 opener=self._opener,
                 encryption_keys=self._encryption_keys,
             )
-            for binding in bindings_of(table, snapshot, self._asked)
+            for binding in self._bindings
         ]
 
-    def _reads_all_columns(self) -> bool:
-        """Whether the client reads all columns, of one schema: Spark does before it deletes."""
-        if self._asked.select is None:
-            return True
-        named = {name.lower() for name in self._asked.select}
-        schemas = schemas_of(self.files.table, self.files.snapshot)
-        return any(
-            all(
-                field.name.lower() in named or any(name.startswith(f"{field.name.lower()}.") for name in named)
-                for field in schema.fields
-            )
-            for schema in schemas
-        )
+    @cached_property
+    def _bindings(self) -> list[ScanBinding]:
+        """The meanings of the request."""
+        return bindings_of(self.files.table, self.files.snapshot, self._asked, only_hex=self._caller.is_java)
 
     def direct_tasks(self) -> list[EncodedTask]:
         """Return the tasks of a plan, without opening manifests of data files that the plan did not open."""
@@ -199,6 +216,8 @@ class _Scan:
         tasks = []
         for task in selection.tasks or ():
             file, spec_id = task.file, task.file.spec_id
+            if self._absent and self._absent.may_be_of(spec_id, partition_of(file)):
+                self._absent.refuse(file, spec_id)
             encoded = encode_file(file, spec_id, self.files.partition_types(spec_id), for_pyiceberg=self._for_pyiceberg)
             sequence = selection.sequence_numbers[file.file_path]
             deletes = self._deletes(file.file_path, sequence, spec_id, partition_of(file))
@@ -239,6 +258,8 @@ class _Scan:
             decided: dict[object, bool] = {}
             while following is not None and following < end:
                 at, partition = following - start, manifest.partitions[following - start]
+                if self._absent and self._absent.may_be_of(manifest.spec_id, partition):
+                    self._absent.refuse(manifest.file(at), manifest.spec_id)
                 if is_decided is not None and partition not in decided:
                     decided[partition] = is_decided(manifest.file(at), manifest.spec_id)
                 deletes = self._deletes(manifest.paths[at], manifest.sequence_numbers[at], manifest.spec_id, partition)
@@ -258,12 +279,25 @@ class _Scan:
 
     def encode(self, tasks: Sequence[EncodedTask], plan_tasks: Sequence[str] = (), *, is_plan: bool) -> list[bytes]:
         """Return the body of the answer in pieces."""
-        schemas = schemas_of(self.files.table, self.files.snapshot)
-        asked = self._asked
-        residual = json.dumps(residual_of(asked.filter, schemas, asked.case_sensitive, asked.select)).encode()
-        if len(residual) * len(tasks) > MOST_RESIDUALS:
-            residual = json.dumps(any_row(column_of_client(schemas, asked.case_sensitive, asked.select))).encode()
-        return encode_answer(tasks, residual, plan_tasks, is_plan=is_plan)
+        return encode_answer(tasks, self._residual(len(tasks)), plan_tasks, is_plan=is_plan)
+
+    def _residual(self, count: int) -> bytes | None:
+        """Return the residual of ``count`` tasks; ``None`` if clients shall make it of their own filter.
+
+        Whoever may replace files gets none by which a reader skips rows. Only Java must have one, and understands an
+        opaque one.
+        """
+        asked, hides = self._asked, self._may_replace and not self._for_pyiceberg
+        if hides and not self._caller.is_java:
+            return None
+        options = asked.case_sensitive, asked.select
+        schemas = [binding.table.schema() for binding in self._bindings]
+        schemas += schemas_of(self.files.table, self.files.snapshot)
+        only_hex = self._caller.is_java
+        residual = json.dumps(residual_of(asked.filter, schemas, *options, only_hex=only_hex, is_opaque=hides)).encode()
+        if len(residual) * count > MOST_RESIDUALS:
+            residual = json.dumps(any_row(column_of_client(schemas, *options))).encode()
+        return residual
 
     def facts(self, kept: int) -> PlanFacts:
         """Return what the plan did."""

@@ -5,8 +5,10 @@ What clients expect differs from the OpenAPI file in places, and decides:
 - Bounds are the hexadecimal digits of the single-value bytes (Java). pyiceberg drops them, so it gets none, and no
   counts either.
 - Partition values are a list in the order of the spec (Java). pyiceberg 0.12 refuses NULL in it, and takes values
-  without converting them, so it gets an empty list.
-- Each task has a residual: without one Java fails on partitioned tables.
+  without converting them. So it gets what its own plans have, a date as the number of its day, if JSON can say all of
+  them, and else an empty list.
+- Each task of Java's and pyiceberg's plans has a residual: without one Java fails on partitioned tables, and pyiceberg
+  takes all rows of the file.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def encode_file(
         "content": _CONTENTS[file.content],
         "file-path": file.file_path,
         "file-format": file.file_format.lower(),
-        "partition": [] if for_pyiceberg else _partition(file, partition_types),
+        "partition": _partition_for_pyiceberg(file) if for_pyiceberg else _partition(file, partition_types),
         "file-size-in-bytes": file.file_size_in_bytes,
         "record-count": file.record_count,
     }
@@ -99,6 +101,16 @@ def _position_delete(latest: LatestFields) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def is_known_to_pyiceberg(partition: Sequence[object]) -> bool:
+    """Return whether pyiceberg can be told the values of a partition: JSON lacks and changes none of them."""
+    return all(isinstance(value, bool | int | str) for value in partition)
+
+
+def _partition_for_pyiceberg(file: DataFile) -> list[Any]:
+    values = [file.partition[place] for place in range(len(file.partition))]
+    return values if is_known_to_pyiceberg(values) else []
+
+
 def _partition(file: DataFile, kinds: Sequence[IcebergType]) -> list[Any]:
     return [_value(file.partition[place], kind, file.file_path) for place, kind in enumerate(kinds)]
 
@@ -127,12 +139,12 @@ class EncodedTask:
 
 
 def encode_answer(
-    tasks: Sequence[EncodedTask], residual: bytes, plan_tasks: Sequence[str] = (), *, is_plan: bool
+    tasks: Sequence[EncodedTask], residual: bytes | None, plan_tasks: Sequence[str] = (), *, is_plan: bool
 ) -> list[bytes]:
     """Return the body of an answer in pieces.
 
-    ``residual`` is the JSON of what is left of the filter. ``plan_tasks`` stand for further pages. ``is_plan`` says
-    that this is the answer to a plan request, not a page.
+    ``residual`` is the JSON of what is left of the filter; ``None``: tasks do not say it. ``plan_tasks`` stand for
+    further pages. ``is_plan`` says that this is the answer to a plan request, not a page.
     """
     ordinals: dict[bytes, int] = {}
     references = [[ordinals.setdefault(delete, len(ordinals)) for delete in task.deletes] for task in tasks]
@@ -141,7 +153,10 @@ def encode_answer(
     if ordinals:
         pieces.append(b'"delete-files":[' + b",".join(ordinals) + b"],")
     pieces.append(b'"file-scan-tasks":[')
-    ends = {whole: b',"residual-filter":' + (b"true" if whole else residual) + b"}" for whole in (False, True)}
+    ends = {
+        True: b',"residual-filter":true}',
+        False: b"}" if residual is None else b',"residual-filter":%b}' % residual,
+    }
     pieces.append(
         b",".join(
             b'{"data-file":' + task.file + _references(places) + ends[task.is_whole]

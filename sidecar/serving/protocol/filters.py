@@ -7,6 +7,9 @@ narrower. Chains of AND and OR become balanced trees, so that long ones need no 
 A residual is what a client applies to the rows of a file. It is written anew from the request: names and literals are
 the client's own, because a client parses what it writes, and what was not understood becomes a predicate that all rows
 meet but that is not ``true``. pyiceberg counts a file without reading it if the residual is ``true``.
+
+An opaque residual compares identity transforms of columns instead of columns. For rows it means the same. Java's
+readers skip no row group and no stripe by it, because they look up statistics and filters of plain columns only.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, String
 from sidecar.errors import SidecarError
 from sidecar.iceberg.literals import PredicateColumn, find_column
 from sidecar.serving.protocol.literals import literals_of
+from sidecar.serving.protocol.requests import UNREADABLE
 
 MOST_NODES = 20_000
 """What follows so many predicates is taken as TRUE without a look."""
@@ -82,24 +86,72 @@ FieldsOfNames = frozenset[tuple[str, int | None]]
 
 
 @dataclass(frozen=True)
+class PredicateForm:
+    """What a predicate of a filter compares, and how, without its literals."""
+
+    kind: str
+    """As in the JSON: ``eq``, ``is-null``."""
+    name: str | None
+    """The column; ``None`` if the JSON does not say it in a known way."""
+    transform: str | None = None
+    """The transform of the column that is compared, as ``bucket[16]``; ``None`` for the column itself."""
+
+
+@dataclass(frozen=True)
 class ParsedFilter:
     """A filter as an expression on one schema."""
 
     expression: BooleanExpression
-    is_exact: bool = True
-    """Whether exactly the rows that meet the filter meet the expression. Otherwise more rows may."""
+    inexact: frozenset[PredicateForm] = frozenset()
+    """The predicates for which the expression has something wider."""
     fields: FieldsOfNames = frozenset()
     """The names in the filter, with what they mean."""
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether exactly the rows that meet the filter meet the expression. Otherwise more rows may."""
+        return not self.inexact
 
-_UNKNOWN = ParsedFilter(AlwaysTrue(), is_exact=False)
 
+def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True, *, only_hex: bool = False) -> ParsedFilter:
+    """Parse a filter with the columns of ``schema``. Raises nothing: what cannot be parsed becomes TRUE.
 
-def parse_filter(node: Any, schema: Schema, case_sensitive: bool = True) -> ParsedFilter:
-    """Parse a filter with the columns of ``schema``. Raises nothing: what cannot be parsed becomes TRUE."""
+    ``only_hex`` says that the client writes bytes as hexadecimal digits, never as a text.
+    """
     names = _Names(schema, case_sensitive)
-    parsed = _Parser(names).parse(node, 0)
-    return ParsedFilter(parsed.expression, parsed.is_exact, frozenset(names.found.items()))
+    parsed = _Parser(names, only_hex).parse(node, 0)
+    return ParsedFilter(parsed.expression, parsed.inexact, frozenset(names.found.items()))
+
+
+def forms_of(node: Any) -> frozenset[PredicateForm]:
+    """Return the forms of all predicates of a filter, however deep they are nested."""
+    found: set[PredicateForm] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if not isinstance(current, dict):
+            found.update(() if isinstance(current, bool) else [PredicateForm("", None)])
+            continue
+        inner = [current[side] for side in ("left", "right", "child") if side in current]
+        waiting += inner
+        terms = current.get("terms")
+        if current.get("type") == UNREADABLE and isinstance(terms, list) and terms:
+            found.update(PredicateForm(UNREADABLE, name if isinstance(name, str) else None) for name in terms)
+        elif not inner and current.get("type") not in ("true", "false"):
+            found.add(_form(current))
+    return frozenset(found)
+
+
+def _form(predicate: dict[str, Any]) -> PredicateForm:
+    kind, term, transform = predicate.get("type"), predicate.get("term"), None
+    if isinstance(term, dict):
+        transform = term.get("transform") if term.get("type") == "transform" else None
+        term = term.get("term")
+    return PredicateForm(
+        kind if isinstance(kind, str) else "",
+        term if isinstance(term, str) else None,
+        transform if isinstance(transform, str) else None,
+    )
 
 
 def fields_of(names: Iterable[str], schema: Schema, case_sensitive: bool) -> FieldsOfNames:
@@ -111,14 +163,22 @@ def fields_of(names: Iterable[str], schema: Schema, case_sensitive: bool) -> Fie
 
 
 def residual_of(
-    node: Any, schemas: Sequence[Schema], case_sensitive: bool = True, select: Sequence[str] | None = None
+    node: Any,
+    schemas: Sequence[Schema],
+    case_sensitive: bool = True,
+    select: Sequence[str] | None = None,
+    *,
+    only_hex: bool = False,
+    is_opaque: bool = False,
 ) -> Any:
     """Return a filter as JSON for the member ``residual-filter``. Names may be of any of ``schemas``.
 
-    ``select``: the columns that the client reads; ``None`` for all.
+    ``select``: the columns that the client reads; ``None`` for all. ``only_hex``: it writes bytes as hexadecimal
+    digits, and reads them. ``is_opaque``: Java's readers skip nothing by the residual.
     """
     columns = [_Names(schema, case_sensitive) for schema in {one.schema_id: one for one in schemas}.values()]
-    return _ResidualWriter(columns, column_of_client(schemas, case_sensitive, select)).rewrite(node, 0)[0]
+    any_column = column_of_client(schemas, case_sensitive, select)
+    return _ResidualWriter(columns, any_column, only_hex, is_opaque).rewrite(node, 0)[0]
 
 
 def column_of_client(schemas: Sequence[Schema], case_sensitive: bool, select: Sequence[str] | None) -> str:
@@ -221,8 +281,9 @@ def _balanced(join: Callable[[N, N], N], operands: Sequence[N]) -> N:
 class _Parser:
     """Parses one filter."""
 
-    def __init__(self, names: _Names) -> None:
+    def __init__(self, names: _Names, only_hex: bool) -> None:
         self._names = names
+        self._only_hex = only_hex
         self._nodes = 0
         self._values = 0
 
@@ -230,7 +291,7 @@ class _Parser:
         if isinstance(node, bool):
             return ParsedFilter(AlwaysTrue() if node else AlwaysFalse())
         if not isinstance(node, dict) or depth > DEEPEST:
-            return _UNKNOWN
+            return _wider(node)
         kind = node.get("type")
         if kind in ("true", "false"):
             return ParsedFilter(AlwaysTrue() if kind == "true" else AlwaysFalse())
@@ -238,60 +299,72 @@ class _Parser:
             operands = _chain(node, kind)
             self._nodes += len(operands)
             if self._nodes > MOST_NODES:
-                return _UNKNOWN
+                return _wider(node)
             parts = [self.parse(operand, depth + 1) for operand in operands]
             expressions = [part.expression for part in parts]
             joined = _balanced(And, expressions) if kind == "and" else _balanced(Or, _with_lists(expressions))
             if _size(joined) > MOST_PREDICATES:
-                return _UNKNOWN
-            return ParsedFilter(joined, all(part.is_exact for part in parts))
+                return _wider(node)
+            return ParsedFilter(joined, frozenset[PredicateForm]().union(*(part.inexact for part in parts)))
         if kind == "not":
             child = self.parse(node.get("child"), depth + 1)
-            return ParsedFilter(Not(child.expression)) if child.is_exact else _UNKNOWN
+            return ParsedFilter(Not(child.expression) if child.is_exact else AlwaysTrue(), child.inexact)
         return self._predicate(node, kind)
 
     def _predicate(self, node: dict[str, Any], kind: Any) -> ParsedFilter:
         column = self._names.column(node.get("term"))
-        if column is None or not isinstance(kind, str):
-            return _UNKNOWN
+        expression, is_exact = None, False
+        if column is not None and isinstance(kind, str):
+            expression, is_exact = self._compared(kind, column, node)
+        if expression is None:
+            return _wider(node)
+        return ParsedFilter(expression, frozenset() if is_exact else forms_of(node))
+
+    def _compared(
+        self, kind: str, column: PredicateColumn, node: dict[str, Any]
+    ) -> tuple[BooleanExpression | None, bool]:
+        """Return a predicate, and whether it is exact; ``None`` if it is not understood."""
         if kind in _TESTS:
             is_misread = kind in ("is-null", "not-null") and self._names.is_null_with_its_struct(column)
-            return _UNKNOWN if is_misread else ParsedFilter(_TESTS[kind](column.name))
+            return (None, False) if is_misread else (_TESTS[kind](column.name), True)
         if kind in _COMPARISONS:
-            return _compared(_COMPARISONS[kind], column, node.get("value"))
+            make = _COMPARISONS[kind]
+            if make in (StartsWith, NotStartsWith) and not isinstance(column.type, StringType):
+                return None, False
+            found = literals_of(node.get("value"), column, only_hex=self._only_hex)
+            meant = [make(column.name, one) for one in found]
+            return (_balanced(Or, meant), len(meant) == 1) if meant else (None, False)
         values = node.get("values")
         if kind in _LISTS and isinstance(values, list):
             self._values += len(values)
-            return _UNKNOWN if self._values > MOST_VALUES else _listed(_LISTS[kind], column, values)
-        return _UNKNOWN
+            if self._values <= MOST_VALUES:
+                return self._listed(_LISTS[kind], column, values)
+        return None, False
+
+    def _listed(
+        self, make: Callable[..., BooleanExpression], column: PredicateColumn, values: list[Any]
+    ) -> tuple[BooleanExpression | None, bool]:
+        found = [literals_of(value, column, only_hex=self._only_hex) for value in values]
+        is_exact = all(len(meanings) == 1 for meanings in found)
+        if not all(found) or (not is_exact and make is NotIn):
+            return None, False
+        literals: list[Literal[Any]] = [one for meanings in found for one in meanings]
+        return make(column.name, literals), is_exact
 
 
-def _compared(kind: Callable[..., BooleanExpression], column: PredicateColumn, value: Any) -> ParsedFilter:
-    if kind in (StartsWith, NotStartsWith) and not isinstance(column.type, StringType):
-        return _UNKNOWN
-    found = literals_of(value, column)
-    if not found:
-        return _UNKNOWN
-    return ParsedFilter(_balanced(Or, [kind(column.name, one) for one in found]), len(found) == 1)
-
-
-def _listed(kind: Callable[..., BooleanExpression], column: PredicateColumn, values: list[Any]) -> ParsedFilter:
-    found = [literals_of(value, column) for value in values]
-    if not all(found):
-        return _UNKNOWN
-    is_exact = all(len(meanings) == 1 for meanings in found)
-    if not is_exact and kind is NotIn:
-        return _UNKNOWN
-    literals: list[Literal[Any]] = [one for meanings in found for one in meanings]
-    return ParsedFilter(kind(column.name, literals), is_exact)
+def _wider(node: Any) -> ParsedFilter:
+    """Return what stands for a part of a filter that is not understood: TRUE."""
+    return ParsedFilter(AlwaysTrue(), forms_of(node))
 
 
 class _ResidualWriter:
     """Writes a filter anew."""
 
-    def __init__(self, names: Sequence[_Names], any_column: str) -> None:
+    def __init__(self, names: Sequence[_Names], any_column: str, only_hex: bool, is_opaque: bool) -> None:
         self._names = names
         self._any_column = any_column
+        self._only_hex = only_hex
+        self._is_opaque = is_opaque
         self._nodes = 0
         self._values = 0
 
@@ -323,17 +396,32 @@ class _ResidualWriter:
             return self._any_row(), False
         if not isinstance(kind, str):
             return any_row(term), False
+        compared = {"type": "transform", "transform": "identity", "term": term} if self._is_opaque else term
         if kind in _TESTS:
-            return {"type": kind, "term": term}, True
-        if kind in _COMPARISONS and _is_understood([node.get("value")], columns):
-            return {"type": kind, "term": term, "value": _plain(node["value"])}, True
+            return {"type": kind, "term": compared}, True
+        if kind in _COMPARISONS and self._is_understood([node.get("value")], columns):
+            return {"type": kind, "term": compared, "value": _plain(node["value"])}, True
         values = node.get("values")
         if kind in _LISTS and isinstance(values, list) and values:
             self._values += len(values)
-            if self._values > MOST_VALUES or not _is_understood(values, columns):
+            if self._values > MOST_VALUES or not self._is_understood(values, columns):
                 return any_row(term), False
-            return {"type": kind, "term": term, "values": [_plain(value) for value in values]}, True
+            return {"type": kind, "term": compared, "values": [_plain(value) for value in values]}, True
         return any_row(term), False
+
+    def _is_understood(self, values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
+        """Whether a client can bind the literals again, to the same values."""
+        return all(_is_sayable(value) for value in values) and all(
+            self._is_bound_again(value, column) and literals_of(value, column, only_hex=self._only_hex)
+            for column in columns
+            for value in values
+        )
+
+    def _is_bound_again(self, value: Any, column: PredicateColumn) -> bool:
+        """Whether a client reads such a literal. Java makes no number of a text, which "Infinity" would be."""
+        if isinstance(column.type, FloatType | DoubleType):
+            return not isinstance(value, str)
+        return self._only_hex or not isinstance(column.type, BinaryType | FixedType)
 
     def _any_row(self) -> Any:
         return any_row(self._any_column)
@@ -342,20 +430,6 @@ class _ResidualWriter:
 def any_row(column: str) -> Any:
     """A predicate that every row meets. Clients do not see that, so it is not ``true`` for them."""
     return _joined("or", {"type": "is-null", "term": column}, {"type": "not-null", "term": column})
-
-
-def _is_understood(values: Sequence[Any], columns: Sequence[PredicateColumn]) -> bool:
-    """Whether a client can bind the literals again, to the same values."""
-    return all(_is_sayable(value) for value in values) and all(
-        _is_bound_again(value, column) and literals_of(value, column) for column in columns for value in values
-    )
-
-
-def _is_bound_again(value: Any, column: PredicateColumn) -> bool:
-    """Whether Java reads such a literal: of a text it makes neither bytes nor numbers, which "Infinity" would be."""
-    if isinstance(column.type, FloatType | DoubleType):
-        return not isinstance(value, str)
-    return not isinstance(column.type, BinaryType | FixedType)
 
 
 def _is_sayable(value: Any) -> bool:

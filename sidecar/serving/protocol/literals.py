@@ -53,10 +53,11 @@ _COUNTED: dict[type[PrimitiveType], tuple[type[Any], int, int]] = {
 """Types whose integers count days or microseconds, with the literal, the least and the greatest number."""
 
 
-def literals_of(value: object, column: PredicateColumn) -> list[Literal[Any]]:
+def literals_of(value: object, column: PredicateColumn, *, only_hex: bool = False) -> list[Literal[Any]]:
     """Return what a literal of JSON can mean for a column: one literal mostly, none if it cannot be parsed exactly.
 
     Numbers are ``int`` or ``Decimal``, as :func:`sidecar.serving.protocol.requests.parse_json` returns them.
+    ``only_hex``: bytes are hexadecimal digits. Otherwise they may be a text, too: pyiceberg sends what it was given.
     """
     kind = column.type
     try:
@@ -67,7 +68,7 @@ def literals_of(value: object, column: PredicateColumn) -> list[Literal[Any]]:
         if not isinstance(value, str) or (isinstance(kind, BooleanType) and value not in ("true", "false")):
             return []
         if isinstance(kind, BinaryType | FixedType):
-            return _of_bytes(value, kind)
+            return _of_bytes(value, kind, only_hex)
         if isinstance(kind, TimestamptzType):
             return [_with_zone(value, column)]
         return [literal_of_text(value, column, quoted=True)]
@@ -83,12 +84,13 @@ def _of_number(value: int | Decimal, column: PredicateColumn) -> list[Literal[An
     return [make(value)] if isinstance(value, int) and least <= value <= most else []
 
 
-def _of_bytes(text: str, kind: BinaryType | FixedType) -> list[Literal[Any]]:
+def _of_bytes(text: str, kind: BinaryType | FixedType, only_hex: bool) -> list[Literal[Any]]:
     meanings = [bytes.fromhex(text)] if _HEX.fullmatch(text) else []
-    try:
-        meanings.append(text.encode())
-    except UnicodeEncodeError:  # a lone surrogate
-        return []
+    if not only_hex:
+        try:
+            meanings.append(text.encode())
+        except UnicodeEncodeError:  # a lone surrogate
+            return []
     if isinstance(kind, FixedType):
         return [FixedLiteral(one) for one in meanings if len(one) == len(kind)]
     return [BinaryLiteral(one) for one in meanings]

@@ -37,11 +37,13 @@ class Page:
     end: int
     left_out: tuple[int, ...] = ()
     """Files that the first answer had although they are not in its range."""
+    may_replace: bool = True
+    """Whether the client may replace the files of the plan by what it reads. The table may have changed since."""
 
 
 def seal(page: Page, key: bytes, table: bytes) -> str:
     """Return the token of a page. ``key`` has 16, 24 or 32 bytes, ``table`` identifies the table."""
-    rest = [page.snapshot_id, page.start, page.end, list(page.left_out)]
+    rest = [page.snapshot_id, page.start, page.end, list(page.left_out), page.may_replace]
     plain = zlib.compress(json.dumps(rest).encode() + b"\n" + page.request)
     return base64.urlsafe_b64encode(encrypt_gcm(key, plain, table)).decode()
 
@@ -55,5 +57,5 @@ def unseal(token: str, key: bytes, table: bytes) -> Page:
             "the plan task is not one of this server and table", ErrorType.NO_SUCH_PLAN_TASK
         ) from error
     rest, _, request = plain.partition(b"\n")
-    snapshot_id, start, end, left_out = json.loads(rest)
-    return Page(request, snapshot_id, start, end, tuple(left_out))
+    snapshot_id, start, end, left_out, may_replace = json.loads(rest)
+    return Page(request, snapshot_id, start, end, tuple(left_out), may_replace)

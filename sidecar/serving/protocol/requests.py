@@ -14,8 +14,9 @@ from typing import Any
 
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 
-UNREADABLE_FILTER = {"type": "unreadable"}
-"""The filter of a request whose filter is nested too deeply: a predicate that nobody knows, so every row may match."""
+UNREADABLE = "unreadable"
+"""The type of the filter of a request whose filter is nested too deeply: a predicate that nobody knows, so every row
+may match. Its member ``terms`` has the columns that the filter names."""
 _INT64 = 1 << 63
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{},:]|[^\[\]{},:"\s]+', re.DOTALL)
 
@@ -103,16 +104,20 @@ def _document(body: bytes) -> dict[str, Any]:
 
 
 def without_filter(text: str) -> str:
-    """Return a JSON object with :data:`UNREADABLE_FILTER` for its member ``filter``, however deep that is nested."""
-    depth, key, start = 0, "", None
+    """Return a JSON object with an :data:`UNREADABLE` one for its member ``filter``, however deep that is nested."""
+    depth, start, before = 0, None, ("", "")
+    names: dict[str, None] = {}
     for token in _TOKEN.finditer(text):
         mark = token[0]
         if depth == 1 and start is not None and mark in ",}":
-            return text[:start] + json.dumps(UNREADABLE_FILTER) + text[token.start() :]
-        if depth == 1 and mark == ":" and key == '"filter"':
+            document = f'{{"type":"{UNREADABLE}","terms":[{",".join(names)}]}}'
+            return text[:start] + document + text[token.start() :]
+        if depth == 1 and mark == ":" and before[1] == '"filter"':
             start = token.end()
+        if start is not None and before == ('"term"', ":") and mark.startswith('"'):
+            names[mark] = None
         depth += (mark in "[{") - (mark in "]}")
-        key = mark if depth == 1 else ""
+        before = before[1], mark
     return text
 
 

@@ -46,7 +46,7 @@ def planner() -> ScanPlanner:
 
 
 def test_a_lookup_keeps_one_file(planner: ScanPlanner, table: Table) -> None:
-    found, facts = ask_for_facts(planner, table, equal("s", "v020"))
+    found, facts = ask_for_facts(planner, table, equal("s", "v020"), select=["s"])
     (task,) = found["file-scan-tasks"]
     assert found["status"] == "completed"
     assert task["residual-filter"] == equal("s", "v020")
@@ -211,7 +211,7 @@ def test_partition_values(planner: ScanPlanner, partitioned: Table) -> None:
         return [task["data-file"]["partition"] for task in tasks]
 
     assert sorted(of(JAVA), key=repr) == [[1], [2], [None]]
-    assert of(PYICEBERG) == [[], [], []]  # pyiceberg 0.12 refuses NULL there
+    assert sorted(of(PYICEBERG), key=repr) == [[1], [2], []]  # pyiceberg 0.12 refuses NULL there
 
 
 def test_a_residual_is_true_where_the_partition_decides(planner: ScanPlanner, partitioned: Table) -> None:
@@ -222,7 +222,7 @@ def test_a_residual_is_true_where_the_partition_decides(planner: ScanPlanner, pa
         (2, True),
         (None, False),
     }
-    unknown = {"type": "and", "left": other, "right": {"type": "unknown"}}
+    unknown = {"type": "and", "left": other, "right": {"type": "unknown", "term": "s"}}
     assert not any(task["residual-filter"] is True for task in ask(planner, partitioned, unknown)["file-scan-tasks"])
 
 

@@ -1,4 +1,4 @@
-"""A fake upstream with one table, and a proxy before it, for a whole module of tests."""
+"""A fake upstream with one table and a proxy before it, for a module of tests; a proxy before the reference server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sidecar.serving.application import application_with
+from sidecar.serving.application import application_with, make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
+from tests.conftest import add_rest_catalog
 from tests.serving.proxy.fake_upstream import BASE, FakeUpstream
+from tests.serving.reference_server import reference_server
 from tests.serving.stand_in import StandInPlanner
 from tests.tables import create_with_rows
 
@@ -91,3 +94,21 @@ def proxied(running_proxy: Proxied) -> Proxied:
     vars(running_proxy.planner).update(vars(StandInPlanner()))
     running_proxy.upstream.locations["t"] = running_proxy.lake.location
     return running_proxy
+
+
+@pytest.fixture(scope="package")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The addresses of Iceberg's reference server and of a proxy before it."""
+    warehouse: Path = tmp_path_factory.mktemp("reference")
+    with reference_server(warehouse) as upstream:
+        settings = checked_settings(upstream=upstream, port=0, storage=[str(warehouse)])
+        with running(settings, make_application(settings)) as proxy:
+            yield upstream, proxy
+
+
+@pytest.fixture(scope="package")
+def catalogs(spark: Any, addresses: tuple[str, str]) -> None:
+    """Spark's catalogs ``upstream`` and ``proxied``: the same tables without and with the proxy."""
+    for name, address in zip(("upstream", "proxied"), addresses, strict=True):
+        add_rest_catalog(spark, name, address)
+    spark.sql("CREATE NAMESPACE proxied.db")

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import sidecar
-from sidecar.serving.application import make_application
-from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
-from tests.serving.reference_server import reference_server
 from tests.serving.serving_logs import plan_lines
 
 pytestmark = pytest.mark.jvm
-
-
-@pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The addresses of the upstream and of the proxy."""
-    warehouse: Path = tmp_path_factory.mktemp("reference")
-    with reference_server(warehouse) as upstream:
-        settings = checked_settings(upstream=upstream, port=0, storage=[str(warehouse)])
-        with running(settings, make_application(settings)) as proxy:
-            yield upstream, proxy
-
-
-@pytest.fixture(scope="module")
-def catalogs(spark: Any, addresses: tuple[str, str]) -> None:
-    """Spark's catalogs ``upstream`` and ``proxied``: the same tables without and with the proxy."""
-    for name, address in zip(("upstream", "proxied"), addresses, strict=True):
-        spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
-        spark.conf.set(f"spark.sql.catalog.{name}.type", "rest")
-        spark.conf.set(f"spark.sql.catalog.{name}.uri", address)
-        spark.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
-    spark.sql("CREATE NAMESPACE proxied.db")
 
 
 @pytest.mark.usefixtures("catalogs")
