@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.cli import humanize
 from sidecar.cli.output import table
@@ -144,7 +144,7 @@ def _write_csv(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     import pyarrow.csv
 
     try:
-        with pyarrow.csv.CSVWriter(sink, rows.schema) as writer:
+        with pyarrow.csv.CSVWriter(cast("IO[bytes]", sink), rows.schema) as writer:
             return _write_all(rows, writer)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
@@ -179,7 +179,7 @@ def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
 def _write_parquet(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(sink, rows.schema) as writer:
+    with pq.ParquetWriter(cast("IO[bytes]", sink), rows.schema) as writer:
         count = 0
         for group in _row_group_tables(rows):
             writer.write_table(group)

@@ -12,7 +12,7 @@ from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, 
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
-from sidecar.maintenance.garbage import OLDER_THAN, find_garbage
+from sidecar.maintenance.garbage import OLDER_THAN, find_garbage, why_left_alone
 from sidecar.reports.status_results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
 
 NOT_LOOKED_FOR = UnreferencedFiles(None, None, None, "they were not looked for")
@@ -72,7 +72,7 @@ def unreferenced_files(table: Table) -> UnreferencedFiles:
         found = find_garbage(table, timedelta(0), [])
         # The storage's clock is not ahead of ours, so no file is old by its clock that is not old by ours.
         old = any(file.modified < time.time() - OLDER_THAN.total_seconds() for file in found)
-        deletable = find_garbage(table, OLDER_THAN, []) if old else []
+        deletable = find_garbage(table, OLDER_THAN, []) if old and why_left_alone(table) is None else []
     except (UsageError, UnsupportedFeatureError, StorageError) as error:
         return UnreferencedFiles(None, None, None, _short(error))
     return UnreferencedFiles(len(found), sum(file.size for file in found), len(deletable), None)
