@@ -12,7 +12,6 @@ from sidecar.cli.output import table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
-from sidecar.run_steps import reached
 from sidecar.target import Target, create_or_replace
 
 if TYPE_CHECKING:
@@ -116,17 +115,9 @@ class _Writer(Protocol):
     def write_batch(self, batch: pa.RecordBatch) -> None: ...
 
 
-def _batches(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The rows for a file, which is half written when the second batch comes."""
-    for number, batch in enumerate(rows):
-        if number == 1:
-            reached("target: half written")
-        yield batch
-
-
 def _write_all(rows: pa.RecordBatchReader, writer: _Writer) -> int:
     count = 0
-    for batch in _batches(rows):
+    for batch in rows:
         writer.write_batch(batch)
         count += batch.num_rows
     return count
@@ -155,7 +146,7 @@ def _write_csv(rows: pa.RecordBatchReader, sink: _Sink) -> int:
 def _write_jsonl(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     count = 0
     with TextIOWrapper(BufferedWriter(sink), encoding="utf-8") as text:
-        for row in json_rows(_batches(rows)):
+        for row in json_rows(rows):
             text.write(to_json(row) + "\n")
             count += 1
     return count
@@ -166,7 +157,7 @@ def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     batches, size = list[pa.RecordBatch](), 0
-    for batch in _batches(rows):
+    for batch in rows:
         batches.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:

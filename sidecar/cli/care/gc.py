@@ -19,7 +19,6 @@ from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from rich.console import Console
 
     from sidecar.maintenance.garbage import GarbageReport
@@ -75,7 +74,7 @@ def gc(
     out.result(report.to_dict(), draw, rows, failed=bool(report.failed))
 
 
-def _collect(table: Table, *, force: bool, **options: Any) -> GarbageReport:
+def _collect(table: Any, *, force: bool, **options: Any) -> GarbageReport:
     """Do what Python's function does, but never in a table whose properties forbid it: ``--force`` is about age."""
     from sidecar import collect_garbage
     from sidecar.maintenance.garbage import why_left_alone
