@@ -30,6 +30,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.merge import marked_blobs
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import lineage
 from sidecar.iceberg.repair import LARGEST_LG_K
@@ -191,7 +192,7 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
 
 def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
-    for blob in sidecar.puffin.metadata.blobs:
+    for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if blob.type != THETA or column is None:
             continue
