@@ -1,7 +1,8 @@
 """Decides what a new statistics file of a snapshot takes over from the file that it replaces.
 
-A snapshot has one statistics file, and a new registration replaces it. So the new file copies, byte for byte, every
-blob of the old file that is not sidecar's, and the new registration keeps every entry for such a blob. Four rules:
+A snapshot has one statistics file, of some writers several, and a new registration replaces all of them. So the new
+file copies, byte for byte, every blob of the old files that is not sidecar's, and the new registration keeps every
+entry for such a blob. Four rules:
 
 - Blobs of our own types are not copied; the new file has new ones.
 - A theta sketch made by sidecar (it has the property :data:`MARK`) is kept for a field without a new sketch, with the
@@ -113,6 +114,7 @@ def plan_merge(
 ) -> Merge:
     """Merge statistics files, newest first. If two files have the same blob or property, the newer file wins.
 
+    Of several files that a snapshot has at once the first one comes first: Spark and Impala take its counts.
     ``live_fields`` are the field ids of the table's current schema. Our sketches of the fields in ``unsketched`` are
     not kept. ``carried`` are sketches of ours of an earlier snapshot, for fields without a newer one.
     """

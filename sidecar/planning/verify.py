@@ -24,6 +24,7 @@ from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for
 from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.merge import is_our_theta
+from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
@@ -89,6 +90,7 @@ def verify_table(
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     try:
         problems += _of_file(table, found.statistics, encryption_keys)
+        problems += _of_other_files(table, found, problems, encryption_keys)
         problems += _not_believed(found.sidecar, problems)
         checked, files = 1, []
         segments = [_RecordedColumns(segment) for segment in found.sidecar.segments]
@@ -176,6 +178,21 @@ def _of_listed_manifest(
     return problems
 
 
+def _of_other_files(
+    table: Table, found: FoundSidecar, known: Sequence[Problem], encryption_keys: EncryptionKeys | None
+) -> list[Problem]:
+    """Check the other statistics files of the sidecar's snapshot, except those that ``known`` problems name already."""
+    problems: list[Problem] = []
+    named = {found.statistics.statistics_path, *(problem.file for problem in known)}
+    for entry in statistics_of(table)[found.snapshot_id]:
+        if entry.statistics_path not in named:
+            try:
+                problems += _of_file(table, entry, encryption_keys)
+            except SidecarError as error:
+                problems.append(problem_in(entry.statistics_path, f"the statistics file cannot be read: {error}"))
+    return problems
+
+
 def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
     """Check the sidecar file by itself and against its registration."""
     path = entry.statistics_path
@@ -183,7 +200,12 @@ def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKey
     source = open_source(path, table.io)
     try:
         problems += verify_puffin(source, encryption_keys, table.schema().find_column_name)
-        puffin = PuffinReader(source)
+        try:
+            puffin = PuffinReader(source)
+        except SidecarError:
+            if problems:  # they say it
+                return problems
+            raise
         return [*problems, *_registered(table, entry, puffin), *_sketches(table, puffin, path)]
     except SidecarError as error:
         return [*problems, problem_in(path, str(error), error.column)]

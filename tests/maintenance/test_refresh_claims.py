@@ -48,7 +48,7 @@ def refresh(table: Any, **options: Any) -> str:
 
 def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
     """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
-    entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
+    (entry,) = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
     return {b.fields[0]: (b.properties["ndv"], CountMarks.of(b.properties).upper_bound) for b in entry.blob_metadata}
 
 

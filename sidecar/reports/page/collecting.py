@@ -212,14 +212,14 @@ def _snapshots(table: Table) -> Iterator[SnapshotInfo]:
     known: Sequence[Any] = [table.metadata.snapshot_by_id(one) for one in lineage(table, None)][:MOST_SNAPSHOTS]
     for snapshot in reversed([one for one in known if one is not None]):
         summary = snapshot.summary
-        entry = entries.get(snapshot.snapshot_id)
+        registered = entries.get(snapshot.snapshot_id, ())
         yield SnapshotInfo(
             snapshot_id=snapshot.snapshot_id,
             committed=snapshot.timestamp_ms / 1000,
             operation=None if summary is None else str(summary.operation.value),
             files=_total(summary, "total-data-files"),
             rows=_total(summary, "total-records"),
-            statistics_bytes=None if entry is None else entry.file_size_in_bytes,
+            statistics_bytes=sum(entry.file_size_in_bytes for entry in registered) if registered else None,
         )
 
 
