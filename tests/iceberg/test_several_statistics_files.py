@@ -16,14 +16,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
-from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.errors import DamagedFileError, StorageError
 from sidecar.iceberg import entry_commits, registering
-from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.registering import check_mergeable, register, unregister
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import (
-    SKETCH,
     THETAS,
     Interloper,
     blobs_of,
@@ -52,7 +50,7 @@ def table(catalog: Any) -> Table:
 
 def all_entries(table: Table) -> list[StatisticsFile]:
     """The entries of the head, in the order of the metadata."""
-    return list(statistics_of(table.refresh()).get(head(table), ()))
+    return [entry for entry in table.refresh().metadata.statistics if entry.snapshot_id == head(table)]
 
 
 def paths(table: Table) -> list[str]:
@@ -185,7 +183,7 @@ def test_expire_and_unregister_leave_the_other_file(catalog: Any, indexed: Table
     theirs, ours = all_entries(indexed)
     indexed.append(pa.table({"a": [4], "b": ["q"], "c": [4.0]}))
     sidecar.build(indexed.refresh(), ["a"], engine="local")
-    kept = sidecar.expire(indexed, older_than=timedelta(-0), dry_run=True)
+    kept = sidecar.expire(indexed, older_than=timedelta(0), dry_run=True)
     assert [entry.statistics_path for entry in kept.expired] == [ours.statistics_path]
     sidecar.expire(indexed, older_than=timedelta(0))
     assert theirs in indexed.refresh().metadata.statistics
@@ -239,7 +237,6 @@ def test_our_sketch_of_either_file_is_kept(catalog: Any, table: Table) -> None:
     put(catalog, table, [one, *all_entries(table)])
     register(table, head(table), [], write_ours)
     assert registered(table) == {1: "3", 2: "30"}
-    assert SKETCH
 
 
 def test_blobs_that_pyiceberg_refuses_are_known_of_each_file(catalog: Any, table: Table) -> None:
@@ -255,5 +252,3 @@ def test_blobs_that_pyiceberg_refuses_are_known_of_each_file(catalog: Any, table
     found = sidecar.repair(opened).repairs
     assert [(one.statistics_path, one.action) for one in found] == [(first, "drop"), (second, "register anew")]
     assert paths(catalog.load_table(table.name())) == [second]
-    with pytest.raises(SidecarError):
-        sidecar.open_sidecar(table.refresh())
