@@ -4,6 +4,12 @@ A local file gets a temporary name in its final folder, is flushed to disk and r
 name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
 remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
 in that folder deletes temporary files that were not written to for a day, and so does ``gc`` in the folders of a table.
+
+Other programs add all files of a folder to a table, whatever their names are. So the last bytes of a local file are
+written when everything else is on disk: until then no reader takes the temporary file for a Parquet or ORC file. Only
+a run that is killed between these bytes and the final name leaves a whole file. Such a file may be a table's, so it is
+never deleted (:func:`may_be_data_file`).
+
 A file behind pyiceberg's ``FileIO`` is created only where no file exists. Stores publish it when the stream is closed;
 after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
 (:mod:`sidecar.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`.
@@ -23,10 +29,12 @@ import logging
 import math
 import os
 import re
+import stat
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
@@ -56,8 +64,14 @@ COPY_LENGTH = 8 << 20
 ABANDONED_AFTER = 86_400.0
 """A temporary file that was not written to for this many seconds counts as left by a killed run."""
 
+HELD_LENGTH = 8
+"""Bytes that are held back until the rest of a local file is on disk. Without them neither a Parquet file (the length
+of its footer, ``PAR1``) nor an ORC file (the end of its postscript, its length) can be read."""
+
+_JOINED_LENGTH = 64 << 10
 _KERNEL_COPY_LENGTH = 256 << 20
 _CLEAR_AGAIN_AFTER = 3600.0
+_FOOTER_LENGTH_TAG = 0x08
 _TEMPORARY = re.compile(r".\.[0-9a-f]{32}\.sidecar-tmp\Z", re.DOTALL)
 
 
@@ -106,28 +120,13 @@ def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], st
 
 
 @contextlib.contextmanager
-def create_or_replace(path: str) -> Iterator[str]:
-    """Yield a temporary local path for a library that writes the file itself. After the block it is the file ``path``.
+def create_or_replace(path: str) -> Iterator[Target]:
+    """Create a file at a local path, as :func:`create_target` does, but in the place of an older file.
 
-    An older file of that name stays until then, and after an error. Raises :class:`StorageError`.
+    An older file of that name stays until the block ends, and after an error. Raises :class:`StorageError`.
     """
-    folder = os.path.dirname(path) or "."
-    _clear_abandoned(folder)
-    reached("target: create")
-    temporary = _temporary(path)
-    try:
-        yield temporary
-        reached("target: written")
-        with _storage_errors("cannot write", path):
-            _sync(temporary)
-        reached("target: publish")
-        with _storage_errors("cannot rename the finished file", path):
-            _give_name(os.replace, temporary, path)
-        _sync_folder(folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with _temporary_file(path, partial(_replace, path=path)) as target:
+        yield target
 
 
 class _HalfWritten:
@@ -144,30 +143,45 @@ class _HalfWritten:
 
 
 class _LocalTarget:
-    """A local file. Bytes of another local file are copied inside the kernel where it can."""
+    """A local file. Bytes of another local file are copied inside the kernel where it can.
+
+    The last :data:`HELD_LENGTH` bytes so far are in memory, until :meth:`finish`.
+    """
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
         self.position = 0
         self._fd = fd
+        self._held = b""
         self._half_written = _HalfWritten()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See :meth:`Target.write`."""
         self._half_written.note(self.position)
-        left = memoryview(data)
+        view = memoryview(data)
+        if not view.nbytes:
+            return
+        view = view.cast("B")
         with _storage_errors("cannot write", self.name):
-            while left:
-                done = os.write(self._fd, left)
-                left = left[done:]
-                self.position += done
+            if len(view) > _JOINED_LENGTH:
+                self._store(self._held)
+                self._store(view[:-HELD_LENGTH])
+                self._held = bytes(view[-HELD_LENGTH:])
+            else:  # one request for a short piece
+                joined = self._held + view
+                self._store(joined[:-HELD_LENGTH])
+                self._held = joined[-HELD_LENGTH:]
+        self.position += len(view)
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
         self._half_written.note(self.position)
         stored = stored_file(source)
-        if isinstance(stored, LocalSource):
-            copied = self._kernel_copy(stored, offset, length)
+        if isinstance(stored, LocalSource) and length > HELD_LENGTH:
+            with _storage_errors("cannot write", self.name):
+                self._store(self._held)
+            self._held = b""
+            copied = self._kernel_copy(stored, offset, length - HELD_LENGTH)
             offset, length = offset + copied, length - copied
         _copy_blocks(self, source, offset, length)
 
@@ -175,6 +189,19 @@ class _LocalTarget:
         """See :meth:`Target.flush`."""
         with _storage_errors("cannot write", self.name):
             os.fsync(self._fd)
+
+    def finish(self) -> None:
+        """Write the bytes that were held back, after all others are on disk. Raises :class:`StorageError`."""
+        self.flush()
+        with _storage_errors("cannot write", self.name):
+            self._store(self._held)
+        self.flush()
+
+    def _store(self, data: bytes | memoryview) -> None:
+        """Write bytes at the end of what is stored. Raises :class:`OSError`."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
 
     def _kernel_copy(self, source: LocalSource, offset: int, length: int) -> int:
         """Return the bytes copied: fewer than ``length`` where the kernel cannot go on or the file ends."""
@@ -339,6 +366,13 @@ def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> No
 def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
     if os.path.lexists(path) and not is_repeated:
         raise _exists(path)
+    with _temporary_file(path, partial(_publish, path=path, is_repeated=is_repeated)) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Target]:
+    """Create a file with a temporary name; ``publish`` gives it the name ``path`` when it is whole and on disk."""
     folder = os.path.dirname(path) or "."
     _clear_abandoned(folder)
     reached("target: create")
@@ -347,14 +381,16 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:
-            yield _LocalTarget(path, fd)
+            target = _LocalTarget(path, fd)
+            yield target
             reached("target: written")
-            with _storage_errors("cannot write", path):
-                os.fsync(fd)
+            target.finish()
         finally:
             with _storage_errors("cannot write", path):  # some systems say here that a write failed
                 os.close(fd)
-        _publish(temporary, path, is_repeated)
+        reached("target: publish")
+        publish(temporary)
+        _sync_folder(folder)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -364,6 +400,32 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
 def is_temporary(path: str) -> bool:
     """Return whether a local file has a temporary name: a run writes it at this moment, or was killed."""
     return _TEMPORARY.search(path) is not None
+
+
+def old_temporary(path: str, latest: float) -> os.stat_result | None:
+    """Return the state of a regular file with a temporary name that was not written to since ``latest``, else ``None``.
+
+    A killed run left it. Raises :class:`OSError`.
+    """
+    if not is_temporary(path):
+        return None
+    state = os.stat(path, follow_symlinks=False)
+    return state if stat.S_ISREG(state.st_mode) and state.st_mtime < latest else None
+
+
+def may_be_data_file(path: str) -> bool:
+    """Return whether a local file ends as whole Parquet or ORC files do. Raises :class:`OSError`.
+
+    A table may name such a file, whatever its name is. The postscript of an ORC file begins with its first field, and
+    that of the oldest writers has no magic.
+    """
+    with open(path, "rb") as file:
+        head = file.read(3)
+        file.seek(-min(256, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        end = file.read()
+    if end.endswith((b"PAR1", b"PARE")) or end[-4:-1] == b"ORC":
+        return True
+    return head == b"ORC" and 0 < end[-1] < len(end) and end[-1 - end[-1]] == _FOOTER_LENGTH_TAG
 
 
 def _temporary(path: str) -> str:
@@ -396,16 +458,15 @@ _cleared = _Cleared()
 
 
 def _clear_abandoned(folder: str) -> None:
-    """Delete temporary files that killed runs left in a folder. Files that cannot be deleted stay."""
+    """Delete temporary files that killed runs left half written in a folder. Files that cannot be deleted stay."""
     if not _cleared.is_due(folder):
         return
     latest = time.time() - ABANDONED_AFTER
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if is_temporary(entry.name):
-                with contextlib.suppress(OSError):
-                    if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime < latest:
-                        os.unlink(entry.path)
+            with contextlib.suppress(OSError):
+                if old_temporary(entry.path, latest) and not may_be_data_file(entry.path):
+                    os.unlink(entry.path)
 
 
 def _publish(temporary: str, path: str, is_repeated: bool) -> None:
@@ -413,7 +474,6 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
 
     If the work ``is_repeated``, the name may belong to a file with the same bytes, which stays.
     """
-    reached("target: publish")
     with _storage_errors("cannot rename the finished file", path):
         try:
             _give_name(os.link, temporary, path)
@@ -426,11 +486,16 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
             else:  # no hard links here: rename, which would overwrite a file created since the check
                 _give_name(os.rename, temporary, path)
         reached("target: published")
-        # The temporary file is gone if it was renamed. If it cannot be removed now, a later run removes it. Neither is
-        # an error: the new file has its name.
+        # The temporary file is gone if it was renamed. If it cannot be removed now, it stays beside the new file.
+        # Neither is an error: the new file has its name.
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        _sync_folder(os.path.dirname(path) or ".")
+
+
+def _replace(temporary: str, path: str) -> None:
+    """Rename the finished file to its final name, in the place of an older file."""
+    with _storage_errors("cannot rename the finished file", path):
+        _give_name(os.replace, temporary, path)
 
 
 def _give_name(give: Callable[[str, str], None], temporary: str, path: str) -> None:
@@ -451,19 +516,14 @@ def _give_name(give: Callable[[str, str], None], temporary: str, path: str) -> N
             raise
 
 
-def _sync(path: str) -> None:
-    """Have what was written to a file or folder survive a crash."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _sync_folder(folder: str) -> None:
     """Make the new name survive a crash. Some systems cannot open folders, so errors are ignored."""
     with contextlib.suppress(OSError):
-        _sync(folder)
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -12,11 +12,24 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
+from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
+from sidecar.run_steps import observe
 from sidecar.source import BytesSource, CountingSource, LocalSource
-from sidecar.target import create_target, is_temporary, repeatable
+from sidecar.target import (
+    HELD_LENGTH,
+    Target,
+    create_or_replace,
+    create_target,
+    is_temporary,
+    may_be_data_file,
+    repeatable,
+)
 from tests.object_store import FolderIO
 
 
@@ -105,7 +118,7 @@ def test_what_the_kernel_copied_is_not_copied_again(
     with create_target(str(tmp_path / "file")) as target:
         target.copy(LocalSource(str(tmp_path / "source")), 11, 4_000)
         assert target.position == 4_000
-    assert calls == [4_000, 3_300, 2_600]
+    assert calls == [length - HELD_LENGTH for length in (4_000, 3_300, 2_600)]
     assert (tmp_path / "file").read_bytes() == data[11:4_011]
 
 
@@ -308,6 +321,119 @@ def test_what_a_killed_run_left_is_cleared_by_a_later_one_after_a_day(tmp_path: 
         "one",
         "two",
     }
+
+
+ROWS = pa.table({"k": pa.array(range(3_000), pa.int64()), "s": [f"text {n}" for n in range(3_000)]})
+
+
+def data_file(path: Path) -> Path:
+    """A file of many row groups or stripes."""
+    if path.suffix == ".orc":
+        orc.write_table(ROWS, path, stripe_size=4096, batch_size=500)
+    else:
+        pq.write_table(ROWS, path, row_group_size=300)
+    return path
+
+
+def readable(path: Path) -> bool:
+    try:
+        rows = orc.read_table(path) if ".orc" in path.name else pq.read_table(path)
+    except Exception:
+        return False
+    return rows.equals(ROWS)
+
+
+def write_in_pieces(target: Target, path: Path) -> None:
+    """Pieces shorter and longer than what is held back, the last of one byte."""
+    data = path.read_bytes()
+    for start in range(0, len(data) - 100, 1_000):
+        target.write(data[start : min(start + 1_000, len(data) - 100)])
+    for number in range(len(data) - 100, len(data)):
+        target.write(data[number : number + 1])
+
+
+def copy_whole(target: Target, path: Path) -> None:
+    target.copy(LocalSource(str(path)), 0, path.stat().st_size)
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "new.orc"])
+@pytest.mark.parametrize("create", [create_target, create_or_replace])
+@pytest.mark.parametrize("write", [lambda t, p: t.write(p.read_bytes()), write_in_pieces, copy_whole])
+def test_a_temporary_file_is_whole_only_when_it_gets_its_name(
+    tmp_path: Path, name: str, create: Any, write: Any
+) -> None:
+    """Programs that add all files of a folder to a table read the ends of files, not their names."""
+    source, new = data_file(tmp_path / name), tmp_path / "new" / name
+    new.parent.mkdir()
+    seen: dict[str, tuple[bool, bool]] = {}
+
+    def look(step: str) -> None:
+        for path in new.parent.iterdir():
+            seen.setdefault(step, (readable(path), may_be_data_file(str(path))))
+
+    with observe(look), create(str(new)) as target:
+        write(target, source)
+        look("all is given")
+    assert seen["all is given"] == seen["target: written"] == (False, False)
+    assert seen["target: publish"] == (True, True)
+    assert [path.read_bytes() for path in new.parent.iterdir()] == [source.read_bytes()]
+
+
+@pytest.mark.parametrize("length", [0, 1, HELD_LENGTH - 1, HELD_LENGTH, HELD_LENGTH + 1, 200_000])
+def test_files_of_every_length_are_written_whole(tmp_path: Path, length: int) -> None:
+    """However short the file and its pieces are, and in whatever order they are written and copied."""
+    data = os.urandom(length)
+    (tmp_path / "source").write_bytes(data)
+    for piece in (1, 7, 8, 9, 70_000):
+        if length // piece > 10_000:
+            continue
+        for first in range(2):
+            path = tmp_path / f"{piece}-{first}"
+            with create_target(str(path)) as target:
+                for number, start in enumerate(range(0, length, piece)):
+                    end = min(start + piece, length)
+                    if number % 2 == first:
+                        target.copy(LocalSource(str(tmp_path / "source")), start, end - start)
+                    else:
+                        target.write(memoryview(data)[start:end])
+                    target.write(b"")
+                assert target.position == length
+            assert path.read_bytes() == data
+
+
+def test_an_orc_file_without_magic_at_its_end_may_be_a_data_file(tmp_path: Path) -> None:
+    """The oldest writers have the magic at the start alone. Half a file is none."""
+    whole = data_file(tmp_path / "new.orc").read_bytes()
+    magic = bytes([0x82, 0xF4, 0x03, 3]) + b"ORC"
+    assert whole[-8:-1] == magic
+    old, half = tmp_path / "old.orc", tmp_path / "half.orc"
+    old.write_bytes(whole[:-8] + bytes([whole[-1] - len(magic)]))
+    half.write_bytes(whole[:-HELD_LENGTH])
+    assert readable(old)
+    assert may_be_data_file(str(old))
+    assert not may_be_data_file(str(half))
+    for data in (b"", b"ORC", b"PAR"):
+        half.write_bytes(data)
+        assert not may_be_data_file(str(half))
+
+
+def test_a_later_run_deletes_no_whole_file_of_a_killed_one(tmp_path: Path) -> None:
+    """Somebody has added all files of the folder to a table, and the table names it by its temporary name."""
+    catalog = SqlCatalog("added", uri=f"sqlite:///{tmp_path}/added.db", warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", ROWS.schema)
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    whole = data_file(folder / f"a.parquet.{'1' * 32}.sidecar-tmp")
+    half = folder / f"b.parquet.{'2' * 32}.sidecar-tmp"
+    half.write_bytes(whole.read_bytes()[:-HELD_LENGTH])
+    table.add_files([str(whole)])
+    for path in (whole, half):
+        os.utime(path, (0, 0))
+    with create_target(str(folder / "new")) as target:
+        target.write(b"new")
+    assert not half.exists()
+    assert table.scan().to_arrow().num_rows == len(ROWS)
 
 
 def test_a_folder_of_many_files_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.cli import humanize
 from sidecar.cli.output import table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
-from sidecar.run_steps import reached
-from sidecar.target import create_or_replace
+from sidecar.target import Target, create_or_replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +44,8 @@ def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
     The file gets its name when it is complete; until then an older file of that name stays.
     """
     try:
-        with create_or_replace(str(path)) as temporary:
-            return WRITERS[path.suffix](rows, Path(temporary))
+        with create_or_replace(str(path)) as target:
+            return WRITERS[path.suffix](rows, _Sink(target))
     except OSError as error:
         raise StorageError(f"cannot write: {error.strerror or error}", file=str(path)) from error
 
@@ -96,39 +96,46 @@ def _text(value: Any) -> Any:
     return Text(value.hex() if isinstance(value, bytes) else visible(str(value)))
 
 
+class _Sink(RawIOBase):
+    """A new file, for libraries that write to Python's file objects."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._target.write(view)
+        return view.nbytes
+
+
 class _Writer(Protocol):
     def write_batch(self, batch: pa.RecordBatch) -> None: ...
 
 
-def _batches(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The rows for a file, which is half written when the second batch comes."""
-    for number, batch in enumerate(rows):
-        if number == 1:
-            reached("target: half written")
-        yield batch
-
-
 def _write_all(rows: pa.RecordBatchReader, writer: _Writer) -> int:
     count = 0
-    for batch in _batches(rows):
+    for batch in rows:
         writer.write_batch(batch)
         count += batch.num_rows
     return count
 
 
-def _write_arrow(rows: pa.RecordBatchReader, path: Path) -> int:
+def _write_arrow(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     import pyarrow as pa
 
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+    with pa.ipc.new_file(sink, rows.schema) as writer:
         return _write_all(rows, writer)
 
 
-def _write_csv(rows: pa.RecordBatchReader, path: Path) -> int:
+def _write_csv(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     import pyarrow as pa
     import pyarrow.csv
 
     try:
-        with pyarrow.csv.CSVWriter(str(path), rows.schema) as writer:
+        with pyarrow.csv.CSVWriter(cast("IO[bytes]", sink), rows.schema) as writer:
             return _write_all(rows, writer)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
@@ -136,11 +143,11 @@ def _write_csv(rows: pa.RecordBatchReader, path: Path) -> int:
         ) from error
 
 
-def _write_jsonl(rows: pa.RecordBatchReader, path: Path) -> int:
+def _write_jsonl(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     count = 0
-    with path.open("w", encoding="utf-8") as sink:
-        for row in json_rows(_batches(rows)):
-            sink.write(to_json(row) + "\n")
+    with TextIOWrapper(BufferedWriter(sink), encoding="utf-8") as text:
+        for row in json_rows(rows):
+            text.write(to_json(row) + "\n")
             count += 1
     return count
 
@@ -150,7 +157,7 @@ def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     batches, size = list[pa.RecordBatch](), 0
-    for batch in _batches(rows):
+    for batch in rows:
         batches.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:
@@ -160,10 +167,10 @@ def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(batches)
 
 
-def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
+def _write_parquet(rows: pa.RecordBatchReader, sink: _Sink) -> int:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(path, rows.schema) as writer:
+    with pq.ParquetWriter(cast("IO[bytes]", sink), rows.schema) as writer:
         count = 0
         for group in _row_group_tables(rows):
             writer.write_table(group)
@@ -171,7 +178,7 @@ def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
         return count
 
 
-WRITERS: dict[str, Callable[[pa.RecordBatchReader, Path], int]] = {
+WRITERS: dict[str, Callable[[pa.RecordBatchReader, _Sink], int]] = {
     ".arrow": _write_arrow,
     ".csv": _write_csv,
     ".jsonl": _write_jsonl,

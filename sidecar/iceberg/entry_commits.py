@@ -26,7 +26,7 @@ from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetS
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.merge import registers_only_ours
-from sidecar.iceberg.metadata_log import Statistics, statistics_of, taken_between
+from sidecar.iceberg.metadata_log import Entries, as_entries, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.run_steps import reached
@@ -42,7 +42,10 @@ REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
 """Errors of a catalog after which the commit has certainly not happened."""
 
 Changes: TypeAlias = Mapping[int, StatisticsFile | None]
-"""Statistics entries to set, by snapshot id; ``None`` removes the entry."""
+"""Statistics entries to set, by snapshot id; ``None`` removes the entry. Either takes the place of all entries."""
+
+Displaced: TypeAlias = dict[int, StatisticsFile]
+"""Entries that our commit took from others and that can be set again, by snapshot id."""
 
 
 def pause(attempt: int) -> None:
@@ -51,7 +54,7 @@ def pause(attempt: int) -> None:
         time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
 
 
-def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes]) -> Table:
+def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) -> Table:
     """Change statistics entries until nothing is left to change, and return the table's version that shows it.
 
     ``decide`` gets the table as it is, and entries that our last commit took from somebody else and that can be set
@@ -61,7 +64,7 @@ def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes])
     the catalog fails, and what ``decide`` raises.
     """
     now = reload_table(table)
-    displaced: Statistics = {}
+    displaced: Displaced = {}
     for attempt in range(ATTEMPTS):
         pause(attempt)
         changes = decide(now, displaced)
@@ -80,25 +83,37 @@ def change_entries(table: Table, decide: Callable[[Table, Statistics], Changes])
     )
 
 
-def _taken(before: Table, later: Table, changes: Changes, restored: Statistics) -> Statistics:
+def _taken(before: Table, later: Table, changes: Changes, restored: Displaced) -> Displaced:
     """Return the entries that our commit took from others and that can be set again; ``restored`` were set by it.
 
-    A snapshot has one entry. Raises :class:`CommitConflictError` if two others have set entries that do not have each
-    other's blobs: one was taken and a third writer set the other afterwards, or one was set again and took the other.
-    Nothing more is changed then; the lost file is named.
+    A commit sets one entry. Raises :class:`CommitConflictError` if two others have set entries that do not have each
+    other's blobs: one was taken and a third writer set the other afterwards, or one was set again and took the other,
+    or both were taken at once. Nothing more is changed then; the lost file is named.
     """
     standing, displaced = statistics_of(later), {}
-    for snapshot_id, taken in taken_between(before, later, changes).items():
-        own, now = changes[snapshot_id], standing.get(snapshot_id)
+    for snapshot_id, entries in taken_between(before, later, changes).items():
+        own, now = changes[snapshot_id], standing.get(snapshot_id, ())
         is_restored = own is not None and restored.get(snapshot_id) == own
-        if now not in (own, None):
+        taken = to_set_again(snapshot_id, entries)
+        if now not in (as_entries(own), ()):
             if not _may_replace(now, taken):
                 raise _three_met(snapshot_id, taken)
-        elif is_restored and own is not None and not _may_replace(taken, own):
+        elif is_restored and own is not None and not _may_replace((taken,), own):
             raise _three_met(snapshot_id, taken)
         else:
             displaced[snapshot_id] = taken
     return displaced
+
+
+def to_set_again(snapshot_id: int, entries: Entries) -> StatisticsFile:
+    """Return the one entry to set again of those that a commit took from a snapshot.
+
+    Raises :class:`CommitConflictError` if another one of them would be lost.
+    """
+    for other in entries[1:]:
+        if not _may_replace(entries[:1], other):
+            raise _three_met(snapshot_id, other)
+    return entries[0]
 
 
 def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
@@ -109,15 +124,15 @@ def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
     )
 
 
-def _may_replace(entry: StatisticsFile | None, other: StatisticsFile) -> bool:
-    """Return whether nothing of others is lost if ``entry`` stands and ``other`` does not, by what they register."""
-    if entry == other or (other.blob_metadata and registers_only_ours(other)):
+def _may_replace(entries: Entries, other: StatisticsFile) -> bool:
+    """Return whether nothing of others is lost if ``entries`` stand and ``other`` does not, by what they register."""
+    if other in entries or (other.blob_metadata and registers_only_ours(other)):
         return True
-    kept = {(blob.type, tuple(blob.fields)) for blob in (entry.blob_metadata if entry else ())}
+    kept = {(blob.type, tuple(blob.fields)) for entry in entries for blob in entry.blob_metadata}
     return bool(other.blob_metadata) and {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata} <= kept
 
 
-def restorable(table: Table, displaced: Statistics) -> Statistics:
+def restorable(table: Table, displaced: Mapping[int, StatisticsFile]) -> Displaced:
     """Return the entries of ``displaced`` whose snapshot and file are still there."""
     return {
         snapshot_id: entry
@@ -161,7 +176,7 @@ def _commit(table: Table, changes: Changes) -> bool:
         return True
     except Exception as error:
         entries = statistics_of(reload_table(table))
-        if all(entries.get(snapshot_id) == entry for snapshot_id, entry in changes.items()):
+        if all(entries.get(snapshot_id, ()) == as_entries(entry) for snapshot_id, entry in changes.items()):
             return True
         raise storage_error("the commit failed but may still take effect", error, table, None) from error
     return True

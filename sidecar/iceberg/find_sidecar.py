@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pyiceberg.table import Table
@@ -75,10 +76,8 @@ def look_for_sidecar(
 ) -> FoundSidecar | None:
     """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
     entries = statistics_of(table)
-    for ancestor in lineage(table, snapshot_id):
-        entry = entries.get(ancestor)
-        if entry is None:
-            continue
+    registered = ((ancestor, entry) for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
+    for ancestor, entry in registered:
         reasons: list[str] = []
         sidecar = (opener or open_registered)(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
@@ -92,19 +91,22 @@ def look_for_sidecar(
     return None
 
 
-def nearest_registered(table: Table, snapshot_id: int, is_sidecar: Callable[[int], bool]) -> Iterator[int]:
-    """Yield the snapshots whose sidecars plans of ``snapshot_id`` use, the nearest first.
+def nearest_registered(
+    table: Table, snapshot_id: int, is_sidecar: Callable[[StatisticsFile], bool]
+) -> Iterator[StatisticsFile]:
+    """Yield the entries of the sidecars that plans of ``snapshot_id`` use, the nearest first.
 
-    They are the snapshot and its ancestors with a statistics file for which ``is_sidecar`` is true.
+    They are those of the snapshot and its ancestors, of each the first one for which ``is_sidecar`` is true.
     """
     entries = statistics_of(table)
-    return (ancestor for ancestor in lineage(table, snapshot_id) if ancestor in entries and is_sidecar(ancestor))
+    for ancestor in lineage(table, snapshot_id):
+        yield from islice(filter(is_sidecar, entries.get(ancestor, ())), 1)
 
 
 def may_have_pages(table: Table, snapshot_id: int) -> bool:
     """Return whether :func:`find_sidecar` may find page indexes, by the names of statistics files; opens no file."""
     entries = statistics_of(table)
-    found = (entries[ancestor] for ancestor in lineage(table, snapshot_id) if ancestor in entries)
+    found = (entry for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
 
 

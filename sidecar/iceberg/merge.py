@@ -1,10 +1,12 @@
 """Decides what a new statistics file of a snapshot takes over from the file that it replaces.
 
-A snapshot has one statistics file, and a new registration replaces it. So the new file copies, byte for byte, every
-blob of the old file that is not sidecar's, and the new registration keeps every entry for such a blob. Four rules:
+A snapshot has one statistics file, of some writers several, and a new registration replaces all of them. So the new
+file copies, byte for byte, every blob of the old files that is not sidecar's, and the new registration keeps every
+entry for such a blob. Four rules:
 
 - Blobs of our own types are not copied; the new file has new ones.
-- A theta sketch made by sidecar (it has the property :data:`MARK`) is kept for a field without a new sketch.
+- A theta sketch made by sidecar (it has the property :data:`MARK`) is kept for a field without a new sketch, with the
+  marks that its entry has.
 - A theta sketch of another writer is kept, and ours for that field is left out: engines differ on which of two
   sketches they use.
 - Blobs of columns that the table has dropped stay in the file, but are no longer registered: Spark's planner fails on
@@ -20,6 +22,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
@@ -111,6 +114,7 @@ def plan_merge(
 ) -> Merge:
     """Merge statistics files, newest first. If two files have the same blob or property, the newer file wins.
 
+    Of several files that a snapshot has at once the first one comes first: Spark and Impala take its counts.
     ``live_fields`` are the field ids of the table's current schema. Our sketches of the fields in ``unsketched`` are
     not kept. ``carried`` are sketches of ours of an earlier snapshot, for fields without a newer one.
     """
@@ -173,6 +177,20 @@ def is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
     return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
 
 
+def marked_blobs(entry: StatisticsFile, footer: FileMetadata) -> list[BlobMetadata]:
+    """Return the blobs of a statistics file, the sketches by sidecar with the marks of the footer and of the entry.
+
+    The footer does not know of rows that were deleted later. A registration for a later snapshot does.
+    """
+    marks = {blob.fields[0]: CountMarks.of(blob.properties) for blob in entry.blob_metadata if is_our_theta(blob)}
+    return [
+        replace(blob, properties=marked(blob.properties, marks[blob.fields[0]]))
+        if is_our_theta(blob) and blob.fields[0] in marks
+        else blob
+        for blob in footer.blobs
+    ]
+
+
 def _readable(existing: Sequence[ExistingBlob]) -> list[PuffinReader]:
     return [e.reader for e in existing if e.reader is not None]
 
@@ -221,7 +239,13 @@ def _theta_fields(
 
 
 def _our_thetas(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
-    return [(blob, reader) for reader in _readable(existing) for blob in reader.metadata.blobs if is_our_theta(blob)]
+    return [
+        (blob, found.reader)
+        for found in existing
+        if found.reader is not None
+        for blob in marked_blobs(found.entry, found.reader.metadata)
+        if is_our_theta(blob)
+    ]
 
 
 def _notes_on_dropped(

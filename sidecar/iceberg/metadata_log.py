@@ -10,10 +10,11 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -21,8 +22,14 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.iceberg.partial_loading import loadable_statistics
 
-Statistics = dict[int, StatisticsFile]
-"""Statistics entries by snapshot id."""
+Entries: TypeAlias = tuple[StatisticsFile, ...]
+"""The statistics entries of one snapshot, in the order of the metadata. Spark and Impala take the first one.
+
+Nearly always there is one; Impala leaves several. A commit can set one or none: it takes the place of all of them.
+"""
+
+Statistics: TypeAlias = dict[int, Entries]
+"""Statistics entries by snapshot id. A snapshot without entries is left out."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,24 @@ class NoCommit(Enum):
 
 def statistics_of(table: Table) -> Statistics:
     """Return the statistics entries of a loaded table."""
-    return {entry.snapshot_id: entry for entry in table.metadata.statistics}
+    return _by_snapshot(table.metadata.statistics)
+
+
+def names(entries: Iterable[StatisticsFile], path: str) -> bool:
+    """Return whether one of the entries is of the file ``path``."""
+    return any(entry.statistics_path == path for entry in entries)
+
+
+def as_entries(entry: StatisticsFile | None) -> Entries:
+    """Return what a snapshot has after a commit that sets ``entry``, or with ``None`` removes what it has."""
+    return () if entry is None else (entry,)
+
+
+def _by_snapshot(entries: Iterable[StatisticsFile]) -> Statistics:
+    found: Statistics = {}
+    for entry in entries:
+        found[entry.snapshot_id] = (*found.get(entry.snapshot_id, ()), entry)
+    return found
 
 
 def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Commit | NoCommit:
@@ -55,8 +79,7 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
     for statistics in _versions(earlier, later):
         if statistics is None:
             return NoCommit.UNKNOWN
-        entry = statistics.get(snapshot_id)
-        if entry is not None and entry.statistics_path == path:
+        if names(statistics.get(snapshot_id, ()), path):
             after = statistics
         elif after is not None:
             return Commit(statistics, after)
@@ -66,7 +89,8 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
 def displaced_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
     """Return the entries of :func:`taken_between` in whose place our own change still stands."""
     after = statistics_of(later)
-    return {i: entry for i, entry in taken_between(earlier, later, ours).items() if after.get(i) == ours[i]}
+    taken = taken_between(earlier, later, ours)
+    return {i: entries for i, entries in taken.items() if after.get(i, ()) == as_entries(ours[i])}
 
 
 def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
@@ -77,12 +101,13 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     """
     versions = [version for version in _versions(earlier, later) if version is not None][::-1]
     found: Statistics = {}
-    for snapshot_id, own in ours.items():
-        entries = [statistics_of(earlier).get(snapshot_id), *(version.get(snapshot_id) for version in versions)]
+    for snapshot_id, change in ours.items():
+        own = as_entries(change)
+        entries = [version.get(snapshot_id, ()) for version in (statistics_of(earlier), *versions)]
         # Our change may look like what was there before it, because unknown blobs are left out when a table is loaded.
         # So the commit is where the entry becomes ours, not where it first is.
         replaced = next((one for one, other in pairwise(entries) if other == own != one), None)
-        if replaced is not None and replaced != entries[0]:
+        if replaced and replaced != entries[0]:
             found[snapshot_id] = replaced
     return found
 
@@ -107,6 +132,6 @@ def _read_statistics(io: FileIO, location: str) -> Statistics | None:
         if location.endswith(".gz.metadata.json"):
             data = gzip.decompress(data)
         entries, _ = loadable_statistics(json.loads(data).get("statistics"))
-        return {entry.snapshot_id: entry for entry in entries}
+        return _by_snapshot(entries)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
         return None

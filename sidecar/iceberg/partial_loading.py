@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
 
-Left = dict[int, list[str]]
-"""Snapshot id -> descriptions of the blobs in its statistics entry that pyiceberg does not load."""
+Left = dict[str, list[str]]
+"""Path of a statistics file -> descriptions of the blobs in its entries that pyiceberg does not load."""
 
 
 class PartlyLoaded(Table):
@@ -100,7 +100,7 @@ def loadable_statistics(entries: Any) -> tuple[list[StatisticsFile], Left]:
                 refused.append(_named(blob))
         found.append(StatisticsFile.model_validate({**entry, "blob-metadata": blobs}))
         if refused:
-            left[found[-1].snapshot_id] = refused
+            left.setdefault(found[-1].statistics_path, []).extend(refused)
     return found, left
 
 

@@ -24,9 +24,18 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.entry_commits import ATTEMPTS, REFUSED, Changes, change_entries, is_gone, pause, restorable
+from sidecar.iceberg.entry_commits import (
+    ATTEMPTS,
+    REFUSED,
+    Changes,
+    Displaced,
+    change_entries,
+    is_gone,
+    pause,
+    restorable,
+)
 from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
-from sidecar.iceberg.metadata_log import Commit, NoCommit, Statistics, find_commit, statistics_of
+from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.write_statistics import (
     WriteOurs,
@@ -180,15 +189,13 @@ def _merge(
     unsketched: Collection[int],
     carried: Sequence[SketchToCopy] = (),
 ) -> Merge:
-    """Plan the merge of the current file and of those that our commits displaced, newest first.
+    """Plan the merge of the snapshot's files and of those that our commits displaced, in this order.
 
-    If the current file is our own and displaced others, it is not merged: they had already replaced what was merged
-    into it.
+    A file of our own that displaced others is not merged: they had already replaced what was merged into it.
     """
     race.merged = list(race.displaced)
-    current = statistics_of(table).get(snapshot_id)
-    if current is not None and current.statistics_path != race.superseded:
-        race.merged.insert(0, current)
+    current = statistics_of(table).get(snapshot_id, ())
+    race.merged[:0] = [entry for entry in current if entry.statistics_path != race.superseded]
     existing = [open_existing(table.io, entry, force=force) for entry in race.merged]
     return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
@@ -227,21 +234,21 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
         _withdraw(later, entry, race)
         raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing is registered")
     commit = find_commit(before, later, path, snapshot_id)
-    merged = statistics_of(before).get(snapshot_id)
-    current = statistics_of(later).get(snapshot_id)
+    merged = statistics_of(before).get(snapshot_id, ())
+    current = statistics_of(later).get(snapshot_id, ())
     if isinstance(commit, Commit):
         _check_others(commit, snapshot_id, path)
-        replaced = commit.before.get(snapshot_id)
-        if replaced not in (None, merged):
-            race.displaced.insert(0, replaced)
+        replaced = commit.before.get(snapshot_id, ())
+        if replaced not in ((), merged):
+            race.displaced[:0] = replaced
             race.superseded = path
             return False
         # An entry that somebody removes takes with it what was merged: nothing else names these files any more.
-        race.displaced = list(race.merged) if current is None else []
+        race.displaced = [] if current else list(race.merged)
         race.superseded = None
     elif commit is NoCommit.UNKNOWN:
         race.notes.append(f"it could not be checked which entry the commit replaced: {commit.value}")
-    if current is None or current.statistics_path != path:
+    if not names(current, path):
         return False
     try:
         _check_file(later, entry, merged)
@@ -250,25 +257,27 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
     return True
 
 
-def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsFile | None) -> None:
-    """Take an entry back if its file is gone: the ``earlier`` entry of the snapshot is set again.
+def _check_file(table: Table, entry: StatisticsFile, earlier: Entries) -> None:
+    """Take an entry back if its file is gone: the first of the ``earlier`` entries of the snapshot is set again.
 
     Raises :class:`CommitConflictError` if the file is gone, and :class:`sidecar.errors.StorageError` if storage fails.
     """
     if not is_gone(table, entry.statistics_path):
         return
 
-    def decide(now: Table, displaced: Statistics) -> Changes:
-        current = statistics_of(now).get(entry.snapshot_id)
-        if current is None or current.statistics_path != entry.statistics_path:
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        standing = statistics_of(now).get(entry.snapshot_id, ())
+        if not names(standing, entry.statistics_path):
             return restorable(now, displaced)
-        return restorable(now, {entry.snapshot_id: earlier} if earlier else {}) or {entry.snapshot_id: None}
+        others = [one for one in (*standing, *earlier) if one.statistics_path != entry.statistics_path]
+        return (others and restorable(now, {entry.snapshot_id: others[0]})) or {entry.snapshot_id: None}
 
     change_entries(table, decide)
+    lost = "".join(f" No entry names {other.statistics_path} any more: register it again." for other in earlier[1:])
     raise CommitConflictError(
         "the file was deleted before it was registered; its entry was taken back",
         file=entry.statistics_path,
-        hint="Was the run stopped for a day, and did a cleanup run meanwhile? Try again.",
+        hint=f"Was the run stopped for a day, and did a cleanup run meanwhile? Try again.{lost}",
     )
 
 
@@ -293,23 +302,28 @@ def _withdraw(table: Table, entry: StatisticsFile, race: _Race) -> None:
 
 
 def unregister(table: Table, entries: Collection[StatisticsFile]) -> tuple[StatisticsFile, ...]:
-    """Remove statistics entries, in one commit; return those that were still registered. Files stay.
+    """Remove statistics entries, in one commit; return those that were removed. Files stay.
 
     An entry is removed only while the table names the same file for its snapshot. If somebody sets another entry at the
-    same moment, that entry is set again. Entries must have no blobs of others; the caller checks that.
+    same moment, that entry is set again. Entries must have no blobs of others; the caller checks that. Another entry of
+    the snapshot stays. Where several would have to stay nothing is removed: a commit can set one.
 
     Raises :class:`UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
     :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
     interfere each time.
     """
     check_writable(table)
-    wanted = {entry.snapshot_id: entry.statistics_path for entry in entries}
-    removed: Statistics = {}
+    wanted = {(entry.snapshot_id, entry.statistics_path) for entry in entries}
+    removed: dict[tuple[int, str], StatisticsFile] = {}
 
-    def decide(now: Table, displaced: Statistics) -> Changes:
-        found = {i: e for i, e in statistics_of(now).items() if wanted.get(i) == e.statistics_path}
-        removed.update(found)
-        return {**dict.fromkeys(found), **restorable(now, displaced)}
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        changes: dict[int, StatisticsFile | None] = {}
+        for snapshot_id, standing in statistics_of(now).items():
+            staying = [one for one in standing if (snapshot_id, one.statistics_path) not in wanted]
+            if len(staying) < min(len(standing), 2):
+                changes[snapshot_id] = staying[0] if staying else None
+                removed.update({(snapshot_id, one.statistics_path): one for one in standing if one not in staying})
+        return {**changes, **restorable(now, displaced)}
 
     change_entries(table, decide)
     return tuple(removed.values())
@@ -329,14 +343,14 @@ def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> boo
     check_writable(table)
     again: list[StatisticsFile] = []
 
-    def decide(now: Table, displaced: Statistics) -> Changes:
+    def decide(now: Table, displaced: Displaced) -> Changes:
         entries = statistics_of(now)
         if again and now.metadata.snapshot_by_id(snapshot_id) is None:
-            return {snapshot_id: None} if entries.get(snapshot_id) == again[0] else {}
+            return {snapshot_id: None} if entries.get(snapshot_id) == (again[0],) else {}
         _snapshot(now, snapshot_id, meanwhile=False)
         if displaced:
             return restorable(now, displaced)
-        is_known = any(other.statistics_path == entry.statistics_path for other in entries.values())
+        is_known = any(names(others, entry.statistics_path) for others in entries.values())
         if snapshot_id in entries or not is_known:
             return {}
         live = set(now.schema().field_ids)
@@ -346,8 +360,9 @@ def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> boo
 
     last = change_entries(table, decide)
     _snapshot(last, snapshot_id, meanwhile=True)
-    current = statistics_of(last).get(snapshot_id)
-    if current is None or current.statistics_path != entry.statistics_path:
+    current = statistics_of(last).get(snapshot_id, ())
+    registered = next((one for one in current if one.statistics_path == entry.statistics_path), None)
+    if registered is None:
         return False
-    _check_file(last, current, None)
+    _check_file(last, registered, ())
     return True

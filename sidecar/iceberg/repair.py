@@ -13,8 +13,7 @@ meanwhile, that entry is restored.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table
@@ -23,9 +22,9 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.entry_commits import ATTEMPTS, is_gone, try_to_change
+from sidecar.iceberg.entry_commits import ATTEMPTS, Displaced, is_gone, to_set_again, try_to_change
 from sidecar.iceberg.merge import NDV
-from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
+from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import check_format_version
@@ -99,55 +98,81 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     interfere each time.
     """
     check_table(table)
-    done: dict[int, Repair] = {}
-    problems: list[str] = []
-    displaced: Statistics = {}
+    done: dict[int, list[Repair]] = {}
+    displaced: Displaced = {}
     for _ in range(ATTEMPTS):
         now = table if dry_run else reload_table(table)
-        problems.clear()
-        repairs = find_repairs(now, problems, displaced)
+        found = find_repairs(now, displaced)
         if dry_run:
-            done = {found.entry.snapshot_id: found for found in repairs}
-        if dry_run or not repairs:
+            done = found.repairs
+        if dry_run or not found.changes:
             if done and not dry_run:
                 show_commit(table)
             return RepairReport(
                 table=".".join(table.name()),
                 dry_run=dry_run,
                 entries=len(now.metadata.statistics),
-                repairs=[found.info for found in done.values()],
-                problems=list(problems),
+                repairs=[one.info for repairs in done.values() for one in repairs],
+                problems=found.problems,
             )
         check_format_version(now)
-        changed = {found.entry.snapshot_id: found.mended for found in repairs}
-        if try_to_change(now, changed):
-            done |= {found.entry.snapshot_id: found for found in repairs}
-            displaced = displaced_between(now, reload_table(now), changed)
+        if try_to_change(now, found.changes):
+            done |= found.repairs
+            taken = displaced_between(now, reload_table(now), found.changes)
+            displaced = {snapshot_id: to_set_again(snapshot_id, entries) for snapshot_id, entries in taken.items()}
     raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
 
 
-def find_repairs(table: Table, problems: list[str], displaced: Statistics | None = None) -> list[Repair]:
-    """Return the repairs that the table's statistics entries need; append what cannot be checked to ``problems``.
+@dataclass
+class FoundRepairs:
+    """The repairs that a table needs, by snapshot id, the one commit that makes them, and what could not be checked or
+    repaired."""
 
-    ``displaced`` are entries that our own commit replaced; they are restored.
+    repairs: dict[int, list[Repair]] = field(default_factory=dict)
+    changes: dict[int, StatisticsFile | None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def find_repairs(table: Table, displaced: Displaced | None = None) -> FoundRepairs:
+    """Return the repairs that the table's statistics entries need.
+
+    ``displaced`` are entries that our own commit replaced; they are restored. A commit can set one entry of a snapshot.
+    So if several would have to stay, a snapshot is left alone.
     """
-    live = set(table.schema().field_ids)
-    left = left_out(table)
-    entries: Mapping[int, StatisticsFile] = statistics_of(table)
-    found = []
-    for snapshot_id, entry in {**entries, **(displaced or {})}.items():
-        if _is_gone(table, entry, problems):
-            if snapshot_id in entries:
-                found.append(Repair(entries[snapshot_id], None, ("the file is gone",)))
-            continue
-        blobs, reasons = _mended(table, entry, live, problems)
-        reasons = [f"{what} is registered" for what in left.get(snapshot_id, ())] + reasons
-        if entry != entries.get(snapshot_id):
-            reasons.append("the entry of another writer was replaced")
-        if reasons:
-            mended = entry.model_copy(update={"blob_metadata": blobs})
-            found.append(Repair(entry, mended, tuple(reasons)))
+    found = FoundRepairs()
+    standing, restored = statistics_of(table), displaced or {}
+    for snapshot_id in {**standing, **restored}:
+        entries = standing.get(snapshot_id, ())
+        wished = (restored[snapshot_id],) if snapshot_id in restored else entries
+        repairs = [_repair_of(table, entry, entry in entries, found.problems) for entry in wished]
+        needed = [one for one in repairs if one.reasons]
+        left = [one.mended for one in repairs if one.mended is not None]
+        if len(left) > 1 and needed:
+            found.problems.append(_too_many(snapshot_id, entries, needed[0]))
+        elif needed and (entries or left):
+            found.repairs[snapshot_id] = needed
+            found.changes[snapshot_id] = left[0] if left else None
     return found
+
+
+def _repair_of(table: Table, entry: StatisticsFile, is_standing: bool, problems: list[str]) -> Repair:
+    """Return the repair of an entry, without reasons if it needs none. ``is_standing``: the table has it now."""
+    if _is_gone(table, entry, problems):
+        return Repair(entry, None, ("the file is gone",))
+    blobs, reasons = _mended(table, entry, set(table.schema().field_ids), problems)
+    reasons = [f"{what} is registered" for what in left_out(table).get(entry.statistics_path, ())] + reasons
+    if not is_standing:
+        reasons.append("the entry of another writer was replaced")
+    return Repair(entry, entry.model_copy(update={"blob_metadata": blobs}) if reasons else entry, tuple(reasons))
+
+
+def _too_many(snapshot_id: int, entries: Entries, repair: Repair) -> str:
+    paths = ", ".join(entry.statistics_path for entry in entries)
+    return (
+        f"snapshot {snapshot_id} has {len(entries)} statistics files ({paths}), of which a repair could keep one: "
+        f"{repair.reasons[0]}. A build of this snapshot makes one file of them; where pyiceberg cannot load the table, "
+        "another engine has to set one of them."
+    )
 
 
 def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:

@@ -10,7 +10,6 @@ import logging
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from itertools import islice
 from typing import Literal, TypeAlias
 
@@ -33,9 +32,12 @@ log = logging.getLogger(__name__)
 OLDER_THAN = timedelta(days=5)
 """How old the snapshot of an entry must be by default."""
 
+MOST_ENTRIES = 2
+"""The most entries of a snapshot of which one can be removed, because a commit can set one other."""
+
 KeptBecause: TypeAlias = Literal["used", "young", "others", "unreadable"]
 """Why an entry stays: plans of a branch or tag use it, its snapshot is young, its file has blobs of others, or its file
-is no sidecar that can be read."""
+is no sidecar that can be read. An entry beside several others counts as one with blobs of others."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -154,33 +156,41 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
     decision = _Decision()
     entries = statistics_of(table)
     latest = (time.time() - older_than.total_seconds()) * 1000
+    known: dict[tuple[int, str], _Contents] = {}
 
-    @cache
-    def contents(snapshot_id: int) -> _Contents:
-        return _contents(table, entries[snapshot_id], decision.warnings)
+    def contents(entry: StatisticsFile) -> _Contents:
+        key = _key(entry)
+        if key not in known:
+            known[key] = _contents(table, entry, decision.warnings)
+        return known[key]
 
-    users: dict[int, list[str]] = {}
+    users: dict[tuple[int, str], list[str]] = {}
     for name, ref in sorted(table.metadata.refs.items()):
         nearest = nearest_registered(table, ref.snapshot_id, lambda one: contents(one).is_sidecar)
-        for snapshot_id in islice(nearest, retain_last):
-            users.setdefault(snapshot_id, []).append(name)
-    for snapshot_id, entry in sorted(entries.items()):
+        for entry in islice(nearest, retain_last):
+            users.setdefault(_key(entry), []).append(name)
+    for entry in sorted(table.metadata.statistics, key=lambda one: one.snapshot_id):
         because: KeptBecause | None = None
-        snapshot = table.metadata.snapshot_by_id(snapshot_id)
-        if snapshot_id in users:
+        snapshot = table.metadata.snapshot_by_id(entry.snapshot_id)
+        if _key(entry) in users:
             because = "used"
         elif snapshot is not None and snapshot.timestamp_ms > latest:
             because = "young"
-        elif contents(snapshot_id).has_others:
+        elif len(entries[entry.snapshot_id]) > MOST_ENTRIES or contents(entry).has_others:
             because = "others"
-        elif not contents(snapshot_id).is_sidecar:
+        elif not contents(entry).is_sidecar:
             because = "unreadable"
         if because is None:
             decision.expired.append(entry)
             continue
         decision.kept_entries.append(entry)
-        decision.kept.append(KeptEntry(snapshot_id, entry.statistics_path, because, users.get(snapshot_id, [])))
+        used_by = users.get(_key(entry), [])
+        decision.kept.append(KeptEntry(entry.snapshot_id, entry.statistics_path, because, used_by))
     return decision
+
+
+def _key(entry: StatisticsFile) -> tuple[int, str]:
+    return entry.snapshot_id, entry.statistics_path
 
 
 def _contents(table: Table, entry: StatisticsFile, warnings: list[str]) -> _Contents:

@@ -6,12 +6,14 @@ A sidecar file is deleted only if all of this is true:
 - sidecar wrote it, and each of its segments has the UUID of this table;
 - it is older than ``older_than`` by the storage's clock;
 - the table's current metadata does not name it, loaded after the folder was listed and again before the deletion;
-- no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that is younger than the
-  current one: the table may be registered under a second name, or an older version was registered again.
+- no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that the current one does
+  not come from: the table may have a second name that went its own way (:mod:`sidecar.maintenance.metadata_files`).
 
 A temporary file of :mod:`sidecar.target` that is ``older_than`` is deleted wherever it is below the local folders of
-the table: a killed run left it beside a sidecar or a data file. It stays if a snapshot of the table names it: it may be
-whole, and other programs add all files of a folder to a table.
+the table, folders of other tables excepted: a killed run left it beside a sidecar or a data file. It stays if it is a
+whole data file. Other programs add all files of a folder to a table, and that table need not be this one.
+
+A table whose property ``gc.enabled`` is false is left alone: its files may be those of other tables.
 
 What cannot be read or listed is kept, or ends the run before anything is deleted. :func:`find_garbage` is the one
 decision; a preview shows it, and a run deletes it.
@@ -20,39 +22,32 @@ decision; a preview shows it, and a run deletes it.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import logging
 import os
 import re
-import stat
 import time
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from pyiceberg.table import Table, TableProperties
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.outcome import Progress
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
+from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.entry_commits import is_gone
-from sidecar.iceberg.manifests import read_manifest, read_manifests
-from sidecar.iceberg.paths import normal_folder
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import REGISTRABLE_FOR
 from sidecar.iceberg.write_statistics import statistics_folder, storage_error
+from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS
 from sidecar.many_files.stored_files import StoredFile, list_stored_files
 from sidecar.puffin.writer import CREATED_BY
 from sidecar.results import Result
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
-from sidecar.source import local_path, open_source, read_file
-from sidecar.target import is_temporary
+from sidecar.source import local_path, open_source
+from sidecar.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +60,11 @@ FLOOR = timedelta(seconds=2 * REGISTRABLE_FOR)
 BATCH = 100
 """Files that are deleted between two looks at the current metadata."""
 
-METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
-"""The second one is that of old writers; today's write ``.gz.metadata.json``."""
+GC_ENABLED = "gc.enabled"
+"""The table property that forbids to delete files."""
 ONE_SPELLING = re.compile(r"[\w.-]+", re.ASCII)
 """Names that have one spelling in JSON and in URLs. Other names may be spelled otherwise where they are registered, and
 a FileIO may take ``#`` and ``?`` in them for the end of the path. sidecar writes no such names."""
-READERS = 8
-"""Metadata files that are read at the same time."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -103,10 +96,15 @@ class GarbageReport(Result):
     failed: list[str]
     """Files that could not be deleted, each with the reason."""
     warnings: list[str]
-    """Old files that no metadata names, and that cannot be read; and why temporary files stay, if they all do."""
+    """Old files that no metadata names, and that cannot be read; and old files that stay although nothing of this table
+    needs them."""
+    left_alone: str | None
+    """Why nothing was looked for, as a sentence; ``None`` if it was."""
 
 
 def _log_line(report: GarbageReport) -> str:
+    if report.left_alone is not None:
+        return f"gc {report.table}: {report.left_alone}"
     counts = {"files deleted": len(report.files), "failed": len(report.failed)}
     return f"gc {report.table}: {counted(counts)}, {report.bytes:,} bytes{', dry run' if report.dry_run else ''}"
 
@@ -123,8 +121,9 @@ def collect_garbage(
     """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names, and left temporary files.
 
     A file must be ``older_than`` by the storage's clock, as :mod:`sidecar.maintenance.garbage` explains. ``dry_run``
-    makes the same checks and deletes nothing. ``force`` allows an ``older_than`` below 24 hours, at which a running
-    build may lose its file. ``progress`` is called as files are deleted.
+    makes the same checks and deletes nothing. A table whose property ``gc.enabled`` is false is left alone. ``force``
+    goes on in such a table, and allows an ``older_than`` below 24 hours, at which a running build may lose its file.
+    ``progress`` is called as files are deleted.
 
     Raises :class:`sidecar.errors.UsageError` for an ``older_than`` below 24 hours without ``force`` and for a table
     that was opened from a metadata file, :class:`sidecar.errors.UnsupportedFeatureError` if the folder cannot be
@@ -132,14 +131,15 @@ def collect_garbage(
     deleted then.
     """
     check_table(table)
-    if older_than < (timedelta(0) if force else FLOOR):
+    left_alone = None if force else why_left_alone(reload_table(table))
+    if left_alone is None and older_than < (timedelta(0) if force else FLOOR):
         raise UsageError(
             "older_than is below 24 hours, and a running build may lose its file",
             found=older_than,
             hint=None if force else "With force, if no build of this table is running anywhere.",
         )
     warnings: list[str] = []
-    found = find_garbage(table, older_than, warnings)
+    found = find_garbage(table, older_than, warnings) if left_alone is None else []
     deleted, failed = (list(found), []) if dry_run else _delete(table, found, progress)
     return GarbageReport(
         table=".".join(table.name()),
@@ -149,7 +149,15 @@ def collect_garbage(
         bytes=sum(file.size for file in deleted),
         failed=failed,
         warnings=warnings,
+        left_alone=left_alone,
     )
+
+
+def why_left_alone(table: Table) -> str | None:
+    """Return a sentence if the table's properties forbid to delete files, else ``None``."""
+    if table.properties.get(GC_ENABLED, "true").strip().lower() == "true":
+        return None
+    return f"The table's property {GC_ENABLED} is false: no file is deleted."
 
 
 def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> list[GarbageFile]:
@@ -162,7 +170,7 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
     reached("gc: list")
     listed = list_stored_files(folder, now.io)
     latest = _clock(folder, listed) - older_than.total_seconds()
-    since = min(latest, _written(now, folder, listed))
+    others = OtherVersions(now, folder, latest)
     old = [
         file
         for file in listed
@@ -171,15 +179,18 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
     reached("gc: load")
     unnamed = _unnamed(reload_table(table), old)
     ours = [file for file in unnamed if _is_ours(now, f"{folder}/{file.name}", file.size, warnings)]
-    read: set[str] = set()
-    ours = _without_young_names(now, folder, ours, listed, since, read)
+    ours = others.without_named(ours, listed)
     if ours:
         # Commits since the first listing have left metadata files. Files that were written since then stay.
         reached("gc: list again")
         again = list_stored_files(folder, now.io)
         still = set(again)
-        ours = [file for file in ours if file in still]
-        ours = _without_young_names(now, folder, ours, again, since, read)
+        ours = others.without_named([file for file in ours if file in still], again)
+    if others.keeping:
+        warnings.append(
+            "old files stay, because versions of the metadata that the current one does not come from name them: of a "
+            f"second name of the table, or of a commit that failed: {others.keeping[0]}"
+        )
     reached("gc: load again")
     ours = _unnamed(reload_table(table), ours)
     unnamed_files = [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
@@ -187,58 +198,44 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
 
 
 def _abandoned(table: Table, latest: float, warnings: list[str]) -> list[GarbageFile]:
-    """Return the temporary files below the table's local folders that were not written to since ``latest``.
+    """Return the half-written files below the table's local folders that were not written to since ``latest``.
 
-    Their paths are local. Folders that cannot be listed are left out. If there are such files, the manifests of all
-    snapshots are read: what they name stays, and all stay if one cannot be read.
+    Their paths are local. What cannot be read or listed is left out. Whole files are named in ``warnings``.
     """
-    found = _old_temporary_files(table, latest)
-    if not found:
-        return []
-    try:
-        named = _named_by_snapshots(reload_table(table))
-    except SidecarError as error:
-        warnings.append(f"old temporary files stay, because it is not known which files snapshots name: {error}")
-        return []
-    return [file for file in found if _digits(file.path) not in named]
+    found, whole = [], []
+    for path in _temporary_files(table):
+        with contextlib.suppress(OSError):  # it was published or deleted meanwhile
+            state = old_temporary(path, latest)
+            if state is not None and may_be_data_file(path):
+                whole.append(path)
+            elif state is not None:
+                found.append(GarbageFile(path, state.st_size, state.st_mtime))
+    if whole:
+        more = f" and {len(whole) - 1} more" if whole[1:] else ""
+        warnings.append(f"old temporary files are whole data files, and stay: a table may name {whole[0]}{more}")
+    return found
 
 
-def _digits(temporary: str) -> str:
-    """Return the random digits of a temporary name. The rest of a path may be spelled otherwise in a manifest."""
-    return temporary.rsplit(".", 2)[1]
-
-
-def _named_by_snapshots(table: Table) -> set[str]:
-    """Return the digits of the data files and delete files of all snapshots that have temporary names.
-
-    Raises :class:`SidecarError` if a manifest cannot be read.
-    """
-    lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
-    with ThreadPoolExecutor(READERS) as pool:
-        lines = {
-            line.manifest_path: line
-            for found in pool.map(partial(read_manifests, table.io), sorted(lists))
-            for line in found
-        }
-        return {
-            _digits(raw.entry.data_file.file_path)
-            for manifest in pool.map(partial(read_manifest, table.io), lines.values())
-            for raw in manifest.entries
-            if is_temporary(raw.entry.data_file.file_path)
-        }
-
-
-def _old_temporary_files(table: Table, latest: float) -> list[GarbageFile]:
+def _temporary_files(table: Table) -> list[str]:
+    """Return the paths of files with temporary names below the table's local folders, but in no other table."""
     folders = {table.location(), statistics_folder(table), table.properties.get(TableProperties.WRITE_DATA_PATH, "")}
-    found: dict[str, GarbageFile] = {}
+    found: set[str] = set()
     for folder in filter(None, map(local_path, folders)):
-        for parent, _, names in os.walk(os.path.abspath(folder)):
-            for path in (os.path.join(parent, name) for name in names if is_temporary(name)):
-                with contextlib.suppress(FileNotFoundError):  # it was published or deleted meanwhile
-                    state = os.stat(path, follow_symlinks=False)
-                    if state.st_mtime < latest and stat.S_ISREG(state.st_mode):
-                        found[path] = GarbageFile(path, state.st_size, state.st_mtime)
-    return [found[path] for path in sorted(found)]
+        root = os.path.abspath(folder)
+        for parent, below, names in os.walk(root):
+            if parent != root and "metadata" in below and _has_metadata(os.path.join(parent, "metadata")):
+                below.clear()
+            else:
+                found.update(os.path.join(parent, name) for name in names if is_temporary(name))
+    return sorted(found)
+
+
+def _has_metadata(folder: str) -> bool:
+    """Return whether a table has its metadata in a local folder; also if the folder cannot be listed."""
+    try:
+        return any(name.endswith(METADATA_ENDINGS) for name in os.listdir(folder))
+    except OSError:
+        return True
 
 
 def _clock(folder: str, listed: Sequence[StoredFile]) -> float:
@@ -249,16 +246,6 @@ def _clock(folder: str, listed: Sequence[StoredFile]) -> float:
     """
     newest = max((file.modified for file in listed), default=0.0)
     return time.time() if local_path(folder) is not None else min(newest, time.time())
-
-
-def _written(table: Table, folder: str, listed: Iterable[StoredFile]) -> float:
-    """Return when the current metadata file was written; the beginning of time if it is not in the folder.
-
-    It is elsewhere if the table's folder was copied and registered again; the folder has the files of both tables then.
-    """
-    place, _, name = table.metadata_location.rpartition("/")
-    is_here = normal_folder(place) == normal_folder(folder)
-    return next((file.modified for file in listed if is_here and file.name == name), 0.0)
 
 
 def _unnamed(table: Table, files: Sequence[StoredFile]) -> list[StoredFile]:
@@ -290,44 +277,6 @@ def _is_ours(table: Table, path: str, size: int, warnings: list[str]) -> bool:
     if by_us and not uuids:
         warnings.append(f"an old file that no metadata names has no readable segment, and stays: {path}")
     return by_us and uuids == {str(table.metadata.table_uuid)}
-
-
-def _without_young_names(
-    table: Table,
-    folder: str,
-    files: Sequence[StoredFile],
-    listed: Iterable[StoredFile],
-    since: float,
-    read: set[str],
-) -> list[StoredFile]:
-    """Return the files that no metadata file in ``listed`` names that was written ``since`` and is not yet ``read``.
-
-    A name counts wherever it is in the text of a metadata file. Raises :class:`StorageError` for a metadata file that
-    is there and cannot be read.
-    """
-    young = [f.name for f in listed if f.modified >= since and f.name.endswith(METADATA_ENDINGS) and f.name not in read]
-    read.update(young)
-    left = list(files)
-    with ThreadPoolExecutor(READERS) as pool:
-        for text in pool.map(partial(_metadata_text, table), [f"{folder}/{name}" for name in young] if left else []):
-            left = [file for file in left if file.name.encode() not in text]
-    return left
-
-
-def _metadata_text(table: Table, path: str) -> bytes:
-    """Return the plain text of a metadata file; nothing if the file is gone meanwhile."""
-    try:
-        text = read_file(path, table.io)
-        text = gzip.decompress(text) if text.startswith(b"\x1f\x8b") else text
-        if text and not text.lstrip().startswith(b"{"):
-            raise DamagedFileError("a metadata file is not JSON", file=path)
-        return text
-    except (SidecarError, OSError, EOFError, zlib.error) as error:
-        if is_gone(table, path):
-            return b""
-        raise StorageError(
-            "a young metadata file cannot be read, so it is not known which files it names", file=path
-        ) from error
 
 
 def _delete(

@@ -119,8 +119,9 @@ class _Refresh:
     def run(self, snapshot_id: int, min_uncovered: float, max_behind: timedelta) -> None:
         self.report.snapshot_id = snapshot_id
         rewrite_up_to = _rewrite_up_to(self.table)
-        entry = statistics_of(self.table).get(snapshot_id)
-        if entry is not None and self._is_current(entry):
+        entries = statistics_of(self.table).get(snapshot_id, ())
+        entry = next(filter(self._is_current, entries), None)
+        if entry is not None:
             self.report.take(entry)
             self.report.end("current", "the sidecar has all that is declared")
             return

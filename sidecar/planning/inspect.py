@@ -14,6 +14,7 @@ from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
 from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
@@ -230,7 +231,8 @@ def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> 
                 groups = segment.fields.get(states.field_id, ())
                 kind = replace(kind, bytes=(kind.bytes or 0) + sum(group.layout.length for group in groups))
             kinds[states.kind] = kind
-    for blob in found.statistics.blob_metadata:
+    registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))
+    for blob in (blob for entry in reversed(registered) for blob in entry.blob_metadata):  # the first entry counts
         ndv = (blob.properties or {}).get("ndv", "")
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():

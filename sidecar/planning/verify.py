@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.convert.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
@@ -21,7 +23,9 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
-from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.merge import is_our_theta
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
 from sidecar.planning.relocated import RelocatedFiles
@@ -86,6 +90,7 @@ def verify_table(
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     try:
         problems += _of_file(table, found.statistics, encryption_keys)
+        problems += _of_other_files(table, found, problems, encryption_keys)
         problems += _not_believed(found.sidecar, problems)
         checked, files = 1, []
         segments = [_RecordedColumns(segment) for segment in found.sidecar.segments]
@@ -173,6 +178,21 @@ def _of_listed_manifest(
     return problems
 
 
+def _of_other_files(
+    table: Table, found: FoundSidecar, known: Sequence[Problem], encryption_keys: EncryptionKeys | None
+) -> list[Problem]:
+    """Check the other statistics files of the sidecar's snapshot, except those that ``known`` problems name already."""
+    problems: list[Problem] = []
+    named = {found.statistics.statistics_path, *(problem.file for problem in known)}
+    for entry in statistics_of(table)[found.snapshot_id]:
+        if entry.statistics_path not in named:
+            try:
+                problems += _of_file(table, entry, encryption_keys)
+            except SidecarError as error:
+                problems.append(problem_in(entry.statistics_path, f"the statistics file cannot be read: {error}"))
+    return problems
+
+
 def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
     """Check the sidecar file by itself and against its registration."""
     path = entry.statistics_path
@@ -180,7 +200,12 @@ def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKey
     source = open_source(path, table.io)
     try:
         problems += verify_puffin(source, encryption_keys, table.schema().find_column_name)
-        puffin = PuffinReader(source)
+        try:
+            puffin = PuffinReader(source)
+        except SidecarError:
+            if problems:  # they say it
+                return problems
+            raise
         return [*problems, *_registered(table, entry, puffin), *_sketches(table, puffin, path)]
     except SidecarError as error:
         return [*problems, problem_in(path, str(error), error.column)]
@@ -240,22 +265,36 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
             faults.append("is registered, and other readers may fail on it")
         if key not in stored:
             faults.append("is registered, but is not in the file")
-        elif not (blob.properties or {}).items() <= stored[key].items():
+        elif not (blob.properties or {}).items() <= _with_later_marks(stored[key], blob).items():
             faults.append("is registered with other properties than it has")
         column = _columns(table, blob.fields)
         problems += [problem_in(path, f"the {blob.type} blob {text}", column) for text in faults]
     return problems
 
 
+def _with_later_marks(stored: dict[str, str], registered: RegisteredBlob) -> dict[str, str]:
+    """Return a blob's properties in the footer, for a sketch of ours with the marks that its registration adds."""
+    return marked(stored, CountMarks.of(registered.properties)) if is_our_theta(registered) else stored
+
+
 def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> Iterator[str]:
-    """Find blobs of ours whose footer entry names another snapshot than the file is registered for."""
+    """Find blobs of ours whose footer entry names another snapshot than the file was written for.
+
+    That is the snapshot that it is registered for, or an ancestor: a file may be registered again for later snapshots.
+    Of an ancestor that has expired, the file's name has the id.
+    """
     snapshot = table.snapshot_by_id(entry.snapshot_id)
     if snapshot is None:
         return
     expected = snapshot.snapshot_id, snapshot.sequence_number or 0
+    known = [table.snapshot_by_id(one) for one in lineage(table, entry.snapshot_id)]
+    numbers = {one.snapshot_id: one.sequence_number or 0 for one in known if one is not None}
+    named = entry.statistics_path.rpartition("/")[2].partition("-")[0]
     for blob in puffin.metadata.blobs:
         found = blob.snapshot_id, blob.sequence_number
-        if is_ours(blob.type) and found != expected:
+        if not is_ours(blob.type) or numbers.get(found[0]) == found[1]:
+            continue
+        if found[0] in numbers or named != str(found[0]) or found[1] > expected[1]:
             yield (
                 f"the {blob.type} blob belongs to snapshot {found[0]} (sequence number {found[1]}), but the file is "
                 f"registered for {expected[0]} (sequence number {expected[1]})"

@@ -27,7 +27,6 @@ from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.paths import normal_path
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.write_statistics import statistics_folder
@@ -64,9 +63,9 @@ class SidecarSearch:
     def _files(self) -> list[tuple[str, list[int]]]:
         """Return the paths of statistics files, and the snapshots for which they are registered."""
         registered: dict[str, tuple[str, list[int]]] = {}
-        for snapshot_id, entry in statistics_of(self._table).items():
+        for entry in self._table.metadata.statistics:
             path = entry.statistics_path
-            registered.setdefault(normal_path(path), (path, []))[1].append(snapshot_id)
+            registered.setdefault(normal_path(path), (path, []))[1].append(entry.snapshot_id)
         for path in self._in_folder():
             registered.setdefault(normal_path(path), (path, []))
         return list(registered.values())

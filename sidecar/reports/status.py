@@ -29,6 +29,7 @@ from sidecar.reports.status_registrations import (
     NOT_LOOKED_FOR,
     describe_refs,
     registered_sidecars,
+    several_files,
     unreferenced_files,
 )
 from sidecar.reports.status_results import MissedThreshold, NextStep, TableStatus
@@ -94,7 +95,7 @@ def status_table(
                 "lookups": lookups,
                 "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
             }
-    warnings = [*facts["warnings"], *state_of_registrations(table), *planned.problems]
+    warnings = [*facts["warnings"], *state_of_registrations(table), *several_files(table), *planned.problems]
     status = TableStatus(
         **facts
         | common

@@ -114,3 +114,18 @@ def test_wrong_usage_deletes_nothing(lake: Any, line: str, said: str) -> None:
     assert done.exit_code == 2
     assert said in done.stderr
     assert (stored(table), entries(table)) == before
+
+
+def test_a_table_that_forbids_to_delete_is_left_alone_whatever_is_typed(lake: Any) -> None:
+    """``--force`` is about the age of files; a property of the table is stronger."""
+    table, run = lake
+    run("expire db.t --older-than 0s")
+    pass_days(table, 4)
+    with table.refresh().transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    for line in ("gc db.t --yes", "gc db.t --yes --force --older-than 1h", "gc db.* --yes --force"):
+        done = run(line)
+        assert (done.exit_code, "gc.enabled is false" in done.stdout) == (0, True)
+    report = json.loads(run("gc db.t --yes --json").stdout)
+    assert report["left_alone"].endswith("is false: no file is deleted.")
+    assert len(stored(table)) == 3

@@ -128,16 +128,22 @@ def local(table: Table, path: str) -> Path:
 def left_over(table: Table, age: timedelta = timedelta(0)) -> set[str]:
     """What is older than ``age`` and nothing names: sidecar files, and temporary files. A second way to find them.
 
-    The metadata files that count are the current one, all that are not older than it, and all younger than ``age``.
+    The metadata files that count are the current one, all younger than ``age``, and those that are in no log: a run
+    that was killed at a commit leaves one. Temporary files that are whole Parquet files stay.
     """
     folder, old = metadata_folder(table), time.time() - age.total_seconds()
-    since = min(old, written(local(table, table.metadata_location)))
-    texts = [path.read_text() for path in folder.glob("*.metadata.json") if written(path) >= since]
+    logged = {entry.metadata_file.rpartition("/")[2] for entry in table.metadata.metadata_log}
+    texts = [p.read_text() for p in folder.glob("*.metadata.json") if written(p) >= old or p.name not in logged]
     puffins = [path for path in folder.glob("*.stats") if path.read_bytes()[:11] != b"PFA1 theirs"]
     unnamed = {path.name for path in puffins if not any(path.name in text for text in texts)}
-    temporary = {str(path) for path in folder.parent.rglob("*.sidecar-tmp")}
+    temporary = {str(path) for path in folder.parent.rglob("*.sidecar-tmp") if not is_whole(path)}
     found = {f"{table.location()}/metadata/{name}" for name in unnamed} | temporary
     return {path for path in found if written(local(table, path)) < old}
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file ends as a Parquet file does."""
+    return path.read_bytes().endswith(b"PAR1")
 
 
 def written(path: Path) -> float:

@@ -155,7 +155,7 @@ def test_an_unknown_registered_blob_type_is_left_out(catalog: Any, tmp_path: Pat
     table = open_table(str(path))
     assert table.scan().to_arrow() == ROWS
     assert [entry.blob_metadata for entry in table.metadata.statistics] == [[]]
-    assert left_out(table) == {metadata["current-snapshot-id"]: ["a other-v1 blob of fields [1]"]}
+    assert left_out(table) == {metadata["statistics"][0]["statistics-path"]: ["a other-v1 blob of fields [1]"]}
 
 
 def test_broken_metadata_is_damage(catalog: Any, tmp_path: Path) -> None:

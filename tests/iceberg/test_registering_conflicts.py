@@ -259,8 +259,8 @@ def test_the_commit_is_found_in_the_metadata_log(table: Table) -> None:
     later = other(table)
     commit = find_commit(earlier, later, ours, sid)
     assert isinstance(commit, Commit)
-    assert list(commit.before.values()) == before
-    assert [e.statistics_path for e in commit.after.values()] == [ours]
+    assert list(commit.before.values()) == [tuple(before)]
+    assert [e.statistics_path for (e,) in commit.after.values()] == [ours]
     first = find_commit(earlier, later, theirs, sid)
     assert isinstance(first, Commit)
     assert first.before == {}

@@ -10,7 +10,6 @@ import pytest
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.iceberg.metadata_log import statistics_of
 from tests.iceberg.registering_cases import set_foreign
 from tests.tables import create_with_rows
 
@@ -38,8 +37,7 @@ def refresh(table: Any, **options: Any) -> Any:
 
 
 def entries(table: Any) -> dict[int, str]:
-    found = statistics_of(table.refresh())
-    return {snapshot_id: entry.statistics_path for snapshot_id, entry in found.items()}
+    return {entry.snapshot_id: entry.statistics_path for entry in table.refresh().metadata.statistics}
 
 
 def verbs(table: Any) -> list[str]:

@@ -22,6 +22,7 @@ from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.registering import register_again, unregister
 from sidecar.maintenance import garbage
 from sidecar.run_steps import observe
+from sidecar.target import HELD_LENGTH
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (
     DAY,
@@ -125,14 +126,18 @@ def test_a_young_metadata_file_that_names_it_keeps_it(table: Table) -> None:
     [b"\x1f\x8b broken", gzip.compress(b"{}")[:10] + b"\xff" * 20, b"\x28\xb5\x2f\xfd another compression"],
     ids=["header", "contents", "unknown"],
 )
-def test_a_young_metadata_file_that_cannot_be_read_ends_the_run(table: Table, data: bytes) -> None:
+def test_a_metadata_file_that_cannot_be_read_ends_the_run(table: Table, data: bytes) -> None:
+    """Also an old one: it may be the version of a second name. Of an ancestor it does not matter."""
+    ancestor = table.metadata_location.rpartition("/")[2]
     pass_days(table, 4)
     broken = metadata_folder(table) / "v.gz.metadata.json"
     broken.write_bytes(data)
-    with pytest.raises(StorageError, match="a young metadata file cannot be read"):
-        sidecar.collect_garbage(table)
-    assert len(unnamed(table)) == 1
-    make_older(table, 4, broken.name)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"it is not known which files it names; file .*v\.gz.*no catalog names"):
+            sidecar.collect_garbage(table)
+        assert len(unnamed(table)) == 1
+        make_older(table, 4, broken.name)
+    broken.rename(metadata_folder(table) / ancestor)
     assert len(sidecar.collect_garbage(table).files) == 1
 
 
@@ -161,6 +166,66 @@ def test_a_second_name_with_an_older_version_deletes_nothing_of_the_first(
     assert not gone & set(entries(table).values()), "they are live under the first name"
     assert gone <= {nameless}
     assert expected - gone == stored(table)
+
+
+def diverged(table: Table) -> tuple[Table, str]:
+    """The table under a second name that went its own way, long ago, and the sidecar that only this name has now."""
+    second = table.catalog.register_table("db.second", table.refresh().metadata_location)
+    append_and_build(second, 7)
+    (only,) = set(entries(second).values()) - set(entries(table).values())
+    make_older(second, 30)
+    for n in range(3):
+        append_and_build(table, 20 + n)
+    unregister(table, list(table.refresh().metadata.statistics))
+    pass_days(table, 9)
+    return second, only
+
+
+def test_a_second_name_that_went_its_own_way_keeps_its_files(table: Table) -> None:
+    """Its version of the metadata is older than those of the first name. Files of the common past may go."""
+    (nameless,) = unnamed(table)
+    second, only = diverged(table)
+    expected = set(entries(second).values())
+    report = sidecar.collect_garbage(table)
+    gone = {file.path for file in report.files}
+    assert nameless in gone
+    assert len(gone) == 4
+    assert not gone & expected
+    assert only in stored(second)
+    versions = {second.metadata_location, *(entry.metadata_file for entry in second.metadata.metadata_log)}
+    assert [text.rpartition(" ")[2] in versions for text in report.warnings] == [True]
+    assert sidecar.plan(second, "k = 3").funnel.kept_because
+
+
+def test_ancestors_that_the_log_has_forgotten_keep_nothing(table: Table) -> None:
+    """The log has so many versions; older ones are found through the oldest of them. So a leak is not for ever."""
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "2"})
+    (nameless,) = unnamed(table)
+    for _ in range(7):
+        touch(table)
+    log = {entry.metadata_file for entry in table.refresh().metadata.metadata_log}
+    folder = metadata_folder(table)
+    naming = [path.name for path in folder.glob("*.metadata.json") if Path(nameless).name in path.read_text()]
+    assert naming
+    assert not log & {f"{table.location()}/metadata/{name}" for name in naming}
+    pass_days(table, 9)
+    assert [file.path for file in sidecar.collect_garbage(table).files] == [nameless]
+    assert sidecar.collect_garbage(table).warnings == []
+
+
+def test_where_an_ancestor_is_gone_older_versions_keep_their_files(table: Table) -> None:
+    """Nothing says then whether they are ancestors too."""
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "1"})
+    for _ in range(4):
+        touch(table)
+    folder = metadata_folder(table)
+    pass_days(table, 9)
+    (logged,) = (entry.metadata_file for entry in table.refresh().metadata.metadata_log)
+    (folder / logged.rpartition("/")[2]).unlink()
+    report = sidecar.collect_garbage(table)
+    assert (report.files, len(report.warnings)) == ([], 1)
 
 
 @pytest.mark.parametrize("name", ["{}#1.stats", "{}?1.stats", "é{}", "a%20{}"])
@@ -294,37 +359,73 @@ def test_temporary_files_of_killed_runs_go_wherever_they_are(tmp_path: Path) -> 
     assert table.scan().to_arrow().num_rows == 5
 
 
-def temporary_in_a_snapshot(folder: Path) -> tuple[Table, Path, Path]:
-    """A table with a whole temporary file among its data files, and one that is not."""
-    table = make(folder, location=str(folder / "wh" / "t"))
-    named, left = (folder / "wh" / "t" / "data" / f"x.parquet.{number:032x}.sidecar-tmp" for number in (7, 8))
-    for path in (named, left):
-        pq.write_table(rows(100), path)
-    table.add_files([str(named)])
-    for path in (named, left):
+def half_and_whole(folder: Path) -> tuple[Path, Path]:
+    """Old temporary files in a folder of data: half of a file of many row groups, and a whole one."""
+    half, whole = (folder / f"x.parquet.{number:032x}.sidecar-tmp" for number in (7, 8))
+    pq.write_table(pa.concat_tables([rows(100 + n) for n in range(200)]), whole, row_group_size=50)
+    half.write_bytes(whole.read_bytes()[:-HELD_LENGTH])
+    for path in (half, whole):
         os.utime(path, (time.time() - 4 * DAY,) * 2)
-    return table, named, left
+    return half, whole
 
 
-def test_a_file_with_a_temporary_name_that_a_snapshot_names_stays(tmp_path: Path) -> None:
-    """Somebody added all files of a folder, in which a killed run had left a whole file."""
-    table, _, left = temporary_in_a_snapshot(tmp_path)
-    table.delete("k >= 100")
-    assert table.scan().to_arrow().num_rows == 5
-    assert [file.path for file in sidecar.collect_garbage(table).files] == [str(left)]
-    before = table.refresh().metadata.snapshots[1].snapshot_id
-    assert table.scan(snapshot_id=before).to_arrow().num_rows == 10
-
-
-def test_temporary_files_stay_if_a_manifest_cannot_be_read(tmp_path: Path) -> None:
-    table, named, left = temporary_in_a_snapshot(tmp_path)
-    for manifest in (tmp_path / "wh" / "t" / "metadata").glob("*-m0.avro"):
-        manifest.write_bytes(b"broken")
+def test_a_whole_temporary_file_stays_whatever_table_names_it(tmp_path: Path) -> None:
+    """A killed run left it, and somebody added all files of the folder: to the table, or to one that is elsewhere."""
+    table = make(tmp_path, location=str(tmp_path / "wh" / "t"))
+    half, whole = half_and_whole(tmp_path / "wh" / "t" / "data")
+    other = make(tmp_path / "wh", name="db.other", location=str(tmp_path / "elsewhere"))
+    other.add_files([str(whole)])
     report = sidecar.collect_garbage(table)
+    assert [file.path for file in report.files] == [str(half)]
+    assert [f"a table may name {whole}" in text for text in report.warnings] == [True]
+    assert other.scan().to_arrow().num_rows == 1005
+    table.add_files([str(whole)])
+    table.delete("k >= 100")
+    report = sidecar.collect_garbage(table.refresh())
     assert report.files == []
-    assert "temporary files stay" in report.warnings[0]
-    assert named.exists()
-    assert left.exists()
+    assert table.scan().to_arrow().num_rows == 5
+    before = table.refresh().metadata.snapshots[1].snapshot_id
+    assert table.scan(snapshot_id=before).to_arrow().num_rows == 1005
+
+
+def test_the_folder_of_a_table_below_is_left_to_that_table(tmp_path: Path) -> None:
+    """Its folder is in that of the table, or in the one for its data."""
+    table = make(tmp_path, location=str(tmp_path / "wh"))
+    below = make(tmp_path / "wh", name="db.below", location=str(tmp_path / "wh" / "db" / "below"))
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": str(tmp_path)})
+    half, _ = half_and_whole(tmp_path / "wh" / "db" / "below" / "data")
+    mine, _ = half_and_whole(tmp_path / "wh" / "data")
+    assert [file.path for file in sidecar.collect_garbage(table).files] == [str(mine)]
+    assert [file.path for file in sidecar.collect_garbage(below).files] == [str(half)]
+
+
+@pytest.mark.parametrize("value", ["false", "FALSE", "0", ""])
+def test_a_table_that_forbids_it_is_left_alone_with_a_sentence(tmp_path: Path, value: str) -> None:
+    """As for Spark, all but "true" is false. Only Python can go on."""
+    table = make(tmp_path, builds=2, location=str(tmp_path / "wh" / "t"))
+    unregister(table, list(table.refresh().metadata.statistics))
+    folder = tmp_path / "wh" / "t" / "metadata"
+    half, _ = half_and_whole(tmp_path / "wh" / "t" / "data")
+    for path in folder.iterdir():
+        os.utime(path, (path.stat().st_mtime - 4 * DAY,) * 2)
+    stale = table.catalog.load_table(table.name())
+    with table.refresh().transaction() as change:
+        change.set_properties({"gc.enabled": value})
+    for young in (timedelta(days=3), timedelta(0)):
+        report = sidecar.collect_garbage(stale, older_than=young)
+        assert report.left_alone == "The table's property gc.enabled is false: no file is deleted."
+        assert report.files == []
+    unreferenced = sidecar.status_table(table.refresh()).unreferenced
+    assert (unreferenced.files, unreferenced.deletable) == (3, 0)
+    assert len(list(folder.glob("*.stats"))) == 2
+    report = sidecar.collect_garbage(stale, force=True)
+    assert report.left_alone is None
+    assert len(report.files) == 3
+    assert not half.exists()
+    with table.refresh().transaction() as change:
+        change.set_properties({"gc.enabled": "True"})
+    assert sidecar.collect_garbage(stale).left_alone is None
 
 
 def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monkeypatch: Any) -> None:

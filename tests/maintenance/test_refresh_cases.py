@@ -95,7 +95,7 @@ def test_two_refreshes_at_once_lose_nothing(table: Any) -> None:
 
     report = refresh(table, progress=interfere)
     assert (done[0].action, report.action) == ("written", "written")
-    (entry,) = statistics_of(table.refresh()).values()
+    ((entry,),) = statistics_of(table.refresh()).values()
     assert entry.statistics_path == report.statistics_path
     assert len(statistics_of(table)) == 1
     assert coverage(table) == {"id": 4, "ssn": 4}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import StorageError
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.reports.page.collecting import collect_facts
 from sidecar.run_steps import observe
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -47,7 +49,7 @@ def refresh(table: Any, **options: Any) -> str:
 
 def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
     """The distinct counts of the current snapshot by field id, and why they are upper bounds."""
-    entry = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
+    (entry,) = statistics_of(table.refresh())[table.current_snapshot().snapshot_id]
     return {b.fields[0]: (b.properties["ndv"], CountMarks.of(b.properties).upper_bound) for b in entry.blob_metadata}
 
 
@@ -86,6 +88,58 @@ def test_row_deletes_are_said_and_cost_no_copy(table: Any) -> None:
         table = table.catalog.load_table(table.name())
         assert refresh(table) == "registered"
         assert counts(table) == {1: ("81", ["row-deletes"])}
+
+
+@pytest.mark.parametrize("step", ["compact", "build", "build full", "refresh"])
+def test_a_count_that_row_deletes_made_a_bound_stays_one(table: Any, step: str) -> None:
+    """The registration says so, and the footer of the file does not: it was written before the rows were deleted."""
+    build(table, "k")
+    table.append(rows(3))
+    table.append(rows(4))
+    for _ in range(2):
+        refresh(table)
+    path = next(iter(table.scan().plan_files())).file.file_path
+    delete_by_position(table, {path: [1]})
+    table = table.catalog.load_table(table.name())
+    assert refresh(table) == "registered"
+    bound = counts(table)[1]
+    assert bound == ("161", ["row-deletes"])
+    assert [one.upper_bound for one in collect_facts(table, with_advice=False).distinct] == [bound[1]]
+    assert sidecar.verify_table(table.refresh(), data=True).problems == []
+    if step == "compact":
+        assert sidecar.compact(table).commits
+    elif step == "refresh":
+        table.append(rows(5))
+        assert refresh(table) == "written"
+        bound = ("201", bound[1])
+    else:
+        build(table, "s", kinds=["bloom"], full=step == "build full")
+    assert counts(table)[1] == bound
+    with closing(sidecar.open_sidecar(table)) as opened:
+        stored = [blob for blob in opened.puffin.metadata.blobs if "ndv" in blob.properties]
+    assert [CountMarks.of(blob.properties).upper_bound for blob in stored] == [bound[1]]
+    assert sidecar.verify_table(table.refresh(), data=True).problems == []
+
+
+def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> None:
+    """Also when the snapshot that it was written for has expired. Blobs of any other snapshot are still named."""
+    build(table, "k")
+    first = table.refresh().current_snapshot().snapshot_id
+    for _ in range(2):
+        table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")
+        assert refresh(table) == "registered"
+    assert sidecar.verify_table(table.refresh()).problems == []
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    assert sidecar.verify_table(table.refresh()).problems == []
+    (entry,) = table.metadata.statistics
+    old = local(entry.statistics_path)
+    data = old.read_bytes()
+    for renamed in (old.with_name(f"1{old.name}"), old):
+        renamed.write_bytes(data)
+        moved = entry.model_copy(update={"statistics_path": f"file:{renamed}"})
+        table.update_statistics().set_statistics(moved).commit()
+        problems = sidecar.verify_table(table.refresh()).problems
+        assert any("belongs to snapshot" in problem.problem for problem in problems) is (renamed != old)
 
 
 @pytest.mark.parametrize("merge", ["compact", "refresh"])

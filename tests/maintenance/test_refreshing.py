@@ -13,7 +13,6 @@ import pytest
 import sidecar
 from sidecar.bundle.runs import history_of
 from sidecar.errors import UsageError
-from sidecar.iceberg.metadata_log import statistics_of
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import set_foreign
 from tests.tables import create_with_rows
@@ -41,8 +40,8 @@ def refresh(table: Any, **options: Any) -> Any:
 
 
 def entries(table: Any) -> dict[int, str]:
-    found = statistics_of(table.catalog.load_table(table.name()))
-    return {snapshot_id: entry.statistics_path for snapshot_id, entry in found.items()}
+    now = table.catalog.load_table(table.name())
+    return {entry.snapshot_id: entry.statistics_path for entry in now.metadata.statistics}
 
 
 def head(table: Any) -> int:

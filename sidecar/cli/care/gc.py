@@ -20,6 +20,8 @@ from sidecar.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.maintenance.garbage import GarbageReport
+
 
 def gc(
     tables: Tables,
@@ -43,8 +45,8 @@ def gc(
     """Delete sidecar files that no metadata names.
 
     Only files in the table's metadata folder that sidecar wrote for this table are deleted, and temporary files that
-    killed runs left. A file stays if the current metadata or a young metadata file names it. Many tables (several, a
-    glob) give a line for each table.
+    killed runs left. A file stays if the current metadata, a young metadata file or one of another history names it. A
+    table with gc.enabled=false is left alone. Many tables (several, a glob) give a line for each table.
 
     \b
     Examples:
@@ -52,9 +54,7 @@ def gc(
       sidecar gc 'db.*' --older-than 7d --yes
     """
     out = output()
-    from sidecar import collect_garbage
-
-    collect = partial(collect_garbage, older_than=duration(older_than, "--older-than"), force=force)
+    collect = partial(_collect, older_than=duration(older_than, "--older-than"), force=force)
     several = are_several_tables(tables)
     if not (dry_run or yes) and (several or out.is_json or not sys.stdin.isatty()):
         raise UsageError("gc deletes files, and nobody can be asked", hint="Add --yes, or --dry-run to see the files.")
@@ -73,6 +73,14 @@ def gc(
     out.result(report.to_dict(), draw, failed=bool(report.failed))
 
 
+def _collect(table: Any, *, force: bool, **options: Any) -> GarbageReport:
+    """Do what Python's function does, but never in a table whose properties forbid it: ``--force`` is about age."""
+    from sidecar import collect_garbage
+    from sidecar.maintenance.garbage import why_left_alone
+
+    return collect_garbage(table, force=force and why_left_alone(table) is None, **options)
+
+
 def ask(files: int, size: int, folder: str) -> None:
     """Ask whether the files may be deleted; end the command if not."""
     if files and not typer.confirm(
@@ -84,13 +92,17 @@ def ask(files: int, size: int, folder: str) -> None:
 def cells(report: Any) -> Cells:
     """The columns of one table's line."""
     done = "to be deleted" if report["dry_run"] else "deleted"
-    result = report["failed"][0] if report["failed"] else done if report["files"] else "nothing to delete"
+    done = done if report["files"] else report["left_alone"] or "nothing to delete"
+    result = report["failed"][0] if report["failed"] else done
     return {"files": len(report["files"]), "size": report["bytes"], "result": result}
 
 
 def draw(to: Console, report: Any) -> None:
     """Draw the files, their number and their bytes."""
     announce_dry_run(to, report)
+    if report["left_alone"] is not None:
+        to.print(report["left_alone"])
+        return
     for file in report["files"]:
         to.print(f"  {_time(file)}  {humanize.size(file['size'])}  {file['path']}", markup=False, soft_wrap=True)
     count, size = humanize.count(len(report["files"])), humanize.size(report["bytes"])

@@ -30,6 +30,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.merge import marked_blobs
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import lineage
 from sidecar.iceberg.repair import LARGEST_LG_K
@@ -191,7 +192,7 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
 
 def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
-    for blob in sidecar.puffin.metadata.blobs:
+    for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if blob.type != THETA or column is None:
             continue
@@ -211,14 +212,14 @@ def _snapshots(table: Table) -> Iterator[SnapshotInfo]:
     known: Sequence[Any] = [table.metadata.snapshot_by_id(one) for one in lineage(table, None)][:MOST_SNAPSHOTS]
     for snapshot in reversed([one for one in known if one is not None]):
         summary = snapshot.summary
-        entry = entries.get(snapshot.snapshot_id)
+        registered = entries.get(snapshot.snapshot_id, ())
         yield SnapshotInfo(
             snapshot_id=snapshot.snapshot_id,
             committed=snapshot.timestamp_ms / 1000,
             operation=None if summary is None else str(summary.operation.value),
             files=_total(summary, "total-data-files"),
             rows=_total(summary, "total-records"),
-            statistics_bytes=None if entry is None else entry.file_size_in_bytes,
+            statistics_bytes=sum(entry.file_size_in_bytes for entry in registered) if registered else None,
         )
 
 

@@ -17,7 +17,6 @@ from pyiceberg.types import DoubleType, FloatType
 
 from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
-from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
@@ -58,10 +57,8 @@ class ServedTables:
         current = table.metadata.current_snapshot_id
         if current is None:
             return False
-        entries = statistics_of(table)
 
-        def is_sidecar(snapshot_id: int) -> bool:
-            entry = entries[snapshot_id]
+        def is_sidecar(entry: StatisticsFile) -> bool:
             return bool(self._sidecars.get((identifier, entry.statistics_path), lambda: _is_sidecar(table, entry)))
 
         try:
