@@ -1,0 +1,345 @@
+"""What is asked of one file of another project, and what sidecar and other readers answer."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as po
+import pyarrow.parquet as pq
+
+import sidecar
+from scripts.torturing.foreign.cells import columns_of
+from scripts.torturing.foreign.differences import AS_SIDECAR, Difference
+from scripts.torturing.foreign.readers import Columns, Reader
+from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET
+from sidecar.errors import SidecarError
+from sidecar.files import format_of
+from sidecar.orc.tail import read_tail
+from sidecar.parquet.footer import read_footer
+from sidecar.source import open_source
+from tests.hostile_doors import peak
+from tests.lost_values import duckdb_finds
+from tests.reading.random_predicates import Column, Predicates
+from tests.reading.random_predicates import columns_of as askable_columns
+
+T = TypeVar("T")
+PREDICATES, VALUES, LEAVES = 24, 3, 40
+"""Predicates of a file; values of a column that are looked up; columns that are indexed and looked up."""
+SHOWN = 200
+MOST_BYTES = 1 << 30
+"""Memory that an answer may take."""
+
+
+@dataclass
+class FileQuestions:
+    """Asks about the file ``path``; ``say`` hears what comes next, in case it ends the process."""
+
+    path: str
+    folder: Path
+    seed: int
+    say: Callable[[str], None]
+    readers: dict[str, Reader] = field(default_factory=dict)
+    asked: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    created_by: str = ""
+
+    def ask_all(self) -> None:
+        self.suffix = f".{self.kind}"
+        if self.kind not in ("parquet", "orc"):
+            self.ours("inspect", lambda: sidecar.inspect_file(self.path), may_refuse=True)
+            self.ours("verify", lambda: sidecar.verify_file(self.path), may_refuse=True)
+            return
+        self.theirs = self.answers_of_all(self.path)
+        info = self.ours("inspect", lambda: sidecar.inspect_file(self.path))
+        self.created_by = getattr(info, "created_by", None) or ""
+        self.known = self.problems("verify", self.path, data=False) + self.problems("verify --data", self.path)
+        self.table = self.ours("rows", lambda: sidecar.scan_file(self.path, "true"))
+        self.columns: list[Column] = []
+        if self.table is not None:
+            self.compare_rows(columns_of(self.table))
+            self.columns = self.askable()
+            self.scan("scan", self.path, PREDICATES)
+            self.probe("probe", self.path)
+        self.ask_for_copies()
+
+    @property
+    def kind(self) -> str:
+        with closing(open_source(self.path)) as source:
+            return format_of(source)
+
+    def answers_of_all(self, path: str) -> dict[str, Columns]:
+        found = {}
+        for name, reader in self.readers.items():
+            self.say(f"reader {name}")
+            # a panic of polars is no Exception
+            with suppress(BaseException):
+                found[name] = reader(path)
+        return found
+
+    def ours(self, question: str, call: Callable[[], T], may_refuse: bool = False) -> T | None:
+        """What sidecar answers. A refusal is a difference if another reader reads the file, all else always."""
+        self.asked += 1
+        self.say(question)
+        forget_peak()
+        before = peak()
+        try:
+            answer = call()
+            if (taken := peak() - before) > MOST_BYTES:
+                self.differ(question, f"memory: {taken >> 20} MiB", {})
+            return answer
+        except SidecarError as error:
+            if self.kind_is_readable and not may_refuse:
+                self.differ(question, f"{type(error).__name__}: {error}", self.reads)
+        except Exception as error:
+            self.differ(question, crash_of(error), {})
+        return None
+
+    @property
+    def kind_is_readable(self) -> bool:
+        return bool(getattr(self, "theirs", None))
+
+    @property
+    def reads(self) -> dict[str, str]:
+        return dict.fromkeys(self.theirs, "reads it") if self.kind_is_readable else {}
+
+    def differ(self, question: str, ours: str, theirs: dict[str, str]) -> None:
+        text = ours.replace(str(self.folder), "OUT").replace(self.path, "FILE")
+        kind = question.split(":")[0]
+        if not any(said.ours == text and kind == said.question.split(":")[0] for said in self.differences):
+            self.differences.append(Difference(question, text, theirs))
+
+    def problems(self, question: str, path: str, data: bool = True, known: Iterable[str] = ()) -> list[str]:
+        """The problems that ``verify`` finds, those that are known left out."""
+        found = self.ours(question, lambda: sidecar.verify_file(path, data=data))
+        texts = [
+            f"{problem.column or ''}: {problem.problem}".replace(path, self.path)
+            for problem in (found.problems if found else ())
+        ]
+        new = [text for text in dict.fromkeys(texts) if text not in known and text not in getattr(self, "known", ())]
+        if new and self.kind_is_readable:
+            self.differ(question, f"{len(new)} problems: " + "; ".join(new[:3]), self.reads)
+        return texts
+
+    def compare_rows(self, own: Columns, question: str = "rows") -> None:
+        """Each column with that of every other reader, by position where they find as many columns."""
+        readers = {name: _aligned(own, columns) for name, columns in self.theirs.items()}
+        for name, columns in readers.items():
+            if missing := [column for column in columns if column not in own]:
+                self.differ(f"{question}: columns", f"{list(own)}", {name: f"also {missing}"})
+        for column, values in own.items():
+            answers = {name: columns[column] for name, columns in readers.items() if column in columns}
+            if any(other != values for other in answers.values()):
+                ours, theirs = _first_difference(values, answers)
+                self.differ(f"{question} {column}", ours, theirs)
+
+    def askable(self) -> list[Column]:
+        """The columns that predicates can ask; a name that is there twice, or is none, cannot be spelled."""
+        assert self.table is not None
+        names, found = self.table.column_names, []
+        for at, name in enumerate(names):
+            with suppress(ValueError, pa.ArrowException, OverflowError):
+                if name and names.count(name) == 1:
+                    found += askable_columns(self.table.select([at]))
+        return found
+
+    def scan(self, question: str, path: str, count: int) -> None:
+        """Random predicates: the positions and rows that meet them, in Python's eyes."""
+        if not self.columns:
+            return
+        assert self.table is not None
+        source, whole = Predicates(self.columns, random.Random(self.seed)), columns_of(self.table)
+        for _ in range(min(count, 4 * len(self.columns))):
+            text, truth = source.next()
+            wanted = np.flatnonzero(truth).tolist()
+            found = self.ours(f"{question}: {text}", lambda text=text: _rows_found(path, text))
+            if found is None:
+                continue
+            positions, rows = found
+            if positions != wanted:
+                lost, foreign = sorted({*wanted} - {*positions}), sorted({*positions} - {*wanted})
+                self.differ(f"{question}: {text}", f"rows lost: {lost[:9]}, too many: {foreign[:9]}", {"Python": "truth"})
+            elif rows is not None and rows != {name: [cells[at] for at in wanted] for name, cells in whole.items()}:
+                self.differ(f"{question}: {text}", "other values than a full read", {"Python": "truth"})
+
+    def values(self) -> Iterator[tuple[Column, str, int, Any]]:
+        """Some values of each column that can be looked up, as text, with a row and the cell."""
+        rng = random.Random(self.seed)
+        for column in [column for column in self.columns if column.can_compare][:LEAVES]:
+            rows = [at for at, cell in enumerate(column.cells) if cell is not None and cell == cell]
+            for at in rng.sample(rows, min(VALUES, len(rows))):
+                cell = column.cells[at]
+                if column.near(cell, random.Random(0)) == cell:
+                    text = column.spell(cell)
+                    yield column, text[1:-1].replace("''", "'") if text[:1] == "'" else text, at, cell
+
+    def probe(self, question: str, path: str, fields: dict[str, int] | None = None) -> None:
+        """Values that are there are not denied; ``fields``: the columns of a sidecar."""
+        groups = _row_groups(self.path)
+        for column, text, row, _ in self.values():
+            name = column.name.replace('"', "")
+            asked = name if fields is None else str(fields.get(name))
+            if asked == "None":
+                continue
+            found = self.ours(f"{question} {name} {text!r}", lambda a=asked, t=text: sidecar.probe_file(path, a, t))
+            if found is None:
+                continue
+            stripe, group = next(place for place, start, stop in groups if start <= row < stop)
+            answers = {(unit.stripe, unit.row_group): unit.might_contain for unit in found.units}
+            if answers.get((stripe, group), answers.get((None, group))) is False:
+                self.differ(f"{question} {name} {text!r}", "denied", {"Python": f"is in row {row}"})
+
+    def ask_for_copies(self) -> None:
+        """Indexes come in and out of the file in all ways, and each copy reads as the file does."""
+        leaves = _leaves(self.path, self.kind)
+        options: dict[str, Any] = {} if self.kind == "orc" else {"page_index": True, "even_if_dictionary": True}
+        source, out = self.path, self.out
+        bare = self.copy("strip", "bare", lambda to: sidecar.strip_file(source, to))
+        full = self.copy("embed", "full", lambda to: sidecar.embed_file(source, to, bloom=leaves, **options))
+        self.duckdb_lookups(full)
+        for at, path in enumerate(path for path in (source, full) if path):
+            target = out(f"{at}.puffin")
+            report = self.ours("extract", lambda p=path, t=target: sidecar.extract_files([p], t), may_refuse=True)
+            if report is None:
+                continue
+            self.sidecar_of(path, target, report.fields)
+            if bare:
+                self.copy("embed --from", f"back{at}", lambda to, t=target: sidecar.embed_from(t, bare, to))
+        if full:
+            other = AS_ORC if self.kind == "parquet" else AS_PARQUET
+            target = out("rebuilt.puffin")
+            rebuilt = self.ours(
+                "convert --kind", lambda: sidecar.convert_files([full], target, kind=other), may_refuse=True
+            )
+            if rebuilt is not None:
+                self.sidecar_of(full, target, None)
+            self.convert_to_the_other(full)
+
+    def out(self, name: str) -> str:
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        return str(path)
+
+    def copy(self, question: str, name: str, write: Callable[[str], object]) -> str | None:
+        """Write a copy and ask about it; returns its path if there is one."""
+        target = self.out(f"{name}{self.suffix}")
+        if self.ours(question, lambda: write(target)) is None:
+            return None
+        self.problems(f"{question}, verify --data", target)
+        again = self.answers_of_all(target)
+        for reader, columns in self.theirs.items():
+            if again.get(reader) != columns:
+                said = "another answer" if reader in again else "no answer"
+                self.differ(f"{question}, read", "an equal copy", {reader: said})
+        if self.table is not None:
+            self.scan(f"{question}, scan", target, PREDICATES // 4)
+            self.probe(f"{question}, probe", target)
+        return target
+
+    def duckdb_lookups(self, path: str | None) -> None:
+        """DuckDB, which believes filters, finds the values in the copy that it finds in the file."""
+        if path is None or "DuckDB" not in self.theirs:
+            return
+        for column, text, _, cell in self.values():
+            if type(cell) not in (int, str, float) or "." in column.name or column.name.strip('"') not in self.theirs["DuckDB"]:
+                continue
+            name = column.name if column.name[0] == '"' else f'"{column.name}"'
+            with suppress(Exception):
+                before, now = (duckdb_finds(Path(p), name, [cell]) for p in (self.path, path))
+                if before != now:
+                    self.differ(f"embed, DuckDB {name} {text!r}", "an equal copy", {"DuckDB": f"{before}, then {now}"})
+
+    def sidecar_of(self, path: str, target: str, fields: dict[str, int] | None) -> None:
+        """A sidecar of a file is sound, agrees with it, and denies none of its values."""
+        self.problems("sidecar, verify", target, data=False)
+        found = self.ours("sidecar, verify --against", lambda: sidecar.verify_file(target, against=[path]))
+        if found and found.problems:
+            self.differ("sidecar, verify --against", "; ".join(p.problem for p in found.problems[:3]), {"Python": "its own"})
+        if fields is not None:
+            self.probe("sidecar, probe", target, fields)
+
+    def convert_to_the_other(self, full: str) -> None:
+        """Filters like those of the file in a file of the other format with the same rows."""
+        if self.table is None:
+            return
+        other = "orc" if self.kind == "parquet" else "parquet"
+        data, target = self.out(f"rows.{other}"), self.out(f"converted.{other}")
+        try:
+            (po if other == "orc" else pq).write_table(self.table, data)
+            before = columns_of(sidecar.scan_file(data, "true"))
+        except Exception:  # ORC has not all types
+            return
+        report = self.ours(
+            "convert", lambda: sidecar.convert_files([full], target, data=data), may_refuse=True
+        )
+        if report is None:
+            return
+        if columns_of(sidecar.scan_file(target, "true")) != before:
+            self.differ("convert, read", "other rows", {"sidecar": "those of the data file"})
+        self.problems("convert, verify --data", target)
+
+
+def _aligned(own: Columns, columns: Columns) -> Columns:
+    return dict(zip(own, columns.values(), strict=True)) if len(own) == len(columns) else columns
+
+
+def _first_difference(values: list[Any], answers: dict[str, list[Any]]) -> tuple[str, dict[str, str]]:
+    different = {name: other for name, other in answers.items() if other != values}
+    lengths = {len(values), *map(len, different.values())}
+    if len(lengths) > 1:
+        said = {name: AS_SIDECAR if name not in different else f"{len(other)} rows" for name, other in answers.items()}
+        return f"{len(values)} rows", said
+    other = next(iter(different.values()))
+    at = next(at for at, cell in enumerate(values) if cell != other[at])
+    said = {name: AS_SIDECAR if name not in different else repr(cells[at])[:SHOWN] for name, cells in answers.items()}
+    return f"row {at}: {values[at]!r}"[:SHOWN], said
+
+
+def _rows_found(path: str, text: str) -> tuple[list[int], Columns | None]:
+    with sidecar.open_scan(path, text) as scan:
+        found = list(scan.found())
+    positions = [at for part in found for at in part.positions.tolist()]
+    return positions, columns_of(pa.concat_tables([part.rows for part in found])) if found else None
+
+
+def _row_groups(path: str) -> list[tuple[tuple[int | None, int], int, int]]:
+    """The rows of each row group, in ORC of each stripe."""
+    with closing(open_source(path)) as source:
+        if format_of(source) == "parquet":
+            sizes = [((None, at), group.num_rows) for at, group in enumerate(read_footer(source).row_groups)]
+        else:
+            tail, sizes = read_tail(source), []
+            for number, stripe in enumerate(tail.stripes):
+                step = stripe.stride or stripe.num_rows
+                for at, start in enumerate(range(0, stripe.num_rows, step or 1)):
+                    sizes.append(((number, at), min(step, stripe.num_rows - start)))
+    ends = np.cumsum([size for _, size in sizes], dtype=np.int64).tolist()
+    return [(place, end - size, end) for (place, size), end in zip(sizes, ends, strict=True)]
+
+
+def _leaves(path: str, kind: str) -> list[str]:
+    with suppress(SidecarError), closing(open_source(path)) as source:
+        if kind == "parquet":
+            return [leaf.path for leaf in read_footer(source).columns][:LEAVES]
+        return [column.path for column in read_tail(source).columns[1:] if not column.is_compound][:LEAVES]
+    return []
+
+
+def crash_of(error: Exception) -> str:
+    """An exception that is none of sidecar's, with its place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/sidecar/" in frame.filename] or frames
+    place = f"{ours[-1].filename.rpartition('/sidecar/')[2]}:{ours[-1].lineno}"
+    return f"crash: {type(error).__name__} in {place}: {error}"[:500]
+
+
+def forget_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
