@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
-from scripts.torturing.foreign.differences import Answers, Report, lines_of
+from scripts.torturing.foreign.differences import Answers, Explain, Report, lines_of
 from scripts.torturing.foreign.known_faults import explain_file
-from scripts.torturing.foreign.pool import Item, Pool, Say
+from scripts.torturing.foreign.pool import Item, Make, Pool, Say
 
 SECONDS = 120.0
 """How long a file is asked about, at most."""
@@ -36,22 +36,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--no-spark", action="store_true", help="without parquet-java and ORC Java")
     given = parser.parse_args(arguments)
     files = [(name, path) for name, path in files_of(given.folder) if given.only in name]
-    return run(given.seed, share_of(files, given.share), given.to, given.seconds, with_spark=not given.no_spark)
+    items = [Item(name, str(path), crc32(name.encode()) + given.seed) for name, path in share_of(files, given.share)]
+    return run(items, partial(asker, not given.no_spark), explain_file, given.to, given.seconds)
 
 
-def run(seed: int, files: list[tuple[str, Path]], to: Path | None, seconds: float, with_spark: bool) -> int:
-    """Ask about all files; returns the exit status."""
-    report, done = Report(explain_file), set()
+def run(items: list[Item], make: Make, explain: Explain, to: Path | None, seconds: float) -> int:
+    """Ask about all items that ``to`` has no answers of; returns the exit status."""
+    report, done = Report(explain), set()
     for name, answers in lines_of(to) if to and to.exists() else ():
         done.add(name)
         report.add(name, answers)
-    items = [Item(name, str(path), crc32(name.encode()) + seed) for name, path in files if name not in done]
-    for item, answers in Pool(partial(asker, with_spark), seconds).ask(items):
+    for item, answers in Pool(make, seconds).ask(item for item in items if item.name not in done):
         report.add(item.name, answers)
         if to:
             with to.open("a") as file:
                 file.write(answers.line(item.name) + "\n")
-    return report.finish("files")
+    return report.finish("asked about")
 
 
 def asker(with_spark: bool) -> Callable[[Item, Path, Say], Answers]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -52,14 +54,14 @@ def cells(array: Any) -> list[Any]:
         days = array.view(pa.int64() if divisor > 1 else pa.int32()).to_pylist()
         return [None if day is None else f"day {day // divisor}" for day in days]
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return array.cast(pa.large_binary()).to_pylist()  # it may be no UTF-8
+        return [*map(without_hyphens, array.cast(pa.large_binary()).to_pylist())]  # it may be no UTF-8
     return [plain(cell) for cell in array.to_pylist()]
 
 
 def plain(cell: Any) -> Any:
     """The form of a cell that is no time and has no parts."""
     if isinstance(cell, str):
-        return cell.encode("utf-8", "surrogateescape")
+        return without_hyphens(cell.encode("utf-8", "surrogateescape"))
     if isinstance(cell, bool) or cell is None or isinstance(cell, bytes):
         return cell
     if isinstance(cell, float | np.floating):
@@ -70,14 +72,18 @@ def plain(cell: Any) -> Any:
     return str(cell)
 
 
+def without_hyphens(text: bytes | None) -> bytes | None:
+    """A UUID that is spelt out as its bytes: some readers have texts, some bytes."""
+    if text is None or len(text) != 36 or text.count(b"-") != 4:
+        return text
+    with suppress(ValueError):
+        return UUID(text.decode()).bytes
+    return text
+
+
 def _with_nulls(array: Any, rows: list[Any]) -> list[Any]:
     return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
 
 def _divided(array: Any, values: list[Any]) -> list[Any]:
-    offsets = array.offsets.to_pylist()
-    return [values[start:stop] for start, stop in pairwise_of(offsets)]
-
-
-def pairwise_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    return zip(offsets, offsets[1:], strict=False)
+    return [values[start:stop] for start, stop in pairwise(array.offsets.to_pylist())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -49,12 +49,15 @@ class Answers:
         return found["name"], cls(found["asked"], differences, found["writer"])
 
 
+Explain = Callable[[str, str, Difference], str | None]
+"""``explain(name, writer, difference)`` says whose fault a difference is; ``None`` if it may be sidecar's."""
+
+
 @dataclass
 class Report:
     """Prints differences as they come, and counts them at the end by the first word of their question."""
 
-    explain: Any
-    """``explain(name, writer, difference)`` says whose fault a difference is, or ``None``."""
+    explain: Explain
     items: int = 0
     asked: int = 0
     explained: Counter[str] = field(default_factory=Counter)
@@ -81,9 +84,8 @@ class Report:
         for kind, count in sorted(self.unexplained.items()):
             print(f"unexplained: {count:,} x {kind}")
         sums = (sum(counts.values()) for counts in (self.explained, self.unexplained))
-        print("{} {}, {:,} questions; {} differences explained, {} unexplained".format(
-            self.items, what, self.asked, *sums
-        ))
+        counts = "{} {}, {:,} questions; {} differences explained, {} unexplained"
+        print(counts.format(self.items, what, self.asked, *sums))
         return 1 if self.unexplained else 0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +15,9 @@ import pyarrow.orc as po
 import pyarrow.parquet as pq
 
 import sidecar
+from scripts.torturing.foreign.asking import Asking
 from scripts.torturing.foreign.cells import columns_of
-from scripts.torturing.foreign.differences import AS_SIDECAR, Difference
+from scripts.torturing.foreign.differences import AS_SIDECAR
 from scripts.torturing.foreign.readers import Columns, Reader
 from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET
 from sidecar.errors import SidecarError
@@ -25,31 +25,27 @@ from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.source import open_source
-from tests.hostile_doors import peak
 from tests.lost_values import duckdb_finds
 from tests.reading.random_predicates import Column, Predicates
 from tests.reading.random_predicates import columns_of as askable_columns
 
-T = TypeVar("T")
 PREDICATES, VALUES, LEAVES = 24, 3, 40
 """Predicates of a file; values of a column that are looked up; columns that are indexed and looked up."""
 SHOWN = 200
-MOST_BYTES = 1 << 30
-"""Memory that an answer may take."""
+MOST_CELLS = 500_000
+"""Cells of a file whose values are compared, in Python."""
 
 
 @dataclass
-class FileQuestions:
-    """Asks about the file ``path``; ``say`` hears what comes next, in case it ends the process."""
+class FileQuestions(Asking):
+    """Asks about the file ``path``."""
 
-    path: str
-    folder: Path
-    seed: int
-    say: Callable[[str], None]
     readers: dict[str, Reader] = field(default_factory=dict)
-    asked: int = 0
-    differences: list[Difference] = field(default_factory=list)
     created_by: str = ""
+    known: list[str] = field(default_factory=list)
+    """The problems of the file itself."""
+    columns: list[Column] = field(default_factory=list)
+    """Those that predicates can ask."""
 
     def ask_all(self) -> None:
         self.suffix = f".{self.kind}"
@@ -57,12 +53,14 @@ class FileQuestions:
             self.ours("inspect", lambda: sidecar.inspect_file(self.path), may_refuse=True)
             self.ours("verify", lambda: sidecar.verify_file(self.path), may_refuse=True)
             return
-        self.theirs = self.answers_of_all(self.path)
+        is_large = cells_of(self.path) > MOST_CELLS
+        self.theirs = {} if is_large else self.answers_of_all(self.path)
         info = self.ours("inspect", lambda: sidecar.inspect_file(self.path))
         self.created_by = getattr(info, "created_by", None) or ""
         self.known = self.problems("verify", self.path, data=False) + self.problems("verify --data", self.path)
+        if is_large:
+            return
         self.table = self.ours("rows", lambda: sidecar.scan_file(self.path, "true"))
-        self.columns: list[Column] = []
         if self.table is not None:
             self.compare_rows(columns_of(self.table))
             self.columns = self.askable()
@@ -84,38 +82,6 @@ class FileQuestions:
                 found[name] = reader(path)
         return found
 
-    def ours(self, question: str, call: Callable[[], T], may_refuse: bool = False) -> T | None:
-        """What sidecar answers. A refusal is a difference if another reader reads the file, all else always."""
-        self.asked += 1
-        self.say(question)
-        forget_peak()
-        before = peak()
-        try:
-            answer = call()
-            if (taken := peak() - before) > MOST_BYTES:
-                self.differ(question, f"memory: {taken >> 20} MiB", {})
-            return answer
-        except SidecarError as error:
-            if self.kind_is_readable and not may_refuse:
-                self.differ(question, f"{type(error).__name__}: {error}", self.reads)
-        except Exception as error:
-            self.differ(question, crash_of(error), {})
-        return None
-
-    @property
-    def kind_is_readable(self) -> bool:
-        return bool(getattr(self, "theirs", None))
-
-    @property
-    def reads(self) -> dict[str, str]:
-        return dict.fromkeys(self.theirs, "reads it") if self.kind_is_readable else {}
-
-    def differ(self, question: str, ours: str, theirs: dict[str, str]) -> None:
-        text = ours.replace(str(self.folder), "OUT").replace(self.path, "FILE")
-        kind = question.split(":")[0]
-        if not any(said.ours == text and kind == said.question.split(":")[0] for said in self.differences):
-            self.differences.append(Difference(question, text, theirs))
-
     def problems(self, question: str, path: str, data: bool = True, known: Iterable[str] = ()) -> list[str]:
         """The problems that ``verify`` finds, those that are known left out."""
         found = self.ours(question, lambda: sidecar.verify_file(path, data=data))
@@ -123,8 +89,8 @@ class FileQuestions:
             f"{problem.column or ''}: {problem.problem}".replace(path, self.path)
             for problem in (found.problems if found else ())
         ]
-        new = [text for text in dict.fromkeys(texts) if text not in known and text not in getattr(self, "known", ())]
-        if new and self.kind_is_readable:
+        new = [text for text in dict.fromkeys(texts) if text not in known and text not in self.known]
+        if new and self.theirs:
             self.differ(question, f"{len(new)} problems: " + "; ".join(new[:3]), self.reads)
         return texts
 
@@ -165,7 +131,9 @@ class FileQuestions:
             positions, rows = found
             if positions != wanted:
                 lost, foreign = sorted({*wanted} - {*positions}), sorted({*positions} - {*wanted})
-                self.differ(f"{question}: {text}", f"rows lost: {lost[:9]}, too many: {foreign[:9]}", {"Python": "truth"})
+                self.differ(
+                    f"{question}: {text}", f"rows lost: {lost[:9]}, too many: {foreign[:9]}", {"Python": "truth"}
+                )
             elif rows is not None and rows != {name: [cells[at] for at in wanted] for name, cells in whole.items()}:
                 self.differ(f"{question}: {text}", "other values than a full read", {"Python": "truth"})
 
@@ -248,7 +216,11 @@ class FileQuestions:
         if path is None or "DuckDB" not in self.theirs:
             return
         for column, text, _, cell in self.values():
-            if type(cell) not in (int, str, float) or "." in column.name or column.name.strip('"') not in self.theirs["DuckDB"]:
+            if (
+                type(cell) not in (int, str, float)
+                or "." in column.name
+                or column.name.strip('"') not in self.theirs["DuckDB"]
+            ):
                 continue
             name = column.name if column.name[0] == '"' else f'"{column.name}"'
             with suppress(Exception):
@@ -261,7 +233,9 @@ class FileQuestions:
         self.problems("sidecar, verify", target, data=False)
         found = self.ours("sidecar, verify --against", lambda: sidecar.verify_file(target, against=[path]))
         if found and found.problems:
-            self.differ("sidecar, verify --against", "; ".join(p.problem for p in found.problems[:3]), {"Python": "its own"})
+            self.differ(
+                "sidecar, verify --against", "; ".join(p.problem for p in found.problems[:3]), {"Python": "its own"}
+            )
         if fields is not None:
             self.probe("sidecar, probe", target, fields)
 
@@ -276,9 +250,7 @@ class FileQuestions:
             before = columns_of(sidecar.scan_file(data, "true"))
         except Exception:  # ORC has not all types
             return
-        report = self.ours(
-            "convert", lambda: sidecar.convert_files([full], target, data=data), may_refuse=True
-        )
+        report = self.ours("convert", lambda: sidecar.convert_files([full], target, data=data), may_refuse=True)
         if report is None:
             return
         if columns_of(sidecar.scan_file(target, "true")) != before:
@@ -309,6 +281,17 @@ def _rows_found(path: str, text: str) -> tuple[list[int], Columns | None]:
     return positions, columns_of(pa.concat_tables([part.rows for part in found])) if found else None
 
 
+def cells_of(path: str) -> int:
+    """The rows of a file times its leaf columns; 0 if it cannot be opened."""
+    with suppress(SidecarError), closing(open_source(path)) as source:
+        if format_of(source) == "parquet":
+            footer = read_footer(source)
+            return len(footer.columns) * max(footer.num_rows, sum(group.num_rows for group in footer.row_groups))
+        tail = read_tail(source)
+        return len(tail.columns) * tail.num_rows
+    return 0
+
+
 def _row_groups(path: str) -> list[tuple[tuple[int | None, int], int, int]]:
     """The rows of each row group, in ORC of each stripe."""
     with closing(open_source(path)) as source:
@@ -330,16 +313,3 @@ def _leaves(path: str, kind: str) -> list[str]:
             return [leaf.path for leaf in read_footer(source).columns][:LEAVES]
         return [column.path for column in read_tail(source).columns[1:] if not column.is_compound][:LEAVES]
     return []
-
-
-def crash_of(error: Exception) -> str:
-    """An exception that is none of sidecar's, with its place."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "/sidecar/" in frame.filename] or frames
-    place = f"{ours[-1].filename.rpartition('/sidecar/')[2]}:{ours[-1].lineno}"
-    return f"crash: {type(error).__name__} in {place}: {error}"[:500]
-
-
-def forget_peak() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")

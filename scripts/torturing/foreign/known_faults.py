@@ -19,11 +19,17 @@ class KnownFault(NamedTuple):
 
 
 FILES: list[KnownFault] = []
+TABLES: list[KnownFault] = []
 
 
 def explain_file(name: str, writer: str, difference: Difference) -> str | None:
     """Whose fault a difference is; ``None`` if it may be sidecar's."""
     return explain(FILES, name, writer, difference)
+
+
+def explain_table(name: str, writer: str, difference: Difference) -> str | None:
+    """The same for tables."""
+    return explain(TABLES, name, writer, difference)
 
 
 def explain(faults: list[KnownFault], name: str, writer: str, difference: Difference) -> str | None:

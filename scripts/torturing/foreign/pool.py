@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +33,15 @@ class Item(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+Make = Callable[[], Callable[[Item, Path, Say], Answers]]
+"""Makes, in the process, the function that asks about an item with files in a folder."""
+
+
 @dataclass
 class Pool:
-    """One process at a time. ``ask_with(folder)`` runs in it, and returns the function that asks about an item."""
+    """One process at a time."""
 
-    make: Callable[[], Callable[[Item, Path, Say], Answers]]
+    make: Make
     seconds: float
     process: Any = None
     pipe: Connection | None = None
@@ -85,7 +89,7 @@ class Pool:
         self.process = None
 
 
-def _answer(make: Callable[[], Callable[[Item, Path, Say], Answers]], pipe: Connection) -> None:
+def _answer(make: Make, pipe: Connection) -> None:
     """The process: asks about what comes, and says each step before it is taken."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

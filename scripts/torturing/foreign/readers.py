@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.orc as po
 import pyarrow.parquet as pq
 
@@ -34,7 +33,9 @@ def by_pyarrow_orc(path: str) -> Columns:
 
 
 def by_duckdb(path: str) -> Columns:
-    return columns_of(duckdb_connection().execute("from read_parquet(?, hive_partitioning=false)", [path]).to_arrow_table())
+    return columns_of(
+        duckdb_connection().execute("from read_parquet(?, hive_partitioning=false)", [path]).to_arrow_table()
+    )
 
 
 @cache

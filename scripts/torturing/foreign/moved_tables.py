@@ -1,0 +1,94 @@
+"""Iceberg tables as they lie in other projects' repositories: their paths are those of another machine.
+
+A table is copied to where its location stands below a folder of its own, without scheme and bucket. pyiceberg opens all
+of its paths there by :class:`ElsewhereIO`, Spark by mount tables of Hadoop's view file system. No byte is changed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+ROOT = "torture.root"
+"""The property that has the folder."""
+SCHEMES = ("hdfs", "s3", "s3a", "s3n", "gs")
+
+
+class ForeignTable(NamedTuple):
+    """A table's newest metadata: its file, and the location that it names."""
+
+    metadata: Path
+    location: str
+
+    @property
+    def metadata_location(self) -> str:
+        return f"{self.location.rstrip('/')}/metadata/{self.metadata.name}"
+
+
+class ElsewhereIO(PyArrowFileIO):
+    """Opens every location below the folder of the property :data:`ROOT`."""
+
+    @staticmethod
+    def parse_location(location: str, properties: Any = None) -> tuple[str, str, str]:
+        return "file", "", f"{(properties or {})[ROOT]}/{within(location)}"
+
+
+def within(location: str) -> str:
+    """A location without scheme, bucket and leading slashes."""
+    return os.path.normpath(re.sub(r"^\w+:(//[^/]*)?", "", location).lstrip("/"))
+
+
+def tables_of(folder: Path) -> Iterator[tuple[str, ForeignTable]]:
+    """The newest metadata of each folder ``metadata``, by the folder of the table."""
+    for place in sorted(folder.rglob("metadata")):
+        found = [(_read(path), path) for path in sorted(place.glob("*.metadata.json"))]
+        known = [(read["last-updated-ms"], path, read["location"]) for read, path in found if "location" in read]
+        if known:
+            _, path, location = max(known)
+            yield str(place.parent.relative_to(folder)), ForeignTable(path, location)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    try:
+        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        return found if "last-updated-ms" in found else {}
+    except ValueError:
+        return {}
+
+
+def opened(table: ForeignTable, root: Path) -> Table:
+    """Copy a table below ``root``, with the folders beside it whose names begin as its own, and open the copy."""
+    source, target = table.metadata.parents[1], root / within(table.location)
+    for beside in source.parent.glob(f"{source.name}*"):
+        if beside.is_dir():
+            shutil.copytree(beside, target.parent / beside.name.replace(source.name, target.name, 1))
+    catalog = SqlCatalog(
+        "elsewhere",
+        **{"uri": f"sqlite:///{root}/catalog.db", "py-io-impl": f"{__name__}.ElsewhereIO", ROOT: str(root)},
+    )
+    catalog.create_namespace("db")
+    return catalog.register_table("db.t", table.metadata_location)
+
+
+def mount(session: Any, tables: Iterable[ForeignTable], root: Path) -> None:
+    """Have Spark find the paths of all tables below ``root``, for good: Iceberg keeps what it is told at first."""
+    conf = session.sparkContext._jsc.hadoopConfiguration()
+    conf.set("fs.defaultFS", "hdfs://elsewhere/")
+    for scheme in SCHEMES:
+        conf.set(f"fs.{scheme}.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
+        conf.set(f"fs.{scheme}.impl.disable.cache", "true")
+        conf.set(f"fs.viewfs.overload.scheme.target.{scheme}.impl", "org.apache.hadoop.fs.LocalFileSystem")
+    buckets = (re.match(r"\w+://([^/:]+)", table.location) for table in tables)
+    for name in {"elsewhere", *(bucket[1] for bucket in buckets if bucket)}:
+        conf.set(f"fs.viewfs.mounttable.{name}.linkMergeSlash", f"file://{root}")
