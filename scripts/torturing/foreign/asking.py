@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,7 @@ class Asking:
     """What other readers read, by name: if there is nothing, sidecar may refuse too."""
     asked: int = 0
     differences: list[Difference] = field(default_factory=list)
+    noted: set[Any] = field(default_factory=set)
 
     def ours(self, question: str, call: Callable[[], T], may_refuse: bool = False) -> T | None:
         """What sidecar answers. A refusal is a difference if another reader reads the file, all else always."""
@@ -56,10 +58,11 @@ class Asking:
         return dict.fromkeys(self.theirs, "reads it")
 
     def differ(self, question: str, ours: str, theirs: dict[str, str]) -> None:
-        """Note a difference, once for each kind of question."""
+        """Note a difference, once for each kind of question, and a crash once for its place."""
         text = ours.replace(str(self.folder), "OUT").replace(self.path, "FILE")
-        kind = question.split(":")[0]
-        if not any(said.ours == text and kind == said.question.split(":")[0] for said in self.differences):
+        key = text.split(": ")[1] if text.startswith("crash") else (question.split(":")[0], text)
+        if key not in self.noted:
+            self.noted.add(key)
             self.differences.append(Difference(question, text, theirs))
 
 
@@ -67,7 +70,7 @@ def crash_of(error: Exception) -> str:
     """An exception that is none of sidecar's, with its place."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/sidecar/" in frame.filename] or frames
-    place = f"{ours[-1].filename.rpartition('/sidecar/')[2]}:{ours[-1].lineno}"
+    place = f"{re.split('/site-packages/|/sidecar/', ours[-1].filename)[-1]}:{ours[-1].lineno}"
     return f"crash: {type(error).__name__} in {place}: {error}"[:500]
 
 

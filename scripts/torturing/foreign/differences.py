@@ -21,7 +21,7 @@ class Difference:
 
     @property
     def is_outvoted(self) -> bool:
-        """Whether other readers do not bear sidecar out. pyarrow does not count then: its decoders are sidecar's too."""
+        """Whether others do not bear sidecar out. That pyarrow does is no proof: its decoders are sidecar's too."""
         votes = [said == AS_SIDECAR for name, said in self.theirs.items() if (name, said) != ("pyarrow", AS_SIDECAR)]
         return 2 * sum(votes) <= len(votes)
 

@@ -1,7 +1,9 @@
 """Iceberg tables as they lie in other projects' repositories: their paths are those of another machine.
 
-A table is copied to where its location stands below a folder of its own, without scheme and bucket. pyiceberg opens all
-of its paths there by :class:`ElsewhereIO`, Spark by mount tables of Hadoop's view file system. No byte is changed.
+A table is copied to where its location stands below a folder of its own, without scheme and bucket. pyiceberg opens
+object stores there by :class:`ElsewhereIO`, Spark by mount tables of Hadoop's view file system. For a local path there
+is a symbolic link at its first folder that this machine lacks, for as long as the table is asked about, and relative
+paths begin in the present folder. No byte of a table is changed.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
+
+from sidecar.source import local_path
 
 ROOT = "torture.root"
 """The property that has the folder."""
@@ -36,11 +41,13 @@ class ForeignTable(NamedTuple):
 
 
 class ElsewhereIO(PyArrowFileIO):
-    """Opens every location below the folder of the property :data:`ROOT`."""
+    """Opens locations in object stores below the folder of the property :data:`ROOT`."""
 
     @staticmethod
     def parse_location(location: str, properties: Any = None) -> tuple[str, str, str]:
-        return "file", "", f"{(properties or {})[ROOT]}/{within(location)}"
+        is_local = "://" not in location or location.startswith("file:///")
+        place = local_path(location) if is_local else f"{(properties or {})[ROOT]}/{within(location)}"
+        return "file", "", os.path.abspath(place or location)
 
 
 def within(location: str) -> str:
@@ -56,6 +63,26 @@ def tables_of(folder: Path) -> Iterator[tuple[str, ForeignTable]]:
         if known:
             _, path, location = max(known)
             yield str(place.parent.relative_to(folder)), ForeignTable(path, location)
+
+
+@contextmanager
+def linked(location: str, root: Path) -> Iterator[None]:
+    """Have the local paths of a table lead below ``root``. Raises ``OSError`` where something else is in the way."""
+    os.chdir(root)
+    place = local_path(location)
+    if place is None or not place.startswith("/"):
+        yield
+        return
+    above = [*reversed(Path(place).parents), Path(place)]
+    link = next((path for path in above if not path.exists()), None)
+    if link is None:
+        raise FileExistsError(place)
+    link.unlink(missing_ok=True)  # the process that made it has been ended
+    link.symlink_to(root / within(str(link)))
+    try:
+        yield
+    finally:
+        link.unlink()
 
 
 def _read(path: Path) -> dict[str, Any]:

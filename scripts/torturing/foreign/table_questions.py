@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import sidecar
 from scripts.torturing.foreign.asking import Asking
 from scripts.torturing.foreign.cells import columns_of
 from scripts.torturing.foreign.differences import AS_SIDECAR
-from scripts.torturing.foreign.moved_tables import ROOT, ElsewhereIO, ForeignTable, opened, within
+from scripts.torturing.foreign.moved_tables import ROOT, ElsewhereIO, ForeignTable, linked, opened, within
 from sidecar.errors import SidecarError
 from sidecar.iceberg.predicate import parse_predicate
 from tests.conftest import add_rest_catalog
@@ -76,10 +77,15 @@ class TableQuestions(Asking):
 
     def ask_all(self) -> None:
         assert self.foreign is not None
-        try:
-            self.table = opened(self.foreign, self.folder)
-        except Exception:  # pyiceberg refuses the metadata
-            return
+        with suppress(OSError), linked(self.foreign.location, self.folder):
+            try:
+                self.table = opened(self.foreign, self.folder)
+            except Exception:  # pyiceberg refuses the metadata
+                return
+            self.ask_opened()
+
+    def ask_opened(self) -> None:
+        assert self.foreign is not None
         for name, reader in self.readers.items():
             self.say(f"reader {name}")
             with suppress(Exception):
@@ -144,7 +150,8 @@ class TableQuestions(Asking):
         for text, truth in self.predicates(columns, PREDICATES):
             if self.whole is not None:
                 found = self.ours(f"{question}: {text}", lambda text=text: sidecar.scan(self.table, text))
-                self.same(f"{question}: {text}", found, chosen(self.whole, truth))
+                plain = partial(self.table.scan, text)
+                self.same(f"{question}: {text}", found, chosen(self.whole, truth), plain=plain)
             if "Spark" not in self.theirs:
                 continue
             planned = self.ours(
@@ -157,11 +164,17 @@ class TableQuestions(Asking):
                 if missing := missing - {within(file) for file in planned.kept_files}:
                     self.differ(f"{question}, plan: {text}", f"dropped {sorted(missing)[:2]}", {"Spark": "rows there"})
 
-    def same(self, question: str, found: pa.Table | None, wanted: Rows, name: str = "Python") -> None:
-        if found is not None and (rows := rows_of(found)) != wanted:
-            lost, more = wanted - rows, rows - wanted
-            said = f"{lost.total()} rows lost: {next(iter(lost), '')}, {more.total()} too many: {next(iter(more), '')}"
-            self.differ(question, said[:400], {name: "truth"})
+    def same(self, question: str, found: pa.Table | None, wanted: Rows, by: str = "Python", plain: Any = None) -> None:
+        """``plain``: the scan of pyiceberg, whose meaning is sidecar's."""
+        if found is None or (rows := rows_of(found)) == wanted:
+            return
+        lost, more = wanted - rows, rows - wanted
+        theirs = {by: "the truth"}
+        with suppress(Exception):
+            if plain is not None and rows_of(plain().to_arrow()) == rows:
+                theirs["pyiceberg"] = AS_SIDECAR
+        said = f"{lost.total()} rows lost: {next(iter(lost), '')}, {more.total()} too many: {next(iter(more), '')}"
+        self.differ(question, said[:400], theirs)
 
     def build(self) -> None:
         """Build all indexes of all columns that can have some."""
