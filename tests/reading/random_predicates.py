@@ -48,6 +48,10 @@ class Column:
     can_compare: bool = True
     near: Callable[[Any, random.Random], Any] = lambda cell, rng: cell
 
+    def can_spell(self, cell: Any) -> bool:
+        """Whether a literal has just this value: far years and nanoseconds have none."""
+        return any(self.near(cell, random.Random(seed)) == cell for seed in range(8))
+
 
 @dataclass
 class Predicates:

@@ -146,7 +146,7 @@ class FileQuestions(Asking):
             rows = [at for at, cell in enumerate(column.cells) if cell is not None and cell == cell]
             for at in rng.sample(rows, min(VALUES, len(rows))):
                 cell = column.cells[at]
-                if column.near(cell, random.Random(0)) == cell:
+                if column.can_spell(cell):
                     text = column.spell(cell)
                     yield column, text[1:-1].replace("''", "'") if text[:1] == "'" else text, at, cell
 

@@ -43,6 +43,7 @@ class Pool:
 
     make: Make
     seconds: float
+    starting: float = STARTING
     process: Any = None
     pipe: Connection | None = None
 
@@ -57,7 +58,7 @@ class Pool:
         limit = self.seconds
         if self.process is None:
             self._start()
-            limit += STARTING
+            limit += self.starting
         assert self.pipe is not None
         self.pipe.send(item)
         step, what = "start", "hang"
