@@ -52,7 +52,7 @@ def asker(folder: Path, with_spark: bool) -> Callable[[Item, Path, Say], Answers
     errors.reraise_foreign = True
     tables = {str(table.metadata): table for _, table in tables_of(folder)}
     session = SparkReader().session if with_spark else None
-    present = Path(tempfile.mkdtemp(prefix="sidecar-torture-"), "present")
+    present = Path(tempfile.mkdtemp(), "present")
     if session:
         mount(session, tables.values(), present)
 

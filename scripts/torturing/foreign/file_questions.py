@@ -109,7 +109,10 @@ class FileQuestions(Asking):
                 self.differ(f"{question} {column}", ours, theirs)
 
     def askable(self) -> list[Column]:
-        """The columns that predicates can ask; a name that is there twice, or is none, cannot be spelled."""
+        """The columns that predicates can ask; a name that is there twice, or is none, cannot be spelled.
+
+        Columns that are texts to sidecar are bytes to Arrow if they are ENUM.
+        """
         assert self.table is not None
         names, found = self.table.column_names, []
         for at, name in enumerate(names):
@@ -124,7 +127,8 @@ class FileQuestions(Asking):
             return
         assert self.table is not None
         source, whole = Predicates(self.columns, random.Random(self.seed)), columns_of(self.table)
-        for _ in range(min(count, 4 * len(self.columns))):
+        cells = self.table.num_rows * self.table.num_columns
+        for _ in range(min(count, 4 * len(self.columns), 2 + 4 * MOST_CELLS // (cells + 1))):
             text, truth = source.next()
             wanted = np.flatnonzero(truth).tolist()
             found = self.ours(f"{question}: {text}", lambda text=text: _rows_found(path, text))
@@ -162,9 +166,10 @@ class FileQuestions(Asking):
             found = self.ours(f"{question} {name} {text!r}", call, may_refuse=fields is not None)
             if found is None:
                 continue
-            stripe, group = next(place for place, start, stop in groups if start <= row < stop)
+            number, place = next((n, one) for n, (one, start, stop) in enumerate(groups) if start <= row < stop)
             answers = {(unit.stripe, unit.row_group): unit.might_contain for unit in found.units}
-            if answers.get((stripe, group), answers.get((None, group))) is False:
+            # a sidecar numbers the row groups of an ORC file from its start
+            if answers.get(place, answers.get((None, number))) is False:
                 self.differ(f"{question} {name} {text!r}", "denied", {"Python": f"is in row {row}"})
 
     def ask_for_copies(self) -> None:
@@ -260,7 +265,8 @@ class FileQuestions(Asking):
             return
         if columns_of(sidecar.scan_file(target, "true")) != before:
             self.differ("convert, read", "other rows", {"sidecar": "those of the data file"})
-        self.problems("convert, verify --data", target)
+        found = sidecar.verify_file(data, data=True).problems
+        self.problems("convert, verify --data", target, known=[f"{one.column or ''}: {one.problem}" for one in found])
 
 
 def _aligned(own: Columns, columns: Columns) -> Columns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -46,13 +45,15 @@ class Pool:
     starting: float = STARTING
     process: Any = None
     pipe: Connection | None = None
+    folder: str = ""
 
     def ask(self, items: Iterable[Item]) -> Iterator[tuple[Item, Answers]]:
-        try:
-            for item in items:
-                yield item, self._one(item)
-        finally:
-            self._end()
+        with tempfile.TemporaryDirectory(prefix="sidecar-torture-") as self.folder:
+            try:
+                for item in items:
+                    yield item, self._one(item)
+            finally:
+                self._end()
 
     def _one(self, item: Item) -> Answers:
         limit = self.seconds
@@ -79,7 +80,7 @@ class Pool:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_answer, args=(self.make, other), daemon=True)
+        self.process = context.Process(target=_answer, args=(self.make, other, self.folder), daemon=True)
         self.process.start()
         other.close()
 
@@ -90,19 +91,17 @@ class Pool:
         self.process = None
 
 
-def _answer(make: Make, pipe: Connection) -> None:
+def _answer(make: Make, pipe: Connection, folder: str) -> None:
     """The process: asks about what comes, and says each step before it is taken."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open(os.devnull, "w") as nowhere:
         for stream in (1, 2):  # what readers print on their own
             os.dup2(nowhere.fileno(), stream)
+    tempfile.tempdir = folder  # all that is left here when the process is killed goes in the end
     ask = make()
     with suppress(EOFError):
         while True:
             item = pipe.recv()
-            folder = Path(tempfile.mkdtemp(prefix="sidecar-torture-"))
-            try:
-                pipe.send(ask(item, folder, pipe.send))
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            with tempfile.TemporaryDirectory() as place:
+                pipe.send(ask(item, Path(place), pipe.send))

@@ -111,7 +111,7 @@ class SparkReader:
 
         os.environ["TZ"] = "UTC"
         time.tzset()
-        session = start_spark(Path(mkdtemp(prefix="sidecar-torture-spark-")))
+        session = start_spark(Path(mkdtemp()))
         session.sparkContext.setLogLevel("OFF")
         for name, value in SPARK_SETTINGS.items():
             session.conf.set(f"spark.sql.{name}", value)
