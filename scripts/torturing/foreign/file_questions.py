@@ -109,17 +109,18 @@ class FileQuestions(Asking):
                 self.differ(f"{question} {column}", ours, theirs)
 
     def askable(self) -> list[Column]:
-        """The columns that predicates can ask; a name that is there twice, or is none, cannot be spelled.
-
-        Columns that are texts to sidecar are bytes to Arrow if they are ENUM.
-        """
+        """The columns that predicates can ask; a name that is there twice, or is none, cannot be spelled."""
         assert self.table is not None
         names, found = self.table.column_names, []
+        texts = texts_of(self.path) if self.kind == "parquet" else set()
         for at, name in enumerate(names):
             with suppress(ValueError, pa.ArrowException, OverflowError):
                 if name and names.count(name) == 1:
-                    found += askable_columns(self.table.select([at]))
-        return found
+                    column = self.table.column(at)
+                    if name in texts and pa.types.is_binary(column.type):  # ENUM is bytes to Arrow
+                        column = column.cast(pa.string())
+                    found += askable_columns(pa.table({name: column}))
+        return [one for one in found if one.is_text or not one.can_compare or plain_name(one) not in texts]
 
     def scan(self, question: str, path: str, count: int) -> None:
         """Random predicates: the positions and rows that meet them, in Python's eyes."""
@@ -158,7 +159,7 @@ class FileQuestions(Asking):
         """Values that are there are not denied; ``fields``: the columns of a sidecar."""
         groups = _row_groups(self.path)
         for column, text, row, _ in self.values():
-            name = column.name.replace('"', "")
+            name = plain_name(column)
             asked = name if fields is None else str(fields.get(name))
             if asked == "None":
                 continue
@@ -316,6 +317,17 @@ def _row_groups(path: str) -> list[tuple[tuple[int | None, int], int, int]]:
                     sizes.append(((number, at), min(step, stripe.num_rows - start)))
     ends = np.cumsum([size for _, size in sizes], dtype=np.int64).tolist()
     return [(place, end - size, end) for (place, size), end in zip(sizes, ends, strict=True)]
+
+
+def plain_name(column: Column) -> str:
+    """A column's name without quotes."""
+    return column.name.replace('"', "")
+
+
+def texts_of(path: str) -> set[str]:
+    """The leaf columns that are texts to sidecar."""
+    with closing(open_source(path)) as source:
+        return {leaf.path for leaf in read_footer(source).columns if leaf.iceberg_type == "string"}
 
 
 def _leaves(path: str, kind: str) -> list[str]:
