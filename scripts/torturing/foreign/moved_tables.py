@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from sidecar.source import local_path
+from tests.iceberg.rest_server import client, serving
 
 ROOT = "torture.root"
 """The property that has the folder."""
@@ -94,18 +94,22 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def opened(table: ForeignTable, root: Path) -> Table:
-    """Copy a table below ``root``, with the folders beside it whose names begin as its own, and open the copy."""
+@contextmanager
+def opened(table: ForeignTable, root: Path) -> Iterator[Table]:
+    """Copy a table below ``root``, with the folders beside it whose names begin as its own, and open the copy.
+
+    The catalog takes commits to tables of all versions, and keeps what pyiceberg does not know.
+    """
     source, target = table.metadata.parents[1], root / within(table.location)
     for beside in source.parent.glob(f"{source.name}*"):
         if beside.is_dir():
             shutil.copytree(beside, target.parent / beside.name.replace(source.name, target.name, 1))
-    catalog = SqlCatalog(
-        "elsewhere",
-        **{"uri": f"sqlite:///{root}/catalog.db", "py-io-impl": f"{__name__}.ElsewhereIO", ROOT: str(root)},
-    )
-    catalog.create_namespace("db")
-    return catalog.register_table("db.t", table.metadata_location)
+    plain = target / "metadata" / f"{table.metadata.name.partition('.')[0]}.plain.metadata.json"
+    plain.write_text(json.dumps(_read(table.metadata)))
+    with serving() as (server, address):
+        server.locations["t"] = str(plain)
+        io = {"py-io-impl": f"{__name__}.{ElsewhereIO.__name__}", ROOT: str(root)}
+        yield client(address, **io).load_table("db.t")
 
 
 def mount(session: Any, tables: Iterable[ForeignTable], root: Path) -> None:

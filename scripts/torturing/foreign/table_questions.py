@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -77,10 +77,11 @@ class TableQuestions(Asking):
 
     def ask_all(self) -> None:
         assert self.foreign is not None
-        with suppress(OSError), linked(self.foreign.location, self.folder):
+        with ExitStack() as stack:
             try:
-                self.table = opened(self.foreign, self.folder)
-            except Exception:  # pyiceberg refuses the metadata
+                stack.enter_context(linked(self.foreign.location, self.folder))
+                self.table = stack.enter_context(opened(self.foreign, self.folder))
+            except (ValueError, OSError):  # pyiceberg refuses the metadata, or the place is taken
                 return
             self.ask_opened()
 
@@ -150,7 +151,7 @@ class TableQuestions(Asking):
         for text, truth in self.predicates(columns, PREDICATES):
             if self.whole is not None:
                 found = self.ours(f"{question}: {text}", lambda text=text: sidecar.scan(self.table, text))
-                plain = partial(self.table.scan, text)
+                plain = partial(self.table.scan, parse_predicate(text, self.table.schema()))
                 self.same(f"{question}: {text}", found, chosen(self.whole, truth), plain=plain)
             if "Spark" not in self.theirs:
                 continue
