@@ -333,6 +333,7 @@ def texts_of(path: str) -> set[str]:
 def _leaves(path: str, kind: str) -> list[str]:
     with suppress(SidecarError), closing(open_source(path)) as source:
         if kind == "parquet":
-            return [leaf.path for leaf in read_footer(source).columns][:LEAVES]
+            paths = [leaf.path for leaf in read_footer(source).columns]
+            return [path for path in paths if paths.count(path) == 1][:LEAVES]
         return [column.path for column in read_tail(source).columns[1:] if not column.is_compound][:LEAVES]
     return []
