@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from sidecar.source import LocalSource
 
 def empty_filters(path: Path, column: str) -> None:
     """Write zeros over the bits of a column's filters, which then deny every value; their headers stay."""
+    change_filters(path, column, lambda bits: bytes(len(bits)))
+
+
+def change_filters(path: Path, column: str, change: Callable[[bytes], bytes]) -> None:
+    """Change the bits of a column's filters; their headers stay."""
     source = LocalSource(str(path))
     footer = read_footer(source)
     data = bytearray(path.read_bytes())
@@ -22,7 +28,7 @@ def empty_filters(path: Path, column: str) -> None:
         found = read_bloom_filter(source, chunk)
         assert found is not None
         start = found.offset + found.header_length
-        data[start : found.offset + found.length] = bytes(found.bitset_length)
+        data[start : found.offset + found.length] = change(bytes(data[start : found.offset + found.length]))
     source.close()
     path.write_bytes(data)
 

@@ -11,6 +11,8 @@ RUNS = {
     "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
     "life": "random lives of tables beside a list of their rows",
     "fuzz": "all decoders of scripts/fuzz",
+    "corpus": "files of other projects, against other readers",
+    "tables": "Iceberg tables of other projects, against other engines",
 }
 """Modules of this folder, each with ``main(arguments) -> exit status``, and what they do."""
 

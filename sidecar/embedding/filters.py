@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, EXACT, VALUES, IndexPlace, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -20,7 +20,7 @@ from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.sketches import TaskSketches
-from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
+from sidecar.parquet.bloom import FoundFilter, doubt_of_empty, encode_header, read_bloom_filters
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
@@ -70,7 +70,10 @@ class GroupFilters:
     """Filters that need values. Code that reads a chunk's pages for another purpose may feed their hashers."""
 
     def take(self, chunk: ColumnChunk, bitset: bytes, outcome: Outcome) -> None:
-        """Give the chunk a new filter."""
+        """Give the chunk a new filter, unless its readers would doubt it."""
+        if doubt := doubt_of_empty(SplitBlockBloomFilter.from_bytes(bitset), chunk):
+            self.note(chunk, replace(outcome, way=NONE, rate_after=None, reason=doubt))
+            return
         data = encode_filter(bitset)
         self.filters[chunk.leaf.index] = data
         self.note(chunk, replace(outcome, bytes=len(data)))

@@ -184,7 +184,7 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
         data += source.read(offset + len(data), end - len(data))
     form = SplitBlockBloomFilter if header is not None else HistoricalBloomFilter
     bits = form.from_bytes(data[header_length:end])
-    defect = (header and header_doubt(header)) or _doubt(chunk, end) or _empty(bits, chunk)
+    defect = (header and header_doubt(header)) or _doubt(chunk, end) or doubt_of_empty(bits, chunk)
     return FoundFilter(bits, offset, end, header_length, defect)
 
 
@@ -232,8 +232,11 @@ def _doubt(chunk: ColumnChunk, length: int) -> str:
     return ""
 
 
-def _empty(bits: BlockFilter, chunk: ColumnChunk) -> str:
+def doubt_of_empty(bits: BlockFilter, chunk: ColumnChunk) -> str:
+    """Return why a filter without bits is doubted; empty if it has bits, or if the chunk has only nulls."""
     values = chunk.num_values - (chunk.null_count or 0)
     if values <= 0 or bits.blocks.any():
         return ""
+    if chunk.null_count is None:
+        return "the filter is empty, but the footer does not say that the chunk has only nulls"
     return f"the filter is empty, but the chunk has {values} values"

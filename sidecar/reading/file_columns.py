@@ -6,7 +6,7 @@ differences. Columns of nanoseconds are compared with literals in microseconds. 
 without Iceberg counterpart (durations, decimals of more than 38 digits) accept only IS NULL and IS NOT NULL.
 
 For the residual, Arrow columns are converted to types that pyiceberg's expressions compare: dictionaries are
-decoded, half floats widened, dates in days, decimals in 128 bits, UUIDs as bytes.
+decoded, half floats widened, dates in days, decimals in 128 bits, UUIDs as bytes, ENUM (to Arrow bytes) as text.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "timestamptz": lambda kind: _t.is_timestamp(kind) and kind.tz is not None,
     "timestamp_ns": lambda kind: _t.is_timestamp(kind) and kind.tz is None,
     "timestamptz_ns": lambda kind: _t.is_timestamp(kind) and kind.tz is not None,
-    "string": lambda kind: _t.is_string(kind) or _t.is_large_string(kind),
-    "binary": lambda kind: _t.is_binary(kind) or _t.is_large_binary(kind),
+    "string": lambda kind: _t.is_string(kind) or _t.is_large_string(kind) or _is_bytes(kind),
+    "binary": lambda kind: _is_bytes(kind),
     "uuid": _t.is_fixed_size_binary,
     "fixed": _t.is_fixed_size_binary,
     "decimal": _t.is_decimal,
@@ -100,6 +100,15 @@ class FileColumn:
         """Take this column out of a table; a value is null where a parent struct is null."""
         column = table[self.path[0]]
         return pc.struct_field(column, list(self.path[1:])) if len(self.path) > 1 else column
+
+    def compared_in(self, table: pa.Table) -> Any:
+        """The same in the type that pyiceberg's expressions compare."""
+        column = _comparable_column(self.of(table))
+        is_text = self.leaf is not None and self.leaf.iceberg_type == "string"
+        if is_text and _is_bytes(column.type):
+            # texts that are no UTF-8 are compared as bytes
+            return column.cast(options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
+        return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +192,10 @@ def primitive_type(kind: Any, leaf: Leaf) -> PrimitiveType:
     return FixedType(column.width or 0) if column.base == "fixed" else _PRIMITIVES[column.base]
 
 
+def _is_bytes(kind: Any) -> bool:
+    return bool(_t.is_binary(kind) or _t.is_large_binary(kind))
+
+
 def _compared(kind: Any) -> Any | None:
     """Return the Arrow type as which a column of type ``kind`` is compared; ``None`` if it cannot be compared."""
     t = _t
@@ -207,7 +220,7 @@ def _compared(kind: Any) -> Any | None:
     return kind
 
 
-def comparable_column(column: Any) -> Any:
+def _comparable_column(column: Any) -> Any:
     """Convert an Arrow column to the type that pyiceberg's expressions compare; return other columns unchanged."""
     if isinstance(column.type, pa.BaseExtensionType):
         storage: Any = column.type.storage_type

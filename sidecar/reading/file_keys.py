@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.planning.key_sets import KeySet
-from sidecar.reading.file_columns import FileColumns, comparable_column
+from sidecar.reading.file_columns import FileColumns
 
 FEW = 200
 """Up to this many keys are given to indexes as an IN list; pyiceberg ignores longer lists when it compares bounds."""
@@ -40,7 +40,7 @@ def key_residual(residual: Residual | None, keys: KeySet, known: FileColumns) ->
 
     def matching(table: pa.Table) -> npt.NDArray[np.int64]:
         rows = np.arange(table.num_rows) if residual is None else residual(table)
-        column: Any = comparable_column(known.columns[keys.field_id].of(table))
+        column: Any = known.columns[keys.field_id].compared_in(table)
         if getattr(column.type, "unit", "us") == "ns":
             raise UnsupportedFeatureError(
                 "keys cannot be compared with nanoseconds", column=keys.column, found=str(column.type)

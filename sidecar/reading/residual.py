@@ -26,7 +26,7 @@ from pyiceberg.types import FixedType, NestedField, UUIDType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.parquet.scan.page_scan import Residual
-from sidecar.reading.file_columns import FileColumns, comparable_column, residual_name
+from sidecar.reading.file_columns import FileColumns, residual_name
 
 
 def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int], zeros_are_equal: bool = True) -> Residual:
@@ -47,7 +47,7 @@ def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int], ze
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
 
     def matching(table: pa.Table) -> npt.NDArray[np.int64]:
-        columns = {residual_name(i): comparable_column(known.columns[i].of(table)) for i in ids}
+        columns = {residual_name(i): known.columns[i].compared_in(table) for i in ids}
         columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
         try:
             rows = pa.table(columns).filter(expression)["row"]

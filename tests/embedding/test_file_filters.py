@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.embedding.file import embed_file
+from sidecar.files import verify_file
 from sidecar.parquet.bloom import read_bloom_filter
 from tests.embedding.cases import (
     assert_same_pages,
@@ -27,6 +28,19 @@ def test_a_named_column_gets_a_filter_however_small_its_dictionary(tmp_path: Pat
     path = written(tmp_path / "a.parquet", flat(2000))
     _, report = embedded(path, ["small", "s"])
     assert ways_of(report, "bloom", "small") == ways_of(report, "bloom", "s") == {"dictionary"}
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_nulls_alone_get_a_filter_only_if_the_footer_says_so(tmp_path: Path, dictionary: bool) -> None:
+    """Readers doubt an empty filter of a chunk that may have values, and verify reports it."""
+    table = pa.table({"n": pa.nulls(50, pa.int64()), "k": range(50)})
+    for statistics, way in ((False, {"none"}), (True, {"dictionary" if dictionary else "values"})):
+        path = tmp_path / f"{statistics}.parquet"
+        pq.write_table(table, path, write_statistics=statistics, use_dictionary=dictionary)
+        target, report = embedded(path, ["n", "k"], even_if_dictionary=True)
+        assert ways_of(report, "bloom", "n") == way
+        assert verify_file(target, data=True).problems == []
+        target.unlink()
 
 
 def test_sizes_are_powers_of_two_and_meet_the_rate(tmp_path: Path) -> None:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+WORDS = {"and", "or", "not", "is", "in", "null", "nan", "like", "between", "true", "false", "inf", "infinity"}
+YEARS = {
+    unit: tuple(int(np.datetime64(day, unit).astype(np.int64)) for day in ("0001-01-02", "9999-12-30"))
+    for unit in ("D", "us")
+}
+"""The days and instants that a literal can spell, but for those at the ends."""
 
 Cells = list[Any]
 Truth = list[bool]
@@ -39,6 +47,10 @@ class Column:
     is_text: bool = False
     can_compare: bool = True
     near: Callable[[Any, random.Random], Any] = lambda cell, rng: cell
+
+    def can_spell(self, cell: Any) -> bool:
+        """Whether a literal has just this value: far years and nanoseconds have none."""
+        return any(self.near(cell, random.Random(seed)) == cell for seed in range(8))
 
 
 @dataclass
@@ -91,7 +103,7 @@ class Predicates:
         value = self.rng.choice(values)
         prefix = value[: self.rng.randint(1, max(len(value), 1))]
         negated = self.rng.random() < 0.25
-        text = prefix.replace("'", "''")
+        text = re.sub(r"[%_\\]", r"\\\g<0>", prefix).replace("'", "''")
         return f"{column.name} {'not ' if negated else ''}like '{text}%'", [
             cell is not None and cell.startswith(prefix) != negated for cell in column.cells
         ]
@@ -124,13 +136,21 @@ def columns_of(table: pa.Table) -> list[Column]:
     """Columns for predicates over a table, by the Arrow types of its fields; structs by their fields."""
     found: list[Column] = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        _add(found, name, column)
+        _add(found, spelled(name), column)
     return found
+
+
+def spelled(name: str) -> str:
+    """A name as predicates spell it: in quotes unless it is a plain word."""
+    return name if name.isidentifier() and name.lower() not in WORDS else '"' + name.replace('"', '""') + '"'
 
 
 def _add(found: list[Column], name: str, column: Any) -> None:
     kind, t = column.type, pa.types
-    if isinstance(kind, pa.BaseExtensionType):
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
+        kind = column.type
+    if isinstance(kind, pa.UuidType):
         cells = [None if cell is None else str(cell) for cell in column.to_pylist()]
         found.append(Column(name, cells, quoted))
         return
@@ -140,8 +160,9 @@ def _add(found: list[Column], name: str, column: Any) -> None:
     if t.is_struct(kind):
         found.append(Column(name, column.to_pylist(), str, can_compare=False))
         for field in kind:
-            child = pa.chunked_array([chunk.flatten()[kind.get_field_index(field.name)] for chunk in column.chunks])
-            _add(found, f"{name}.{field.name}", child)
+            parts = [chunk.flatten()[kind.get_field_index(field.name)] for chunk in column.chunks]
+            child = pa.chunked_array(parts, field.type)
+            _add(found, f"{name}.{spelled(field.name)}", child)
         return
     if t.is_nested(kind) or t.is_null(kind):
         return
@@ -163,7 +184,8 @@ def _flat(name: str, column: Any, kind: Any) -> Column:
             return Column(name, column.to_pylist(), str, can_compare=False)
         return Column(name, column.to_pylist(), lambda v: format(v, "f"))
     if t.is_date(kind):
-        return Column(name, column.to_pylist(), quoted)
+        days = column.cast(pa.date32()).cast(pa.int32()).to_pylist()
+        return Column(name, days, lambda v: f"'{np.datetime64(v, 'D')}'", near=lambda v, rng: _spellable(v, "D"))
     if t.is_time(kind):
         nanos = column.cast(pa.time64("ns")).cast(pa.int64()).to_pylist()
         return Column(name, nanos, lambda v: _clock(v // 1000), near=lambda v, rng: v // 1000 * 1000)
@@ -174,15 +196,22 @@ def _flat(name: str, column: Any, kind: Any) -> Column:
                 name,
                 column.cast(pa.int64()).to_pylist(),
                 lambda v: f"'{np.datetime64(v // 1000, 'us')}{zone}'",
-                near=lambda v, rng: v // 1000 * 1000,
+                near=lambda v, rng: _spellable(v // 1000, "us") * 1000,
             )
         cells = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).to_pylist()
-        return Column(name, cells, lambda v: f"'{np.datetime64(v, 'us')}{zone}'")
+        near = lambda v, rng: _spellable(v, "us")  # noqa: E731
+        return Column(name, cells, lambda v: f"'{np.datetime64(v, 'us')}{zone}'", near=near)
     if t.is_string(kind) or t.is_large_string(kind):
         return Column(name, column.to_pylist(), quoted, is_text=True)
     if t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
         return Column(name, column.to_pylist(), hexadecimal)
     return Column(name, column.to_pylist(), str, can_compare=False)
+
+
+def _spellable(value: int, unit: str) -> int:
+    """The value, or the one nearest to it that has a literal."""
+    first, last = YEARS[unit]
+    return min(max(value, first), last)
 
 
 def _clock(micros: int) -> str:

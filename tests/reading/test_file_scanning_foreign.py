@@ -12,13 +12,15 @@ import pytest
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.thrift import BINARY, encode_struct
+from sidecar.parquet.thrift import BINARY, I32, encode_struct
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
 from tests.reading.cases import DATA, check
 
 pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
 
+ENUM = 4
+"""A converted type."""
 FULL_READ: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 
 FOREIGN = [
@@ -157,3 +159,29 @@ def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
         ("s like 'text 41%' and st.y < 100", [41]),
     ):
         assert scan_file(source, predicate).equals(table.take(kept)), predicate
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_an_enum_is_a_text(dictionary: bool) -> None:
+    """Arrow reads it as bytes. What a filter is asked for is what rows are compared with."""
+    suits = [b"SPADES", b"HEARTS", None, b"CLUBS", b"\xff"] * 40
+    table = pa.table({"suit": pa.array(suits, pa.binary()), "st": [{"suit": suit} for suit in suits]})
+    sink = BytesIO()
+    pq.write_table(table, sink, row_group_size=50, use_dictionary=dictionary, write_page_index=True)
+    footer = read_footer(BytesSource(sink.getvalue()))
+    for element in footer.metadata.structs(2) or []:
+        if element.binary(4) == b"suit":
+            element.fields[6] = (I32, ENUM)
+    end = encode_struct(footer.metadata)
+    source = BytesSource(sink.getvalue()[: footer.offset] + end + len(end).to_bytes(4, "little") + b"PAR1")
+    for predicate, kept in (
+        ("suit = 'CLUBS'", {b"CLUBS"}),
+        ("suit in ('CLUBS', 'HEARTS')", {b"CLUBS", b"HEARTS"}),
+        ("suit like 'S%'", {b"SPADES"}),
+        ("suit > 'HEARTS'", {b"SPADES", b"\xff"}),
+        ("st.suit = 'SPADES'", {b"SPADES"}),
+        ("suit is null", {None}),
+    ):
+        found = scan_file(source, predicate, ["suit"])["suit"].to_pylist()
+        assert found == [suit for suit in suits if suit in kept], predicate
+    assert scan_file(source, "true", ["suit"], keys={"suit": ["CLUBS"]}).num_rows == 40

@@ -1,0 +1,1 @@
+"""What the runs over foreign files and tables share."""
