@@ -19,6 +19,7 @@ from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, decode_leaves
 from sidecar.parquet.thrift import PADDING, Struct, decode_struct
+from sidecar.parquet.trust import counts_problem, is_bounded, null_count_problem, why_not_believed
 from sidecar.source import Source
 
 TAIL = 64 * 1024
@@ -64,6 +65,7 @@ class ColumnChunk:
     encodings: tuple[int, ...]
     encoding_stats: tuple[PageEncodingCount, ...] | None
     null_count: int | None
+    """``None`` also if the stated number is not believed (:mod:`sidecar.parquet.trust`)."""
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
     column_index_offset: int | None
@@ -104,6 +106,7 @@ class Footer:
     columns: list[Leaf]
     row_groups: list[RowGroup]
     num_rows: int
+    """The rows of all row groups."""
     created_by: str | None
     key_value: dict[str, str]
     raw: bytes
@@ -118,6 +121,11 @@ class Footer:
     @cached_property
     def _groups(self) -> list[Struct]:
         return self.metadata.structs(4) or []
+
+    @property
+    def stated_num_rows(self) -> int:
+        """The footer's own ``num_rows``. Some writers leave 0 in it, and other readers take the row groups' rows."""
+        return self.metadata.count(3, "the file's num_rows")
 
     def chunk_metadata(self, chunk: ColumnChunk) -> Struct:
         """Return the ColumnMetaData of a chunk from the footer; empty if the footer has none."""
@@ -206,10 +214,12 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         raise DamagedFileError("the footer has no schema")
     key_value = _key_value(metadata)
     columns = decode_leaves(elements, normalized_interval=_INTERVAL_KEY in key_value)
+    metadata.count(3, "the file's num_rows")
+    created_by = metadata.text(6)
     groups: list[RowGroup] = []
     first_row = 0
     for ordinal, group in enumerate(metadata.structs(4) or ()):
-        groups.append(_row_group(group, ordinal, first_row, columns))
+        groups.append(_row_group(group, ordinal, first_row, columns, created_by))
         first_row += groups[-1].num_rows
         if first_row > _MOST_ROWS:
             raise DamagedFileError("the row groups have more rows than fit into a file", found=first_row)
@@ -221,8 +231,8 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         metadata=metadata,
         columns=columns,
         row_groups=groups,
-        num_rows=metadata.count(3, "the file's num_rows"),
-        created_by=metadata.text(6),
+        num_rows=first_row,
+        created_by=created_by,
         key_value=key_value,
         raw=raw,
         encryption=getattr(source, "encryption", None),
@@ -235,7 +245,7 @@ def _key_value(metadata: Struct) -> dict[str, str]:
     return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
 
-def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf]) -> RowGroup:
+def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf], created_by: str | None) -> RowGroup:
     chunks = group.structs(1) or []
     if len(chunks) != len(columns):
         raise DamagedFileError(
@@ -244,11 +254,13 @@ def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf])
             found=len(chunks),
         )
     num_rows = group.count(3, "a row group's num_rows")
-    decoded = tuple(_chunk(chunk, leaf, ordinal) for chunk, leaf in zip(chunks, columns, strict=True))
+    decoded = tuple(
+        _chunk(chunk, leaf, ordinal, num_rows, created_by) for chunk, leaf in zip(chunks, columns, strict=True)
+    )
     return RowGroup(ordinal, num_rows, first_row, decoded)
 
 
-def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
+def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: str | None) -> ColumnChunk:
     meta = chunk.struct(3)
     encrypted = 8 in chunk.fields
     if meta is None:
@@ -262,22 +274,25 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
             found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
         )
     number = meta.integer(4) or 0
-    statistics = meta.struct(12)
-    null_count = statistics.integer(3) if statistics is not None else None
+    num_values = meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0
+    encodings = tuple(meta.integers(2) or ())
+    null_count = _null_count(meta.struct(12), leaf, num_values, num_rows)
+    if null_count is not None and why_not_believed(created_by, "null_count", leaf, encodings):
+        null_count = None
     return ColumnChunk(
         leaf=leaf,
         row_group=ordinal,
         file_path=chunk.text(1),
         encrypted=encrypted,
         codec=CODECS[number] if 0 <= number < len(CODECS) else str(number),
-        num_values=meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0,
+        num_values=num_values,
         total_compressed_size=meta.integer(7) or 0,
         total_uncompressed_size=meta.integer(6) or 0,
         data_page_offset=meta.integer(9) or 0,
         dictionary_page_offset=meta.integer(11),
-        encodings=tuple(meta.integers(2) or ()),
+        encodings=encodings,
         encoding_stats=_encoding_stats(meta),
-        null_count=null_count if null_count is not None and null_count >= 0 else None,
+        null_count=null_count,
         bloom_filter_offset=meta.integer(14),
         bloom_filter_length=meta.integer(15),
         column_index_offset=chunk.integer(6),
@@ -285,6 +300,15 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
         offset_index_offset=chunk.integer(4),
         offset_index_length=chunk.integer(5),
     )
+
+
+def _null_count(statistics: Struct | None, leaf: Leaf, num_values: int, num_rows: int) -> int | None:
+    """Return the null_count of a chunk's statistics; ``None`` if it is missing or contradicts what else is said."""
+    stated = None if statistics is None else statistics.integer(3)
+    if statistics is None or stated is None or counts_problem(leaf, num_values, num_rows):
+        return None
+    problem = null_count_problem(leaf, stated, num_values, bounded=is_bounded(statistics))
+    return None if problem else stated
 
 
 def _encoding_stats(meta: Struct) -> tuple[PageEncodingCount, ...] | None:

@@ -17,7 +17,7 @@ from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
 from sidecar.parquet.verify.filters import FLOATS, ValueCheck, value_problems
 from sidecar.parquet.verify.page_index import verify_page_index
-from sidecar.parquet.verify.statistics import statistics_problems
+from sidecar.parquet.verify.statistics import footer_findings, value_statistics_problems
 from sidecar.source import Source
 
 _WINDOW = 4 << 20
@@ -34,8 +34,9 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
         footer = read_footer(source)
     except SidecarError as error:
         return [problem_in(source.name, reason_of(error))]
-    problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
     chosen = set() if values is None else values.choose(len(footer.row_groups))
+    compared = bool(chosen) and len(chosen) == len(footer.row_groups)
+    problems = [*footer_findings(footer, compared=compared), *_chunk_problems(source, footer)]
     if values is not None:
         values.indexes += sum(map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns)))
     for found in (
@@ -54,12 +55,6 @@ def _key(problem: Problem) -> tuple[object, ...]:
 
 def _of_chunk(footer: Footer, chunk: ColumnChunk, texts: Iterable[str]) -> Iterator[Problem]:
     return (problem_in(footer.name, text, chunk.leaf.path, chunk.row_group) for text in texts)
-
-
-def _footer_problems(footer: Footer) -> Iterator[Problem]:
-    rows = sum(group.num_rows for group in footer.row_groups)
-    if rows != footer.num_rows:
-        yield problem_in(footer.name, f"num_rows is {footer.num_rows}, the row groups have {rows} rows")
 
 
 def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
@@ -94,7 +89,7 @@ def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> It
     for ordinal in sorted(chosen):
         for chunk in footer.row_groups[ordinal].columns:
             if not chunk.encrypted:
-                yield from _of_chunk(footer, chunk, statistics_problems(source, footer, chunk))
+                yield from _of_chunk(footer, chunk, value_statistics_problems(source, footer, chunk))
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:

@@ -1,26 +1,48 @@
-"""Verifies the statistics of column chunks, by which plans and scans drop row groups, against the values.
+"""Verifies the statistics of column chunks, by which plans and scans drop row groups.
 
-Only statistics that :func:`sidecar.parquet.page_bounds.chunk_bounds` believes are checked, so bounds without a known
-order are not. Bounds may be wider than the values, because long ones are cut, but not narrower.
+What they contradict in the footer is found without values. Then they are compared with the values, also those of
+writers that are not believed (:mod:`sidecar.parquet.trust`). Bounds without a known order are not compared. Bounds may
+be wider than the values, because long ones are cut, but not narrower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.errors import SidecarError
+from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_bounds import chunk_bounds, is_float
+from sidecar.parquet.page_bounds import stated_bounds, statistics_problems, writers_problems
+from sidecar.parquet.trust import is_float
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
 from sidecar.questions.bounds import Bounds
 from sidecar.source import Source
 
 
-def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
+def footer_findings(footer: Footer, *, compared: bool = False) -> Iterator[Problem]:
+    """Yield what the footer states and is not believed, without a look at values; ``unit`` is the row group.
+
+    What a writer is known to write wrong is named once a column. With ``compared``, the statistics of all row groups
+    are also compared with their values, so only their contradictions are named.
+    """
+    rows = footer.num_rows
+    if rows != footer.stated_num_rows:
+        yield problem_in(footer.name, f"num_rows is {footer.stated_num_rows}, the row groups have {rows} rows")
+    known: set[tuple[str, str]] = set()
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            path = chunk.leaf.path
+            for text in statistics_problems(footer, chunk):
+                yield problem_in(footer.name, f"statistics: {text}", path, group.ordinal)
+            found = set() if compared else {(path, text) for text in writers_problems(footer, chunk)}
+            yield from (problem_in(footer.name, text, path) for path, text in sorted(found - known))
+            known |= found
+
+
+def value_statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
     """Yield the statistics of a chunk that its values contradict. Reads the whole chunk if it has statistics."""
-    bounds = chunk_bounds(footer, chunk)
+    bounds = stated_bounds(footer, chunk)
     bounded = bounds.lower[0] is not None
     if not bounded and bounds.null_counts[0] is None:
         return
