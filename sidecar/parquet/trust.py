@@ -6,18 +6,13 @@ are not used by a scan, not copied by ``embed``, ``extract`` or ``build``, and n
 
 | written by | not believed | why |
 | --- | --- | --- |
-| DuckDB without a version (up to 0.9.2, and right ones up to 1.1) | null_count | the counts of earlier row groups are |
-| | | added |
-| parquet-cpp and Arrow C++ before 5.0 | null_count of byte arrays with a dictionary | counts the dictionary's nulls |
-| | | (ARROW-12513) |
-| Polars before 2.0, or without a version | bounds of a chunk of decimals in bytes | pages are merged as unsigned bytes |
-| | | (polars#29347) |
-| Polars before 2.1, or without a version | bounds and column indexes of floats | pages with NaN are left out, and marked |
-| | | as null pages |
-| segmentio/parquet-go, all | column indexes of byte arrays; offset indexes | a cut maximum is not raised (its #496); sizes |
-| | | of pages lack the header |
-| parquet-mr before 1.2.9, or without a version; fastparquet before its versions were years | total_compressed_size | |
-| | | lacks the dictionary page or its header (PARQUET-816) |
+| DuckDB up to 0.9.2 | null_count | those of earlier row groups are added |
+| parquet-cpp, Arrow C++ before 5.0 | null_count of strings with a dictionary | only its nulls count (ARROW-12513) |
+| Polars before 2.0 | bounds of decimals in bytes | pages are merged as unsigned bytes (polars#29347) |
+| Polars before 2.1 | bounds, column indexes of floats | pages with NaN are left out, and said to be null |
+| segmentio/parquet-go | column indexes of byte arrays | a maximum is cut and not raised (parquet-go#496) |
+| segmentio/parquet-go | offset indexes | sizes of pages lack the header |
+| parquet-mr before 1.2.9, old fastparquet | total_compressed_size | lacks a dictionary page or header (PARQUET-816) |
 
 A name without a version stands for right and wrong releases, so it is not believed either. A page index that is built
 anew for such a file says that it is ours (:data:`sidecar.parquet.page_index.OURS`), and is believed.

@@ -14,8 +14,8 @@ from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_bounds import stated_bounds, statistics_problems, writers_problems
-from sidecar.parquet.trust import is_float
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
+from sidecar.parquet.trust import is_float
 from sidecar.questions.bounds import Bounds
 from sidecar.source import Source
 
