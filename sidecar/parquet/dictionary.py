@@ -219,7 +219,7 @@ def read_used(source: Source, chunk: ColumnChunk) -> tuple[DictionaryPage, npt.N
         dictionary = _decoded(reader, header, chunk)
         used = np.zeros(dictionary.num_values, np.bool_)
         values, offset, most = 0, header.end, 1
-        while offset < reader.end:
+        while offset < reader.end and not (chunk.may_end_early and values >= chunk.num_values):
             marked, end = mark_index_pages(reader, offset, chunk, used, most)
             if end == offset:
                 page = reader.header(offset)

@@ -10,7 +10,8 @@ only that chunk unreadable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,6 +60,7 @@ class ColumnChunk:
     """A name of :data:`CODECS`, or the number of an unknown codec."""
     num_values: int
     total_compressed_size: int
+    """From the first page to the end of the last one; see also :attr:`may_end_early`."""
     total_uncompressed_size: int
     data_page_offset: int
     dictionary_page_offset: int | None
@@ -72,6 +74,9 @@ class ColumnChunk:
     column_index_length: int | None
     offset_index_offset: int | None
     offset_index_length: int | None
+    may_end_early: bool = False
+    """Whether the file's writer is not believed about ``total_compressed_size``. Then the size reaches to where the
+    next part of the file begins, and the pages end where they have all values."""
 
     @property
     def start(self) -> int:
@@ -223,6 +228,8 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         first_row += groups[-1].num_rows
         if first_row > _MOST_ROWS:
             raise DamagedFileError("the row groups have more rows than fit into a file", found=first_row)
+    if columns and why_not_believed(created_by, "total_compressed_size", columns[0], ()):
+        groups = _with_room(groups, offset)
     return Footer(
         name=source.name,
         size=source.size,
@@ -237,6 +244,25 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         raw=raw,
         encryption=getattr(source, "encryption", None),
     )
+
+
+def _with_room(groups: list[RowGroup], end: int) -> list[RowGroup]:
+    """Return row groups whose chunks reach to where the next part of the file begins; the last one to ``end``."""
+    chunks = [chunk for group in groups for chunk in group.columns]
+    places = {end}
+    for chunk in chunks:
+        named = (chunk.bloom_filter_offset, chunk.column_index_offset, chunk.offset_index_offset)
+        places |= {chunk.start, *(offset for offset in named if offset)}
+    known = sorted(places)
+
+    def with_room(chunk: ColumnChunk) -> ColumnChunk:
+        after = bisect_right(known, chunk.start)
+        room = known[after] - chunk.start if after < len(known) else 0
+        if chunk.file_path is not None or not chunk.num_values or room <= chunk.total_compressed_size:
+            return chunk
+        return replace(chunk, total_compressed_size=room, may_end_early=True)
+
+    return [replace(group, columns=tuple(map(with_room, group.columns))) for group in groups]
 
 
 def _key_value(metadata: Struct) -> dict[str, str]:
