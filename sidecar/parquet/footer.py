@@ -120,8 +120,11 @@ class Footer:
     """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.encrypted.plain_view.unlock`)."""
 
     @cached_property
-    def _by_path(self) -> dict[str, Leaf]:
-        return {leaf.path: leaf for leaf in self.columns}
+    def _by_path(self) -> dict[str, Leaf | None]:
+        known: dict[str, Leaf | None] = {}
+        for leaf in self.columns:
+            known[leaf.path] = None if leaf.path in known else leaf
+        return known
 
     @cached_property
     def _groups(self) -> list[Struct]:
@@ -137,8 +140,16 @@ class Footer:
         return (self._groups[chunk.row_group].structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
 
     def leaf(self, path: str) -> Leaf | None:
-        """Return the leaf with this dotted path; ``None`` if there is none."""
+        """Return the leaf with this dotted path; ``None`` if there is none, or more than one."""
         return self._by_path.get(path)
+
+    def is_ambiguous(self, leaf: Leaf) -> bool:
+        """Return whether another leaf has the same dotted path: ``a.b`` beside ``b`` in ``a``, or two columns ``x``."""
+        return self._by_path[leaf.path] is None
+
+    def label(self, leaf: Leaf) -> str:
+        """Return a text that names no other leaf of the file: the path, with the leaf's number if it is ambiguous."""
+        return f"{leaf.path} (leaf {leaf.index})" if self.is_ambiguous(leaf) else leaf.path
 
     def is_encrypted(self, chunk: ColumnChunk) -> bool:
         """Return whether the chunk is encrypted in the file, with or without a key."""

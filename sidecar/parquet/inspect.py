@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, column_hint
+from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
@@ -18,6 +18,7 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
+from sidecar.parquet.page_bounds import footer_findings
 from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source
 
@@ -79,7 +80,7 @@ class ParquetRowGroupInfo(Result):
     rows: int
     """The number of rows."""
     columns: dict[str, ParquetColumnInfo]
-    """The indexes of each column by its dotted path."""
+    """The indexes of each column by its dotted path, with the number of the leaf if two have the same path."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -118,6 +119,8 @@ class ParquetFileInfo(Result):
     """How the file is encrypted; ``None`` if it is not."""
     units: list[ParquetRowGroupInfo]
     """The row groups; empty if the footer cannot be read."""
+    not_believed: list[Problem]
+    """What the footer states about the values and sidecar does not use; see :mod:`sidecar.parquet.trust`."""
 
 
 def inspect_file(source: Source) -> ParquetFileInfo:
@@ -131,7 +134,9 @@ def inspect_file(source: Source) -> ParquetFileInfo:
     except UnsupportedFeatureError:
         if not read_tail(source).is_encrypted:
             raise
-        return ParquetFileInfo(source.name, "parquet", source.size, None, None, describe_encryption(source, None), [])
+        return ParquetFileInfo(
+            source.name, "parquet", source.size, None, None, describe_encryption(source, None), [], []
+        )
     return ParquetFileInfo(
         footer.name,
         "parquet",
@@ -139,13 +144,14 @@ def inspect_file(source: Source) -> ParquetFileInfo:
         footer.created_by,
         footer.num_rows,
         describe_encryption(source, footer),
-        [_describe_row_group(source, group) for group in footer.row_groups],
+        [_describe_row_group(source, footer, group) for group in footer.row_groups],
+        list(footer_findings(footer)),
     )
 
 
-def _describe_row_group(source: Source, group: RowGroup) -> ParquetRowGroupInfo:
+def _describe_row_group(source: Source, footer: Footer, group: RowGroup) -> ParquetRowGroupInfo:
     columns = {
-        chunk.leaf.path: ParquetColumnInfo(
+        footer.label(chunk.leaf): ParquetColumnInfo(
             describe_filter(chunk, found),
             _range(chunk.column_index_offset, chunk.column_index_length),
             _range(chunk.offset_index_offset, chunk.offset_index_length),
@@ -233,12 +239,21 @@ def _range(offset: int | None, length: int | None) -> ByteRange | None:
 
 
 def find_leaf(footer: Footer, column: str) -> Leaf:
-    """Return the leaf at a dotted path. Raises :class:`UsageError`, which names similar paths, if there is none."""
+    """Return the leaf at a dotted path.
+
+    Raises :class:`UsageError` if there is none, with similar paths, and if there is more than one.
+    """
     leaf = footer.leaf(column)
     if leaf is not None:
         return leaf
-    hint = column_hint(column, [leaf.path for leaf in footer.columns])
-    raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
+    paths = [leaf.path for leaf in footer.columns]
+    if column in paths:
+        raise UsageError(
+            f"the file has more than one column '{column}'",
+            file=footer.name,
+            found=f"leaves {', '.join(str(leaf.index) for leaf in footer.columns if leaf.path == column)}",
+        )
+    raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=column_hint(column, paths))
 
 
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:

@@ -25,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, Problem, problem_in
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -479,6 +479,30 @@ def writers_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
         why = why_not_believed(footer.created_by, part, chunk.leaf, chunk.encodings) if is_stated else ""
         if why:
             yield f"{part}: not believed: {why}"
+
+
+def footer_findings(footer: Footer, *, compared: bool = False) -> Iterator[Problem]:
+    """Yield what the footer states and is not believed, without a look at values; ``unit`` is the row group.
+
+    What a writer is known to write wrong is named once a column. With ``compared``, the statistics of all row groups
+    are also compared with their values, so only their contradictions are named.
+    """
+    rows = footer.num_rows
+    if rows != footer.stated_num_rows:
+        yield problem_in(footer.name, f"num_rows is {footer.stated_num_rows}, the row groups have {rows} rows")
+    known: set[tuple[str, str]] = set()
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            path = chunk.leaf.path
+            if chunk.may_end_early:
+                size = footer.chunk_metadata(chunk).integer(7)
+                text = f"total_compressed_size is {size}, but the chunk takes up to {chunk.total_compressed_size} bytes"
+                yield problem_in(footer.name, text, path, group.ordinal)
+            for text in statistics_problems(footer, chunk):
+                yield problem_in(footer.name, f"statistics: {text}", path, group.ordinal)
+            found = set() if compared else {(path, text) for text in writers_problems(footer, chunk)}
+            yield from (problem_in(footer.name, text, path) for path, text in sorted(found - known))
+            known |= found
 
 
 def _bounds_problems(footer: Footer, chunk: ColumnChunk, statistics: Struct) -> Iterator[str]:

@@ -1,47 +1,22 @@
-"""Verifies the statistics of column chunks, by which plans and scans drop row groups.
+"""Verifies the statistics of column chunks, by which plans and scans drop row groups, against the values.
 
-What they contradict in the footer is found without values. Then they are compared with the values, also those of
-writers that are not believed (:mod:`sidecar.parquet.trust`). Bounds without a known order are not compared. Bounds may
-be wider than the values, because long ones are cut, but not narrower.
+Statistics of writers that are not believed (:mod:`sidecar.parquet.trust`) are compared too. Bounds without a known
+order are not compared. Bounds may be wider than the values, because long ones are cut, but not narrower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.errors import Problem, SidecarError, problem_in
+from sidecar.errors import SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_bounds import stated_bounds, statistics_problems, writers_problems
+from sidecar.parquet.page_bounds import stated_bounds
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
 from sidecar.parquet.trust import is_float
 from sidecar.questions.bounds import Bounds
 from sidecar.source import Source
-
-
-def footer_findings(footer: Footer, *, compared: bool = False) -> Iterator[Problem]:
-    """Yield what the footer states and is not believed, without a look at values; ``unit`` is the row group.
-
-    What a writer is known to write wrong is named once a column. With ``compared``, the statistics of all row groups
-    are also compared with their values, so only their contradictions are named.
-    """
-    rows = footer.num_rows
-    if rows != footer.stated_num_rows:
-        yield problem_in(footer.name, f"num_rows is {footer.stated_num_rows}, the row groups have {rows} rows")
-    known: set[tuple[str, str]] = set()
-    for group in footer.row_groups:
-        for chunk in group.columns:
-            path = chunk.leaf.path
-            if chunk.may_end_early:
-                size = footer.chunk_metadata(chunk).integer(7)
-                text = f"total_compressed_size is {size}, but the chunk takes up to {chunk.total_compressed_size} bytes"
-                yield problem_in(footer.name, text, path, group.ordinal)
-            for text in statistics_problems(footer, chunk):
-                yield problem_in(footer.name, f"statistics: {text}", path, group.ordinal)
-            found = set() if compared else {(path, text) for text in writers_problems(footer, chunk)}
-            yield from (problem_in(footer.name, text, path) for path, text in sorted(found - known))
-            known |= found
 
 
 def value_statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
