@@ -226,6 +226,14 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
     return PageHeader(offset, header_length, *sizes, kind, num_values, encoding, crc, *levels)
 
 
+def has_bit_packed_levels(leaf: Leaf, page: PageHeader) -> bool:
+    """Return whether a page of ``leaf`` has BIT_PACKED levels. Writers also name this encoding for levels of 0 bits."""
+    if page.type != DATA_PAGE or not page.num_values:
+        return False
+    definitions = leaf.max_def > 0 and page.def_encoding == BIT_PACKED
+    return definitions or (leaf.max_rep > 0 and page.rep_encoding == BIT_PACKED)
+
+
 def walk_pages(source: Source, chunk: ColumnChunk) -> Iterator[PageHeader]:
     """Yield the headers of a chunk's pages, in order. Checksums of bodies are not verified.
 
