@@ -36,6 +36,7 @@ from sidecar.parquet.pages import (
     PageHeader,
     check_dictionary_size,
 )
+from sidecar.parquet.trust import as_shown
 from sidecar.source import Source
 
 DATA_WINDOW = 512 << 10
@@ -70,14 +71,16 @@ class DictionaryPage:
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
         """Return the values as an Arrow array of the type that pyarrow gives the column.
 
-        Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
-        not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
+        Small integers are int32, with the bits that readers show; ENUM and JSON are binary. Raises
+        :class:`UnsupportedFeatureError` for types that are not supported (INT96, INTERVAL, FLOAT16, decimals of
+        variable length or beyond 38 digits).
         """
         if self.width is None and not leaf.encoding.is_decimal:
             return self.binaries(pa.string() if leaf.annotation.kind == "STRING" else pa.binary())
         if leaf.encoding.is_decimal:
             return self._decimals(leaf)
-        return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
+        data = as_shown(self.data, leaf)
+        return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(data.data)])
 
     def binaries(self, kind: pa.DataType) -> pa.Array[Any]:
         """Return the values of any length as an Arrow array of ``kind``, string or binary. They are copied."""

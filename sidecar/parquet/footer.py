@@ -20,7 +20,12 @@ from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, decode_leaves
 from sidecar.parquet.thrift import PADDING, Struct, decode_struct
-from sidecar.parquet.trust import counts_problem, is_bounded, null_count_problem, why_not_believed
+from sidecar.parquet.trust import (
+    counts_problem,
+    is_bounded,
+    null_count_problem,
+    why_not_believed,
+)
 from sidecar.source import Source
 
 TAIL = 64 * 1024
@@ -77,6 +82,9 @@ class ColumnChunk:
     may_end_early: bool = False
     """Whether the file's writer is not believed about ``total_compressed_size``. Then the size reaches to where the
     next part of the file begins, and the pages end where they have all values."""
+
+    may_show_other_values: bool = False
+    """Whether bounds do not rule out integers beyond the column's annotation, of which readers show other numbers."""
 
     @property
     def start(self) -> int:
@@ -336,6 +344,7 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
         column_index_length=chunk.integer(7),
         offset_index_offset=chunk.integer(4),
         offset_index_length=chunk.integer(5),
+        may_show_other_values=may_show_other_values(leaf, meta.struct(12)),
     )
 
 

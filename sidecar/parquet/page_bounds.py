@@ -37,7 +37,15 @@ from sidecar.parquet.page_index import (
     OffsetIndex,
 )
 from sidecar.parquet.thrift import Struct
-from sidecar.parquet.trust import Part, counts_problem, is_bounded, is_float, null_count_problem, why_not_believed
+from sidecar.parquet.trust import (
+    Part,
+    beyond_annotation,
+    counts_problem,
+    is_bounded,
+    is_float,
+    null_count_problem,
+    why_not_believed,
+)
 from sidecar.questions.bounds import Bounds, Comparable, contradicts
 
 
@@ -561,15 +569,3 @@ def _statistics_bounds(
 
 def _beyond(leaf: Leaf) -> str:
     return f"a bound does not fit the {leaf.annotation.bits} bits of the column's annotation"
-
-
-def beyond_annotation(leaf: Leaf, value: Comparable) -> bool:
-    """Return whether an integer does not fit the leaf's annotation, so that readers show another number.
-
-    Parquet stores integers of 8 and 16 bits in 32 bits. Readers show the lower bits of a value that has more.
-    """
-    annotation = leaf.annotation
-    if annotation.kind != "INTEGER" or not 0 < annotation.bits < 8 * (leaf.width or 0) or not isinstance(value, int):
-        return False
-    least = -(1 << (annotation.bits - 1)) if annotation.signed else 0
-    return not least <= value < least + (1 << annotation.bits)

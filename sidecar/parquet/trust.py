@@ -28,6 +28,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.thrift import Struct
 
@@ -193,3 +196,40 @@ def null_count_problem(leaf: Leaf, null_count: int, num_values: int, *, bounded:
 def is_bounded(statistics: Struct) -> bool:
     """Return whether the statistics of a chunk have a bound, of the older or the present kind."""
     return any(field_id in statistics.fields for field_id in _BOUND_FIELDS)
+
+
+def shown_bits(leaf: Leaf) -> int:
+    """Return how many bits of a stored integer readers show: 8 or 16 of 32 by the annotation; 0 if they show all."""
+    annotation = leaf.annotation
+    return annotation.bits if annotation.kind == "INTEGER" and annotation.bits in (8, 16) and leaf.width == 4 else 0
+
+
+def as_shown(data: npt.NDArray[np.uint8], leaf: Leaf) -> npt.NDArray[np.uint8]:
+    """Return PLAIN values as readers show them: of annotated 8- and 16-bit integers only those bits count."""
+    bits = shown_bits(leaf)
+    if not bits:
+        return data
+    kind = "i" if leaf.annotation.signed else "u"
+    stored = data[: len(data) // 4 * 4].view("<i4")
+    return stored.astype(f"<{kind}{bits // 8}").astype(f"<{kind}4").view(np.uint8)
+
+
+def beyond_annotation(leaf: Leaf, value: object) -> bool:
+    """Return whether an integer does not fit the leaf's annotation, so that readers show another number."""
+    bits = shown_bits(leaf)
+    if not bits or not isinstance(value, int):
+        return False
+    least = -(1 << (bits - 1)) if leaf.annotation.signed else 0
+    return not least <= value < least + (1 << bits)
+
+
+def may_show_other_values(leaf: Leaf, statistics: Struct | None) -> bool:
+    """Return whether the bounds of a chunk do not rule out integers that do not fit the leaf's annotation."""
+    if not shown_bits(leaf):
+        return False
+    fields = {} if statistics is None else statistics.fields
+    bounds = [fields[field_id][1] for field_id in _BOUND_FIELDS if field_id in fields]
+    if not all(isinstance(bound, bytes) for bound in bounds):
+        return True
+    numbers = [int.from_bytes(bound, "little", signed=leaf.annotation.signed) for bound in bounds]
+    return len(numbers) < 2 or any(beyond_annotation(leaf, number) for number in numbers)

@@ -35,7 +35,7 @@ from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, whol
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
-from sidecar.parquet.trust import is_float
+from sidecar.parquet.trust import as_shown, is_float
 from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition
 from sidecar.questions.narrowing import helpful, holds, narrow
@@ -290,7 +290,8 @@ def dictionary_holds(leaf: Leaf, body: bytes, num_values: int, forms: list[bytes
     """
     if leaf.width is not None:
         size = num_values * leaf.width
-        values = np.frombuffer(body, np.dtype((np.void, leaf.width)), len(body) // leaf.width)
+        stored = np.frombuffer(body, np.uint8, len(body) // leaf.width * leaf.width)
+        values = as_shown(stored, leaf).view(np.dtype((np.void, leaf.width)))
         held = any((values == np.void(form)).any() for form in forms)
     else:
         array: Any = decode_pages(leaf, [(PLAIN, num_values, body)])
