@@ -23,6 +23,7 @@ from sidecar.parquet.thrift import PADDING, Struct, decode_struct
 from sidecar.parquet.trust import (
     counts_problem,
     is_bounded,
+    may_show_other_values,
     null_count_problem,
     why_not_believed,
 )
