@@ -352,9 +352,9 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
 def _null_count(statistics: Struct | None, leaf: Leaf, num_values: int, num_rows: int) -> int | None:
     """Return the null_count of a chunk's statistics; ``None`` if it is missing or contradicts what else is said."""
     stated = None if statistics is None else statistics.integer(3)
-    if statistics is None or stated is None or counts_problem(leaf, num_values, num_rows):
+    if statistics is None or stated is None or counts_problem(leaf.max_rep, num_values, num_rows):
         return None
-    problem = null_count_problem(leaf, stated, num_values, bounded=is_bounded(statistics))
+    problem = null_count_problem(leaf.max_def, stated, num_values, bounded=is_bounded(statistics))
     return None if problem else stated
 
 

@@ -461,12 +461,12 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
             yield "a field has the wrong type"
         return
     num_rows = footer.row_groups[chunk.row_group].num_rows
-    problem = counts_problem(chunk.leaf, chunk.num_values, num_rows)
+    problem = counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)
     nulls = statistics.integer(3)
     if problem:
         yield problem
     elif nulls is not None and (
-        contradiction := null_count_problem(chunk.leaf, nulls, chunk.num_values, bounded=is_bounded(statistics))
+        contradiction := null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=is_bounded(statistics))
     ):
         yield contradiction
     found = _statistics_bounds(footer, chunk.leaf, statistics)
@@ -519,7 +519,7 @@ def _bounds_problems(footer: Footer, chunk: ColumnChunk, statistics: Struct) -> 
         return
     yield from filter(None, [why_not_believed(footer.created_by, "bounds", chunk.leaf, chunk.encodings)])
     num_rows = footer.row_groups[chunk.row_group].num_rows
-    yield from filter(None, [counts_problem(chunk.leaf, chunk.num_values, num_rows)])
+    yield from filter(None, [counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)])
     if 0 < chunk.num_values == statistics.integer(3):
         yield "null_count says that all values are null, but the chunk has bounds"
 

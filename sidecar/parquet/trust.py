@@ -169,24 +169,25 @@ def why_not_believed(created_by: str | None, part: Part, leaf: Leaf, encodings: 
     return ""
 
 
-def counts_problem(leaf: Leaf, num_values: int, num_rows: int) -> str:
+def counts_problem(max_rep: int, num_values: int, num_rows: int) -> str:
     """Return why a chunk's number of values, nulls included, contradicts the rows of its row group; empty if not.
 
-    Nothing that the file says of the chunk's values is believed then.
+    Nothing that the file says of the chunk's values is believed then. ``max_rep`` is the highest repetition level.
     """
-    if num_values == num_rows or (leaf.max_rep and num_values > num_rows):
+    if num_values == num_rows or (max_rep and num_values > num_rows):
         return ""
     return f"num_values is {num_values}, the row group has {num_rows} rows"
 
 
-def null_count_problem(leaf: Leaf, null_count: int, num_values: int, *, bounded: bool) -> str:
+def null_count_problem(max_def: int, null_count: int, num_values: int, *, bounded: bool) -> str:
     """Return why a chunk's null_count contradicts what else is said of the chunk; empty if it does not.
 
-    ``bounded`` says whether the chunk has bounds, which no chunk of nulls has.
+    ``max_def`` is the highest definition level, and ``bounded`` says whether the chunk has bounds, which no chunk of
+    nulls has.
     """
     if not 0 <= null_count <= num_values:
         return f"null_count is {null_count}, the chunk has {num_values} values"
-    if null_count and not leaf.max_def:
+    if null_count and not max_def:
         return f"null_count is {null_count} in a column without nulls"
     if null_count and null_count == num_values and bounded:
         return "null_count says that all values are null, but the chunk has bounds"
