@@ -6,11 +6,11 @@ A damaged filter does not hide the others: it is listed with its reason. Only a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint
+from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint, problem_in
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
@@ -19,6 +19,8 @@ from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
 from sidecar.parquet.page_bounds import footer_findings
+from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
 from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source
 
@@ -145,8 +147,26 @@ def inspect_file(source: Source) -> ParquetFileInfo:
         footer.num_rows,
         describe_encryption(source, footer),
         [_describe_row_group(source, footer, group) for group in footer.row_groups],
-        list(footer_findings(footer)),
+        [*footer_findings(footer), *_index_findings(source, footer)],
     )
+
+
+def _index_findings(source: Source, footer: Footer) -> Iterator[Problem]:
+    """Yield the page indexes that are not believed because of the file's writer, once a column.
+
+    Reads no index of other writers. Those that sidecar built for the file are believed.
+    """
+    known: set[tuple[str, str]] = set()
+    for group in footer.row_groups if wrong_writers(footer.created_by) else ():
+        columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
+        for chunk, *found in zip(group.columns, columns, offsets, strict=True):
+            for part, index in zip(INDEX_PARTS, found, strict=True):
+                why = why_not_believed(footer.created_by, part, chunk.leaf, chunk.encodings)
+                if why and isinstance(index, ColumnIndex | OffsetIndex) and not index.is_ours:
+                    path, text = chunk.leaf.path, f"{part}: {why}"
+                    if (path, text) not in known:
+                        known.add((path, text))
+                        yield problem_in(footer.name, text, path)
 
 
 def _describe_row_group(source: Source, footer: Footer, group: RowGroup) -> ParquetRowGroupInfo:

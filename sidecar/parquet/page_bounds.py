@@ -475,14 +475,9 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
 
 
 def writers_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
-    """Yield what a chunk states and is not believed because the file's writer is known to write it wrong."""
+    """Yield which statistics of a chunk are not believed because the file's writer is known to write them wrong."""
     statistics = _statistics(footer, chunk)
-    parts: tuple[tuple[Part, bool], ...] = (
-        ("null_count", 3 in statistics.fields),
-        ("bounds", is_bounded(statistics)),
-        ("column index", bool(chunk.column_index_offset)),
-        ("offset index", bool(chunk.offset_index_offset)),
-    )
+    parts: tuple[tuple[Part, bool], ...] = (("null_count", 3 in statistics.fields), ("bounds", is_bounded(statistics)))
     for part, is_stated in parts:
         why = why_not_believed(footer.created_by, part, chunk.leaf, chunk.encodings) if is_stated else ""
         if why:

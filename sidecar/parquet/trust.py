@@ -36,6 +36,7 @@ from sidecar.parquet.thrift import Struct
 
 Part = Literal["null_count", "bounds", "column index", "offset index", "total_compressed_size"]
 Version = tuple[int, int, int]
+INDEX_PARTS: tuple[Part, Part] = ("column index", "offset index")
 
 _VERSION = re.compile(r"version\s+v?(\d{1,5})\.(\d{1,5})(?:\.(\d{1,5}))?")
 _BOUND_FIELDS = (1, 2, 5, 6)
