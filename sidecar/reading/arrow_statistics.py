@@ -6,10 +6,17 @@ with the metadata that Arrow has decoded already.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from sidecar.errors import SidecarError
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.page_bounds import statistics_problems
 from sidecar.parquet.trust import counts_problem, null_count_problem, wrong_writers
+from sidecar.source import BytesSource
 
 _SMALL = {"INT_8": (-128, 127), "INT_16": (-(1 << 15), (1 << 15) - 1), "UINT_8": (0, 255), "UINT_16": (0, 65535)}
 _ABOUT_STATISTICS = {"null_count", "bounds"}
@@ -22,7 +29,29 @@ def may_mislead(metadata: Any, paths: Iterable[Sequence[str]]) -> bool:
     wanted = {".".join(path) for path in paths}
     leaves = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in wanted]
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    return any(_is_false(metadata.schema.column(i), group, group.column(i)) for group in groups for i in leaves)
+    chunks = [(metadata.schema.column(i), group, group.column(i)) for group in groups for i in leaves]
+    if any(_is_false(*chunk) for chunk in chunks):
+        return True
+    return any(_is_all_null(chunk) for _, _, chunk in chunks) and _footer_is_false(metadata, leaves)
+
+
+def _is_all_null(chunk: Any) -> bool:
+    statistics = chunk.statistics
+    return statistics is not None and 0 < chunk.num_values == (
+        statistics.null_count if statistics.has_null_count else 0
+    )
+
+
+def _footer_is_false(metadata: Any, leaves: Sequence[int]) -> bool:
+    """Return whether statistics of some leaves are false by the whole footer. Arrow does not show a single bound."""
+    sink = io.BytesIO()
+    try:
+        metadata.write_metadata_file(sink)
+        footer = read_footer(BytesSource(sink.getvalue()))
+    except (pa.ArrowException, OSError, SidecarError):
+        return True
+    chunks = (group.columns[i] for group in footer.row_groups for i in leaves)
+    return any(any(statistics_problems(footer, chunk)) for chunk in chunks)
 
 
 def _is_false(column: Any, group: Any, chunk: Any) -> bool:
