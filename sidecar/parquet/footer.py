@@ -96,6 +96,13 @@ class ColumnChunk:
         dictionary, data = self.dictionary_page_offset or 0, self.data_page_offset
         return dictionary if 0 < dictionary < data or (dictionary > 0 and data == 0) else data
 
+    @property
+    def stated_data_pages(self) -> int | None:
+        """The number of data pages by ``encoding_stats``; ``None`` without them."""
+        if self.encoding_stats is None:
+            return None
+        return sum(entry.count for entry in self.encoding_stats if entry.page_type in (0, 3))
+
 
 @dataclass(frozen=True)
 class RowGroup:

@@ -412,3 +412,32 @@ def test_an_index_says_that_it_is_ours_only_where_the_file_contradicts_it() -> N
         assert built.column_index.is_ours == ours
         assert not built.offset_index.is_ours
         assert not list(column_index_problems(footer, footer.row_groups[2].columns[0], built[0], built[1]))
+
+
+# --- encodings ----------------------------------------------------------------------------------------------
+
+
+def _fallen_back() -> bytes:
+    """A chunk that falls back from its dictionary to plain pages."""
+    rows = pa.table({"s": [f"value {n:06}" for n in range(6000)]})
+    return written(rows, row_group_size=6000, use_dictionary=True, dictionary_pagesize_limit=4000)
+
+
+def test_encoding_stats_that_leave_pages_out_are_named_and_not_used() -> None:
+    """A dictionary that has all values by these statistics would deny the values of the plain pages."""
+    data = _fallen_back()
+    footer = read_footer(BytesSource(data))
+    stats = footer.row_groups[0].columns[0].encoding_stats
+    assert stats is not None
+    assert {0, 8} <= {entry.encoding for entry in stats}
+
+    def only_dictionary(metadata: Any) -> None:
+        entries = chunk_meta(metadata, 0, 0).structs(13) or []
+        entries[:] = [entry for entry in entries if entry.integer(1) == 2 or entry.integer(2) == 8]
+
+    false = restated(data, only_dictionary)
+    assert any("encoding_stats lack the encoding 0" in p.problem for p in verify_file(BytesSource(false)))
+    for predicate in ("s = 'value 005000'", "s in ('value 000001', 'value 005999')"):
+        with open_scan(BytesSource(false), predicate) as scan:
+            assert scan.to_table().equals(sidecar.scan_file(BytesSource(data), predicate))
+        assert scan.report.rows_found > 0

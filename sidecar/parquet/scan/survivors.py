@@ -201,6 +201,11 @@ class _GroupVerdict:
         keep = np.fromiter((condition.may_match(bounds, i) for i in range(offset.num_pages)), np.bool_)
         return wanted & RowRanges.of_pages(offset.first_row_indexes, self.group.num_rows, keep)
 
+    def known_data_pages(self, chunk: ColumnChunk) -> int:
+        """Return the number of data pages in the chunk's offset index; 0 if it is not known."""
+        known = self._pages.get(chunk.leaf.index)
+        return 0 if known is None else known[1].num_pages
+
     def page_bytes(self, chunk: ColumnChunk, rows: RowRanges) -> int:
         """Return the bytes of the chunk's pages that hold ``rows``; of the whole chunk if pages are not known."""
         known = self._pages.get(chunk.leaf.index)
@@ -272,6 +277,13 @@ class _Filters:
     def _dictionary_denies(self, forms: list[bytes], chunk: ColumnChunk) -> bool:
         length = chunk.data_page_offset - chunk.start
         if not 0 < length <= chunk.total_compressed_size or not wholly_dictionary(self._data, chunk):
+            return False
+        stated = chunk.stated_data_pages
+        if stated is not None and stated < self._verdict.known_data_pages(chunk):
+            self._counts.doubts.append(
+                f"row group {chunk.row_group}, {chunk.leaf.path}: dictionary not used: "
+                f"encoding_stats count {stated} data pages, the offset index has more"
+            )
             return False
         raw = self._data.read(chunk.start, length)
         page = read_page(raw, chunk.start, chunk.leaf)

@@ -119,10 +119,15 @@ def _index_problems(chunk: ColumnChunk, end: int) -> Iterator[str]:
 
 def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
     values = 0
+    stated = {e.encoding for e in chunk.encoding_stats or () if e.count and e.page_type != DICTIONARY_PAGE}
+    unnamed: set[int] = set()
     try:
         with located(source.name, chunk.leaf.path):
             reader = ChunkReader(source, chunk, _WINDOW)
             for number, page in enumerate(reader.pages()):
+                if page.is_data and stated and page.encoding not in stated | unnamed:
+                    unnamed.add(page.encoding)
+                    yield f"encoding_stats lack the encoding {page.encoding} of the page at {page.offset}"
                 if page.type == DICTIONARY_PAGE and number:
                     yield f"the dictionary page at {page.offset} is not the chunk's first page"
                 reader.body(page)
