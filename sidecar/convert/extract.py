@@ -310,7 +310,7 @@ class Extractor:
         witness = self.witness if _or_local(self._asks, source) else Witness("", NO_WITNESS)
         what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
         keys = parquet_keys(footer)
-        self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
+        self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves if not footer.is_ambiguous(leaf)})
         for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
             self.note(outcome, key, unit)
 

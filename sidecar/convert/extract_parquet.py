@@ -30,6 +30,8 @@ from sidecar.source import Source
 Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit ordinal in the collection, column, and what became of the index."""
 
+AMBIGUOUS = "another column of the file has the same path, and neither has a field id"
+
 ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
 """Column chunk, and what became of one of its indexes."""
 
@@ -59,12 +61,12 @@ def take_parquet(
     nor in plaintext, and :class:`StorageError`.
     """
     first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
-    protected = _protected(footer, collection, what, keys)
+    left_out = _left_out(footer, collection, what, keys)
     witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:
         unit = first + group.ordinal
-        chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in protected]
-        outcomes = [_left(group, protected, what, source.name)]
+        chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in left_out]
+        outcomes = [_left(group, left_out, what, source.name)]
         if what.bloom:
             outcomes.append(_filters(source, chunks, collection, keys, unit, witness))
         if what.page_index:
@@ -78,11 +80,14 @@ def parquet_keys(footer: Footer) -> dict[int, Key]:
     return keys_of((leaf.index, leaf.field_id, leaf.path) for leaf in footer.columns)
 
 
-def _protected(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:
+def _left_out(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:
     """Return the leaves whose indexes must not be taken: the reason by leaf index."""
     found: dict[int, str] = {}
     protection = collection.protection
     for leaf in what.leaves:
+        if footer.is_ambiguous(leaf) and not keys[leaf.index].field_id:
+            found[leaf.index] = AMBIGUOUS
+            continue
         chunks = [group.columns[leaf.index] for group in footer.row_groups]
         if not any(map(footer.is_encrypted, chunks)):
             continue
@@ -99,9 +104,9 @@ def _protected(footer: Footer, collection: Collection, what: ParquetWanted, keys
     return found
 
 
-def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
-    """Yield an outcome for each index that is left behind because its column is encrypted."""
-    for leaf, reason in protected.items():
+def _left(group: RowGroup, left_out: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
+    """Yield an outcome for each index of a column that is left out."""
+    for leaf, reason in left_out.items():
         chunk = group.columns[leaf]
         place = name, group.ordinal, chunk.leaf.path
         if what.bloom and (chunk.bloom_filter_offset or chunk.encrypted):

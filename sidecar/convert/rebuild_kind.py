@@ -20,7 +20,7 @@ from sidecar.convert.collection import Collection as Gathered
 from sidecar.convert.collection import Key
 from sidecar.convert.extract import Extractor
 from sidecar.convert.extract_orc import orc_keys
-from sidecar.convert.extract_parquet import parquet_keys
+from sidecar.convert.extract_parquet import AMBIGUOUS, parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
 from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome, RebuildInfo
@@ -116,6 +116,9 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
             old = found if isinstance(found, FoundFilter) else None
             rate = None if old is None else old.filter.estimated_fpp()
             encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
+            if footer.is_ambiguous(chunk.leaf) and not key.field_id:
+                into.refuse(place, key, unit, AMBIGUOUS, rate)
+                continue
             if encoding is None:
                 into.refuse(place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate)
                 continue

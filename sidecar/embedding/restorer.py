@@ -59,8 +59,8 @@ from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
-from sidecar.parquet.page_bounds import is_float
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+from sidecar.parquet.trust import is_float
 from sidecar.source import Source
 from sidecar.target import Target
 

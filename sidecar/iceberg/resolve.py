@@ -133,12 +133,20 @@ def fields_of_keys(schemas: Iterable[Schema], keys: Mapping[str, bytes]) -> dict
     return found
 
 
+class UnknownColumnError(UsageError):
+    """Raised for a name that no column of a schema has: ``name``."""
+
+    name = ""
+
+
 def _unknown(schema: Schema, name: str) -> UsageError:
     known = [c.path for c in primitive_columns(schema)]
     near = [path for path in known if path.casefold() == name.casefold()]
     near = near or difflib.get_close_matches(name, known, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {', '.join(known[:20])}."
-    return UsageError(f"the table has no column '{name}'", hint=hint)
+    error = UnknownColumnError(f"the table has no column '{name}'", hint=hint)
+    error.name = name
+    return error
 
 
 @dataclass(frozen=True)

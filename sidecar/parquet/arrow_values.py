@@ -23,7 +23,7 @@ from sidecar.filters.leaves import flatten
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.pages import PageHeader, walk_pages
+from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
@@ -47,6 +47,8 @@ def check_pages(source: Source, chunk: ColumnChunk) -> None:
     for page in walk_pages(source, chunk):
         with located(source.name, chunk.leaf.path, page.offset):
             check_page_size(page.compressed_size, page.uncompressed_size)
+            if has_bit_packed_levels(chunk.leaf, page):
+                raise UnsupportedFeatureError("pyarrow decodes BIT_PACKED levels wrong")
             if page.encoding == DELTA_BYTE_ARRAY and chunk.leaf.physical == "BYTE_ARRAY":
                 _check_batch(source, chunk, page)
 

@@ -14,6 +14,7 @@ everything about it agrees. Otherwise it is still read if possible, with the rea
 - lengths that contradict each other, because readers differ in which one they believe;
 - an unknown algorithm, hash or compression;
 - a BOOLEAN column, because parquet-java writes empty filters for them;
+- integers beyond the bits of their annotation, because readers show and look up other numbers;
 - an INTERVAL column, if the file says that normalised intervals were hashed;
 - a filter without a single bit, if the chunk has values.
 
@@ -227,6 +228,8 @@ def _doubt(chunk: ColumnChunk, length: int) -> str:
         return f"bloom_filter_length is {stated}, but header and bitset have {length} bytes"
     if chunk.leaf.physical == "BOOLEAN":
         return "filters of BOOLEAN columns are not to be trusted: common writers leave them empty"
+    if chunk.may_show_other_values:
+        return "bounds do not rule out values beyond the bits of the annotation, which readers show as other numbers"
     if chunk.leaf.normalized_interval:
         return "the file says that its INTERVAL filters hash normalised values"
     return ""

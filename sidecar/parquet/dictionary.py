@@ -36,6 +36,7 @@ from sidecar.parquet.pages import (
     PageHeader,
     check_dictionary_size,
 )
+from sidecar.parquet.trust import as_shown
 from sidecar.source import Source
 
 DATA_WINDOW = 512 << 10
@@ -70,14 +71,16 @@ class DictionaryPage:
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
         """Return the values as an Arrow array of the type that pyarrow gives the column.
 
-        Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
-        not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
+        Small integers are int32, with the bits that readers show; ENUM and JSON are binary. Raises
+        :class:`UnsupportedFeatureError` for types that are not supported (INT96, INTERVAL, FLOAT16, decimals of
+        variable length or beyond 38 digits).
         """
         if self.width is None and not leaf.encoding.is_decimal:
             return self.binaries(pa.string() if leaf.annotation.kind == "STRING" else pa.binary())
         if leaf.encoding.is_decimal:
             return self._decimals(leaf)
-        return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
+        data = as_shown(self.data, leaf)
+        return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(data.data)])
 
     def binaries(self, kind: pa.DataType) -> pa.Array[Any]:
         """Return the values of any length as an Arrow array of ``kind``, string or binary. They are copied."""
@@ -219,7 +222,7 @@ def read_used(source: Source, chunk: ColumnChunk) -> tuple[DictionaryPage, npt.N
         dictionary = _decoded(reader, header, chunk)
         used = np.zeros(dictionary.num_values, np.bool_)
         values, offset, most = 0, header.end, 1
-        while offset < reader.end:
+        while offset < reader.end and not (chunk.may_end_early and values >= chunk.num_values):
             marked, end = mark_index_pages(reader, offset, chunk, used, most)
             if end == offset:
                 page = reader.header(offset)

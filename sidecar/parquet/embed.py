@@ -190,10 +190,10 @@ class _Rewrite:
             self._copy_without(self._leaks())
             at = self.extents.cut
         for group, given in zip(self.footer.row_groups, indexes, strict=True):
-            part = self.extents.groups[group.ordinal]
-            if self.moves and part is not None:
-                self._copy_between(at, part.end)
-                at = part.end
+            if self.moves and self.extents.groups[group.ordinal] is not None:
+                end = self.extents.next_start(group.ordinal)
+                self._copy_between(at, end)
+                at = end
             self._add(group, given)
         self._copy_between(at, self.extents.cut)
 

@@ -45,6 +45,13 @@ class Extents:
     locked: tuple[ColumnChunk, ...] = ()
     """Encrypted chunks whose key is missing. Their metadata cannot be read or not be written, so nothing can move."""
 
+    def next_start(self, row_group: int) -> int:
+        """Return where the pages of the next row group begin; :attr:`cut` after the last one.
+
+        The pages of a row group may end later than the footer says, but before that offset.
+        """
+        return next((part.offset for part in self.groups[row_group + 1 :] if part is not None), self.cut)
+
     def between(self, start: int, end: int) -> Iterator[Range]:
         """Yield the ranges of ``[start, end)`` that are not filters or page indexes."""
         for part in self.indexes[bisect_left(self.indexes, (start, 0)) :]:

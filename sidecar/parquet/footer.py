@@ -10,7 +10,8 @@ only that chunk unreadable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +20,13 @@ from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, decode_leaves
 from sidecar.parquet.thrift import PADDING, Struct, decode_struct
+from sidecar.parquet.trust import (
+    counts_problem,
+    is_bounded,
+    may_show_other_values,
+    null_count_problem,
+    why_not_believed,
+)
 from sidecar.source import Source
 
 TAIL = 64 * 1024
@@ -58,18 +66,26 @@ class ColumnChunk:
     """A name of :data:`CODECS`, or the number of an unknown codec."""
     num_values: int
     total_compressed_size: int
+    """From the first page to the end of the last one; see also :attr:`may_end_early`."""
     total_uncompressed_size: int
     data_page_offset: int
     dictionary_page_offset: int | None
     encodings: tuple[int, ...]
     encoding_stats: tuple[PageEncodingCount, ...] | None
     null_count: int | None
+    """``None`` also if the stated number is not believed (:mod:`sidecar.parquet.trust`)."""
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
     column_index_offset: int | None
     column_index_length: int | None
     offset_index_offset: int | None
     offset_index_length: int | None
+    may_end_early: bool = False
+    """Whether the file's writer is not believed about ``total_compressed_size``. Then the size reaches to where the
+    next part of the file begins, and the pages end where they have all values."""
+
+    may_show_other_values: bool = False
+    """Whether bounds do not rule out integers beyond the column's annotation, of which readers show other numbers."""
 
     @property
     def start(self) -> int:
@@ -79,6 +95,13 @@ class ColumnChunk:
         """
         dictionary, data = self.dictionary_page_offset or 0, self.data_page_offset
         return dictionary if 0 < dictionary < data or (dictionary > 0 and data == 0) else data
+
+    @property
+    def stated_data_pages(self) -> int | None:
+        """The number of data pages by ``encoding_stats``; ``None`` without them."""
+        if self.encoding_stats is None:
+            return None
+        return sum(entry.count for entry in self.encoding_stats if entry.page_type in (0, 3))
 
 
 @dataclass(frozen=True)
@@ -104,6 +127,7 @@ class Footer:
     columns: list[Leaf]
     row_groups: list[RowGroup]
     num_rows: int
+    """The rows of all row groups."""
     created_by: str | None
     key_value: dict[str, str]
     raw: bytes
@@ -112,20 +136,36 @@ class Footer:
     """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.encrypted.plain_view.unlock`)."""
 
     @cached_property
-    def _by_path(self) -> dict[str, Leaf]:
-        return {leaf.path: leaf for leaf in self.columns}
+    def _by_path(self) -> dict[str, Leaf | None]:
+        known: dict[str, Leaf | None] = {}
+        for leaf in self.columns:
+            known[leaf.path] = None if leaf.path in known else leaf
+        return known
 
     @cached_property
     def _groups(self) -> list[Struct]:
         return self.metadata.structs(4) or []
+
+    @property
+    def stated_num_rows(self) -> int:
+        """The footer's own ``num_rows``. Some writers leave 0 in it, and other readers take the row groups' rows."""
+        return self.metadata.count(3, "the file's num_rows")
 
     def chunk_metadata(self, chunk: ColumnChunk) -> Struct:
         """Return the ColumnMetaData of a chunk from the footer; empty if the footer has none."""
         return (self._groups[chunk.row_group].structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
 
     def leaf(self, path: str) -> Leaf | None:
-        """Return the leaf with this dotted path; ``None`` if there is none."""
+        """Return the leaf with this dotted path; ``None`` if there is none, or more than one."""
         return self._by_path.get(path)
+
+    def is_ambiguous(self, leaf: Leaf) -> bool:
+        """Return whether another leaf has the same dotted path: ``a.b`` beside ``b`` in ``a``, or two columns ``x``."""
+        return self._by_path[leaf.path] is None
+
+    def label(self, leaf: Leaf) -> str:
+        """Return a text that names no other leaf of the file: the path, with the leaf's number if it is ambiguous."""
+        return f"{leaf.path} (leaf {leaf.index})" if self.is_ambiguous(leaf) else leaf.path
 
     def is_encrypted(self, chunk: ColumnChunk) -> bool:
         """Return whether the chunk is encrypted in the file, with or without a key."""
@@ -206,13 +246,17 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         raise DamagedFileError("the footer has no schema")
     key_value = _key_value(metadata)
     columns = decode_leaves(elements, normalized_interval=_INTERVAL_KEY in key_value)
+    metadata.count(3, "the file's num_rows")
+    created_by = metadata.text(6)
     groups: list[RowGroup] = []
     first_row = 0
     for ordinal, group in enumerate(metadata.structs(4) or ()):
-        groups.append(_row_group(group, ordinal, first_row, columns))
+        groups.append(_row_group(group, ordinal, first_row, columns, created_by))
         first_row += groups[-1].num_rows
         if first_row > _MOST_ROWS:
             raise DamagedFileError("the row groups have more rows than fit into a file", found=first_row)
+    if columns and why_not_believed(created_by, "total_compressed_size", columns[0], ()):
+        groups = _with_room(groups, offset)
     return Footer(
         name=source.name,
         size=source.size,
@@ -221,12 +265,31 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         metadata=metadata,
         columns=columns,
         row_groups=groups,
-        num_rows=metadata.count(3, "the file's num_rows"),
-        created_by=metadata.text(6),
+        num_rows=first_row,
+        created_by=created_by,
         key_value=key_value,
         raw=raw,
         encryption=getattr(source, "encryption", None),
     )
+
+
+def _with_room(groups: list[RowGroup], end: int) -> list[RowGroup]:
+    """Return row groups whose chunks reach to where the next part of the file begins; the last one to ``end``."""
+    chunks = [chunk for group in groups for chunk in group.columns]
+    places = {end}
+    for chunk in chunks:
+        named = (chunk.bloom_filter_offset, chunk.column_index_offset, chunk.offset_index_offset)
+        places |= {chunk.start, *(offset for offset in named if offset)}
+    known = sorted(places)
+
+    def with_room(chunk: ColumnChunk) -> ColumnChunk:
+        after = bisect_right(known, chunk.start)
+        room = known[after] - chunk.start if after < len(known) else 0
+        if chunk.file_path is not None or not chunk.num_values or room <= chunk.total_compressed_size:
+            return chunk
+        return replace(chunk, total_compressed_size=room, may_end_early=True)
+
+    return [replace(group, columns=tuple(map(with_room, group.columns))) for group in groups]
 
 
 def _key_value(metadata: Struct) -> dict[str, str]:
@@ -235,7 +298,7 @@ def _key_value(metadata: Struct) -> dict[str, str]:
     return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
 
-def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf]) -> RowGroup:
+def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf], created_by: str | None) -> RowGroup:
     chunks = group.structs(1) or []
     if len(chunks) != len(columns):
         raise DamagedFileError(
@@ -244,11 +307,13 @@ def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf])
             found=len(chunks),
         )
     num_rows = group.count(3, "a row group's num_rows")
-    decoded = tuple(_chunk(chunk, leaf, ordinal) for chunk, leaf in zip(chunks, columns, strict=True))
+    decoded = tuple(
+        _chunk(chunk, leaf, ordinal, num_rows, created_by) for chunk, leaf in zip(chunks, columns, strict=True)
+    )
     return RowGroup(ordinal, num_rows, first_row, decoded)
 
 
-def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
+def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: str | None) -> ColumnChunk:
     meta = chunk.struct(3)
     encrypted = 8 in chunk.fields
     if meta is None:
@@ -262,29 +327,42 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
             found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
         )
     number = meta.integer(4) or 0
-    statistics = meta.struct(12)
-    null_count = statistics.integer(3) if statistics is not None else None
+    num_values = meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0
+    encodings = tuple(meta.integers(2) or ())
+    null_count = _null_count(meta.struct(12), leaf, num_values, num_rows)
+    if null_count is not None and why_not_believed(created_by, "null_count", leaf, encodings):
+        null_count = None
     return ColumnChunk(
         leaf=leaf,
         row_group=ordinal,
         file_path=chunk.text(1),
         encrypted=encrypted,
         codec=CODECS[number] if 0 <= number < len(CODECS) else str(number),
-        num_values=meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0,
+        num_values=num_values,
         total_compressed_size=meta.integer(7) or 0,
         total_uncompressed_size=meta.integer(6) or 0,
         data_page_offset=meta.integer(9) or 0,
         dictionary_page_offset=meta.integer(11),
-        encodings=tuple(meta.integers(2) or ()),
+        encodings=encodings,
         encoding_stats=_encoding_stats(meta),
-        null_count=null_count if null_count is not None and null_count >= 0 else None,
+        null_count=null_count,
         bloom_filter_offset=meta.integer(14),
         bloom_filter_length=meta.integer(15),
         column_index_offset=chunk.integer(6),
         column_index_length=chunk.integer(7),
         offset_index_offset=chunk.integer(4),
         offset_index_length=chunk.integer(5),
+        may_show_other_values=may_show_other_values(leaf, meta.struct(12)),
     )
+
+
+def _null_count(statistics: Struct | None, leaf: Leaf, num_values: int, num_rows: int) -> int | None:
+    """Return the null_count of a chunk's statistics; ``None`` if it is missing or contradicts what else is said."""
+    stated = None if statistics is None else statistics.integer(3)
+    if statistics is None or stated is None or counts_problem(leaf.max_rep, num_values, num_rows):
+        return None
+    problem = null_count_problem(leaf.max_def, stated, num_values, bounded=is_bounded(statistics))
+    return None if problem else stated
 
 
 def _encoding_stats(meta: Struct) -> tuple[PageEncodingCount, ...] | None:

@@ -6,11 +6,11 @@ A damaged filter does not hide the others: it is listed with its reason. Only a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, column_hint
+from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint, problem_in
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
@@ -18,6 +18,9 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
+from sidecar.parquet.page_bounds import footer_findings
+from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
 from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source
 
@@ -79,7 +82,7 @@ class ParquetRowGroupInfo(Result):
     rows: int
     """The number of rows."""
     columns: dict[str, ParquetColumnInfo]
-    """The indexes of each column by its dotted path."""
+    """The indexes of each column by its dotted path, with the number of the leaf if two have the same path."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -118,6 +121,8 @@ class ParquetFileInfo(Result):
     """How the file is encrypted; ``None`` if it is not."""
     units: list[ParquetRowGroupInfo]
     """The row groups; empty if the footer cannot be read."""
+    not_believed: list[Problem]
+    """What the footer states about the values and sidecar does not use; see :mod:`sidecar.parquet.trust`."""
 
 
 def inspect_file(source: Source) -> ParquetFileInfo:
@@ -131,7 +136,9 @@ def inspect_file(source: Source) -> ParquetFileInfo:
     except UnsupportedFeatureError:
         if not read_tail(source).is_encrypted:
             raise
-        return ParquetFileInfo(source.name, "parquet", source.size, None, None, describe_encryption(source, None), [])
+        return ParquetFileInfo(
+            source.name, "parquet", source.size, None, None, describe_encryption(source, None), [], []
+        )
     return ParquetFileInfo(
         footer.name,
         "parquet",
@@ -139,13 +146,32 @@ def inspect_file(source: Source) -> ParquetFileInfo:
         footer.created_by,
         footer.num_rows,
         describe_encryption(source, footer),
-        [_describe_row_group(source, group) for group in footer.row_groups],
+        [_describe_row_group(source, footer, group) for group in footer.row_groups],
+        [*footer_findings(footer), *_index_findings(source, footer)],
     )
 
 
-def _describe_row_group(source: Source, group: RowGroup) -> ParquetRowGroupInfo:
+def _index_findings(source: Source, footer: Footer) -> Iterator[Problem]:
+    """Yield the page indexes that are not believed because of the file's writer, once a column.
+
+    Reads no index of other writers. Those that sidecar built for the file are believed.
+    """
+    known: set[tuple[str, str]] = set()
+    for group in footer.row_groups if wrong_writers(footer.created_by) else ():
+        columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
+        for chunk, *found in zip(group.columns, columns, offsets, strict=True):
+            for part, index in zip(INDEX_PARTS, found, strict=True):
+                why = why_not_believed(footer.created_by, part, chunk.leaf, chunk.encodings)
+                if why and isinstance(index, ColumnIndex | OffsetIndex) and not index.is_ours:
+                    path, text = chunk.leaf.path, f"{part}: {why}"
+                    if (path, text) not in known:
+                        known.add((path, text))
+                        yield problem_in(footer.name, text, path)
+
+
+def _describe_row_group(source: Source, footer: Footer, group: RowGroup) -> ParquetRowGroupInfo:
     columns = {
-        chunk.leaf.path: ParquetColumnInfo(
+        footer.label(chunk.leaf): ParquetColumnInfo(
             describe_filter(chunk, found),
             _range(chunk.column_index_offset, chunk.column_index_length),
             _range(chunk.offset_index_offset, chunk.offset_index_length),
@@ -233,12 +259,21 @@ def _range(offset: int | None, length: int | None) -> ByteRange | None:
 
 
 def find_leaf(footer: Footer, column: str) -> Leaf:
-    """Return the leaf at a dotted path. Raises :class:`UsageError`, which names similar paths, if there is none."""
+    """Return the leaf at a dotted path.
+
+    Raises :class:`UsageError` if there is none, with similar paths, and if there is more than one.
+    """
     leaf = footer.leaf(column)
     if leaf is not None:
         return leaf
-    hint = column_hint(column, [leaf.path for leaf in footer.columns])
-    raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
+    paths = [leaf.path for leaf in footer.columns]
+    if column in paths:
+        raise UsageError(
+            f"the file has more than one column '{column}'",
+            file=footer.name,
+            found=f"leaves {', '.join(str(leaf.index) for leaf in footer.columns if leaf.path == column)}",
+        )
+    raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=column_hint(column, paths))
 
 
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:

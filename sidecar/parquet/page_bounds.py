@@ -12,7 +12,8 @@ contradiction nothing of the index is used. If a part is only missing, that prop
 ``boundary_order`` is checked but not used, because a reader that looks at each page needs no order.
 
 The index is also compared with the :class:`ChunkFacts`: what the file's footer says about the chunk, or what the
-caller knows about it without opening the file.
+caller knows about it without opening the file. If the two contradict each other, neither is believed, unless the index
+says that sidecar built it from the pages. :mod:`sidecar.parquet.trust` lists writers that are not believed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, Problem, problem_in
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -36,7 +37,16 @@ from sidecar.parquet.page_index import (
     OffsetIndex,
 )
 from sidecar.parquet.thrift import Struct
-from sidecar.questions.bounds import Bounds, Comparable
+from sidecar.parquet.trust import (
+    Part,
+    beyond_annotation,
+    counts_problem,
+    is_bounded,
+    is_float,
+    null_count_problem,
+    why_not_believed,
+)
+from sidecar.questions.bounds import Bounds, Comparable, contradicts
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,12 @@ class ChunkFacts:
     num_rows: int
     num_values: int | None = None
     null_count: int | None = None
+    whole: Bounds | None = None
+    """The bounds that the statistics of the chunk prove, as those of one set."""
+    min_is_exact: bool | None = None
+    max_is_exact: bool | None = None
+    doubt: str = ""
+    """Why column indexes by the file's writer are not believed; empty if they are."""
 
 
 def page_bounds(
@@ -91,9 +107,18 @@ def claimed_bounds(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> 
 
 
 def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
-    num_rows = footer.row_groups[chunk.row_group].num_rows
-    ordering = find_ordering(footer, chunk.leaf)
-    return ChunkFacts(chunk.leaf, ordering, num_rows, chunk.num_values, chunk.null_count)
+    statistics = _statistics(footer, chunk)
+    return ChunkFacts(
+        chunk.leaf,
+        find_ordering(footer, chunk.leaf),
+        footer.row_groups[chunk.row_group].num_rows,
+        chunk.num_values,
+        chunk.null_count,
+        chunk_bounds(footer, chunk),
+        statistics.boolean(_IS_MIN_EXACT),
+        statistics.boolean(_IS_MAX_EXACT),
+        why_not_believed(footer.created_by, "column index", chunk.leaf, chunk.encodings),
+    )
 
 
 def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> Bounds:
@@ -128,15 +153,13 @@ def _may_have_nan(leaf: Leaf, index: ColumnIndex, all_null: list[bool]) -> list[
     return [count > 0 for count in index.nan_counts]
 
 
-def is_float(leaf: Leaf) -> bool:
-    """Return whether values of the leaf can be NaN."""
-    return leaf.physical in ("FLOAT", "DOUBLE") or leaf.encoding.name == "float16"
-
-
 def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
     """Yield why an offset index cannot be right; nothing if its pages are in the chunk and their rows increase."""
     end = chunk.start + chunk.total_compressed_size
     offsets, sizes = index.offsets, index.compressed_page_sizes
+    doubt = why_not_believed(footer.created_by, "offset index", chunk.leaf, chunk.encodings)
+    if doubt and not index.is_ours:
+        yield doubt
     yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
     if not index.num_pages:
         return
@@ -172,7 +195,14 @@ def column_index_problems(
     return _column_problems(_facts(footer, chunk), index, offset_index)
 
 
+def contradicts_statistics(footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
+    """Return why a column index and the statistics of its chunk cannot both be right; empty if they can."""
+    return next(_statistics_problems(_facts(footer, chunk), index), "")
+
+
 def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: OffsetIndex | None) -> Iterator[str]:
+    if facts.doubt and not index.is_ours:
+        yield facts.doubt
     if offset_index is None:
         yield "a column index without an offset index"
         rows = None
@@ -182,11 +212,81 @@ def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: Offset
     else:
         rows = offset_index.rows(facts.num_rows).tolist()
     yield from _null_problems(facts, index, rows)
-    yield from _bound_problems(facts.ordering, index)
+    yield from _bound_problems(facts, index)
     if index.nan_counts is not None:
         yield from _count_problems("nan_counts", index.nan_counts, index.num_pages)
         if not is_float(facts.leaf):
             yield "nan_counts on a column that is not a float"
+    if not index.is_ours:
+        yield from _statistics_problems(facts, index)
+
+
+def _statistics_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
+    """Yield contradictions of a column index with the statistics of its chunk."""
+    nulls, whole = index.null_counts, facts.whole
+    if facts.null_count is not None and nulls is not None and sum(nulls) != facts.null_count:
+        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {facts.null_count}"
+    pages = claimed_bounds(facts.ordering, facts.leaf, index)
+    if whole is None or isinstance(pages, str):
+        return
+    if whole.all_null[0] and not all(index.null_pages):
+        yield "a page has values, the chunk's statistics say that all are null"
+    if not whole.may_have_nan[0] and index.nan_counts is not None and any(index.nan_counts):
+        yield f"nan_counts add up to {sum(index.nan_counts)}, the chunk's statistics say 0"
+    problem = contradicts(pages, whole)
+    if problem:
+        yield problem
+        return
+    yield from _narrower(facts, index, pages, whole)
+
+
+def _narrower(facts: ChunkFacts, index: ColumnIndex, pages: Bounds, whole: Bounds) -> Iterator[str]:
+    """Yield that no page reaches a bound of the chunk, so that a value of the chunk is outside of all its pages."""
+    least, greatest = whole.lower[0], whole.upper[0]
+    if least is None or greatest is None:
+        return
+    lower, upper = ([b for b in bounds if b is not None] for bounds in (pages.lower, pages.upper))
+    if len(lower) != index.null_pages.count(False) or len(upper) != len(lower):
+        return  # a page with NaN, whose other values are unknown
+    if not lower:
+        if index.num_pages:
+            yield "all pages are null pages, but the chunk has bounds"
+        return
+    if _is_above(min(lower), least, facts.min_is_exact):
+        yield "the min_value of every page is greater than the chunk's"
+    if _is_below(max(upper), greatest, facts.max_is_exact):
+        yield "the max_value of every page is less than the chunk's"
+
+
+def _is_above(found: Comparable, least: Comparable, is_exact: bool | None) -> bool:
+    """Return whether a lower bound of values is above the least one. ``least`` may be cut, if it is not exact."""
+    if isinstance(found, bytes) and isinstance(least, bytes) and not is_exact:
+        return found > least and not found.startswith(least)
+    return is_exact is not False and found > least  # type: ignore[operator]
+
+
+def _is_below(found: Comparable, greatest: Comparable, is_exact: bool | None) -> bool:
+    """Return whether an upper bound of values is below the greatest one.
+
+    ``greatest`` may be cut and raised, if it is not exact. Then it shares all but its last character with the greatest
+    value. A bound that is a prefix of it was cut and not raised.
+    """
+    if isinstance(found, bytes) and isinstance(greatest, bytes) and not is_exact:
+        return found < greatest and (greatest.startswith(found) or found < _without_last_character(greatest))
+    return is_exact is not False and found < greatest  # type: ignore[operator]
+
+
+_HIGHEST_CHARACTER = chr(0x10FFFF).encode()
+
+
+def _without_last_character(bound: bytes) -> bytes:
+    """Return what is before the last byte, or character in UTF-8, that a writer can have raised."""
+    stem = bound.rstrip(b"\x00\xff")  # what cannot be raised stays, or becomes 0
+    while stem.endswith(_HIGHEST_CHARACTER):
+        stem = stem[: -len(_HIGHEST_CHARACTER)]
+    while stem and stem[-1] & 0xC0 == 0x80:
+        stem = stem[:-1]
+    return stem[:-1]
 
 
 def _count_problems(name: str, counts: Sequence[int], pages: int) -> Iterator[str]:
@@ -231,8 +331,6 @@ def _null_page_problems(
         yield "a null page in a column without nulls"  # parquet-java writes them if it has no statistics
     if nulls is None:
         return
-    if facts.null_count is not None and sum(nulls) != facts.null_count:
-        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {facts.null_count}"
     if any(null and not count for null, count in zip(index.null_pages, nulls, strict=True)):
         yield "null_pages contradict null_counts: a null page without a null"
     if entries is None:
@@ -267,10 +365,11 @@ def _table(histogram: list[int] | None, pages: int, highest: int) -> list[list[i
     return table
 
 
-def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[str]:
+def _bound_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
     """Yield bounds that are not values of the type, a min above its max, and a boundary_order that is wrong."""
     if not 0 <= index.boundary_order <= 2:
         yield f"boundary_order is {index.boundary_order}"
+    ordering = facts.ordering
     if isinstance(ordering, str):
         return
     pages = [i for i, null in enumerate(index.null_pages) if not null]
@@ -280,6 +379,8 @@ def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[st
     except DamagedFileError as error:
         yield _wrong_bound(error)
         return
+    if any(beyond_annotation(facts.leaf, bound) for bound in (*lower, *upper)):
+        yield _beyond(facts.leaf)
     if any(low > high for low, high in zip(lower, upper, strict=True)):  # type: ignore[operator]
         yield "a page's min_value is greater than its max_value"
     if not all(map(_sortable, (*lower, *upper))):  # NaN has no place in an order
@@ -309,26 +410,140 @@ def _is_nan(ordering: Ordering, bound: bytes) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
+_IS_MAX_EXACT, _IS_MIN_EXACT = 7, 8
+
+
+def _statistics(footer: Footer, chunk: ColumnChunk) -> Struct:
+    """Return the statistics of a chunk; empty if it has none, or if a field of them has the wrong type."""
+    statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
+    return Struct() if _has_wrong_types(statistics) else statistics
+
+
+def _has_wrong_types(statistics: Struct) -> bool:
+    try:
+        for field_id in (3, 9):
+            statistics.integer(field_id)
+        for field_id in (5, 6):
+            statistics.binary(field_id)
+        for field_id in (_IS_MAX_EXACT, _IS_MIN_EXACT):
+            statistics.boolean(field_id)
+    except DamagedFileError:
+        return True
+    return False
+
+
 def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
     """Return the bounds that the statistics of a whole chunk prove, as if the chunk were one page.
 
     Only ``min_value`` and ``max_value`` are used, and only in a known order: some writers compared the older ``min``
-    and ``max`` as signed bytes. A bound without its partner, a min above its max, and a null count above the chunk's
-    number of values are ignored.
+    and ``max`` as signed bytes. What contradicts something else, and what the file's writer is known to write wrong,
+    is not used (:mod:`sidecar.parquet.trust`).
     """
-    statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
-    nulls, nans = statistics.integer(3), statistics.integer(9)
-    nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
-    bounded = any(field_id in statistics.fields for field_id in (1, 2, 5, 6))  # a bound proves that there is a value
-    all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not bounded
+    statistics = _statistics(footer, chunk)
+    problem = next(_bounds_problems(footer, chunk, statistics), "")
+    return _bounds_of(footer, chunk, chunk.null_count, problem)
+
+
+def stated_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
+    """Return the bounds that the statistics of a chunk state, also those that are not believed. They prove nothing."""
+    nulls = _statistics(footer, chunk).integer(3)
+    return _bounds_of(footer, chunk, nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None, "")
+
+
+def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
+    """Yield which statistics of a chunk contradict what else the footer says of it, and so are not believed."""
+    if chunk.encrypted:
+        return
+    statistics = _statistics(footer, chunk)
+    if not statistics.fields:
+        stated = footer.chunk_metadata(chunk).struct(12)
+        if stated is not None and stated.fields:
+            yield "a field has the wrong type"
+        return
+    num_rows = footer.row_groups[chunk.row_group].num_rows
+    problem = counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)
+    nulls = statistics.integer(3)
+    if problem:
+        yield problem
+    elif nulls is not None and (
+        contradiction := null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=is_bounded(statistics))
+    ):
+        yield contradiction
+    found = _statistics_bounds(footer, chunk.leaf, statistics)
+    if isinstance(found, _FalseBounds):
+        yield found.why
+
+
+def writers_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
+    """Yield which statistics of a chunk are not believed because the file's writer is known to write them wrong."""
+    statistics = _statistics(footer, chunk)
+    parts: tuple[tuple[Part, bool], ...] = (("null_count", 3 in statistics.fields), ("bounds", is_bounded(statistics)))
+    for part, is_stated in parts:
+        why = why_not_believed(footer.created_by, part, chunk.leaf, chunk.encodings) if is_stated else ""
+        if why:
+            yield f"{part}: not believed: {why}"
+
+
+def footer_findings(footer: Footer, *, compared: bool = False) -> Iterator[Problem]:
+    """Yield what the footer states and is not believed, without a look at values; ``unit`` is the row group.
+
+    What a writer is known to write wrong is named once a column. With ``compared``, the statistics of all row groups
+    are also compared with their values, so only their contradictions are named.
+    """
+    rows = footer.num_rows
+    if rows != footer.stated_num_rows:
+        yield problem_in(footer.name, f"num_rows is {footer.stated_num_rows}, the row groups have {rows} rows")
+    known: set[tuple[str, str]] = set()
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            path = chunk.leaf.path
+            if chunk.may_end_early:
+                size = footer.chunk_metadata(chunk).integer(7)
+                text = f"total_compressed_size is {size}, but the chunk takes up to {chunk.total_compressed_size} bytes"
+                yield problem_in(footer.name, text, path, group.ordinal)
+            for text in statistics_problems(footer, chunk):
+                yield problem_in(footer.name, f"statistics: {text}", path, group.ordinal)
+            found = set() if compared else {(path, text) for text in writers_problems(footer, chunk)}
+            yield from (problem_in(footer.name, text, path) for path, text in sorted(found - known))
+            known |= found
+
+
+def _bounds_problems(footer: Footer, chunk: ColumnChunk, statistics: Struct) -> Iterator[str]:
+    """Yield why the bounds of a chunk are not believed."""
+    if not is_bounded(statistics):
+        return
+    yield from filter(None, [why_not_believed(footer.created_by, "bounds", chunk.leaf, chunk.encodings)])
+    num_rows = footer.row_groups[chunk.row_group].num_rows
+    yield from filter(None, [counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)])
+    if 0 < chunk.num_values == statistics.integer(3):
+        yield "null_count says that all values are null, but the chunk has bounds"
+
+
+def _bounds_of(footer: Footer, chunk: ColumnChunk, nulls: int | None, problem: str) -> Bounds:
+    statistics = _statistics(footer, chunk)
+    nans = statistics.integer(9)
+    all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not is_bounded(statistics)
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
-    found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
-    if isinstance(found, str):
-        return Bounds.of_one(None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=found)
+    found: tuple[Comparable, Comparable] | _FalseBounds | str = "the chunk has only nulls"
+    if not all_null:
+        found = problem or _statistics_bounds(footer, chunk.leaf, statistics)
+    if not isinstance(found, tuple):
+        reason = found if isinstance(found, str) else found.why
+        return Bounds.of_one(None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=reason)
     return Bounds.of_one(*found, null_count=nulls, may_have_nan=may_have_nan)
 
 
-def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[Comparable, Comparable] | str:
+@dataclass(frozen=True)
+class _FalseBounds:
+    """Bounds that are there and cannot be right."""
+
+    why: str
+
+
+def _statistics_bounds(
+    footer: Footer, leaf: Leaf, statistics: Struct
+) -> tuple[Comparable, Comparable] | _FalseBounds | str:
+    """Return the least and greatest value that statistics state, why they are false, or why there are none."""
     ordering = find_ordering(footer, leaf)
     if isinstance(ordering, str):
         return ordering
@@ -338,9 +553,14 @@ def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[
     try:
         low, high = ordering.decode(lower), ordering.decode(upper)
         if ordering.key(lower) > ordering.key(upper):  # type: ignore[operator]
-            return "the chunk's min_value is greater than its max_value"
+            return _FalseBounds("the chunk's min_value is greater than its max_value")
     except DamagedFileError as error:
-        return error.what
+        return _FalseBounds(_wrong_bound(error))
     if not (_sortable(low) and _sortable(high)):
         return "a bound is NaN"
-    return low, high
+    is_beyond = beyond_annotation(leaf, low) or beyond_annotation(leaf, high)
+    return _FalseBounds(_beyond(leaf)) if is_beyond else (low, high)
+
+
+def _beyond(leaf: Leaf) -> str:
+    return f"a bound does not fit the {leaf.annotation.bits} bits of the column's annotation"

@@ -56,6 +56,11 @@ MAX_INDEX = 32 << 20
 
 UNORDERED, ASCENDING, DESCENDING = range(3)
 
+OURS = 0x7FFF
+"""Id of the field that says that sidecar built an index, in a file whose writer or statistics contradict it. The format
+leaves this id, with a binary value, to extensions; readers skip it."""
+_OURS = (BINARY, b"sidecar")
+
 _INTEGERS = (BYTE, I16, I32, I64)
 
 
@@ -74,6 +79,11 @@ class OffsetIndex:
     def num_pages(self) -> int:
         """Number of data pages."""
         return len(self.offsets)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the index says that sidecar built it from the pages."""
+        return self.tree.fields.get(OURS) == _OURS
 
     def rows(self, num_rows: int) -> npt.NDArray[np.int64]:
         """Return the number of rows of each page (int64[pages]); ``num_rows`` is that of the row group."""
@@ -99,6 +109,11 @@ class ColumnIndex:
     def num_pages(self) -> int:
         """Number of data pages."""
         return len(self.null_pages)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the index says that sidecar built it from the pages."""
+        return self.tree.fields.get(OURS) == _OURS
 
 
 ColumnIndexAnswer = ColumnIndex | SidecarError | None
@@ -221,6 +236,16 @@ def encode_column_index(
         if counts is not None:
             tree.fields[field_id] = (LIST, Items(I64, [int(count) for count in counts]))
     return decode_column_index(encode_struct(tree))
+
+
+def marked_column_index(index: ColumnIndex) -> ColumnIndex:
+    """Return a ColumnIndex that says that sidecar built it."""
+    return decode_column_index(encode_struct(Struct(index.tree.fields | {OURS: _OURS})))
+
+
+def marked_offset_index(index: OffsetIndex) -> OffsetIndex:
+    """Return an OffsetIndex that says that sidecar built it."""
+    return decode_offset_index(encode_struct(Struct(index.tree.fields | {OURS: _OURS})))
 
 
 def read_indexes_by_leaf(

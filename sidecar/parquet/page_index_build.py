@@ -16,6 +16,8 @@ take more than 4,096 bytes a page. Otherwise:
 - long strings are cut to 64 bytes, see :func:`sidecar.parquet.bounds.truncate_upper`;
 - in TYPE_ORDER a lower bound of zero is -0.0 and an upper one is +0.0;
 - boundary_order is computed from the bounds as written, without null pages; ASCENDING if both would be right;
+- an index that contradicts the chunk's statistics, or replaces one of a writer that is not believed, says that it is
+  ours (:data:`sidecar.parquet.page_index.OURS`);
 - histograms are written where they say more than null_counts: for repetition levels if the highest is above 0,
   for definition levels if it is above 1; nan_counts are written for all floats.
 
@@ -38,7 +40,7 @@ from sidecar.parquet.compression import decompress
 from sidecar.parquet.dictionary import check_dictionary_encoding, decode_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.levels import Histogram, PageLevels, open_page
-from sidecar.parquet.page_bounds import is_float
+from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_index import (
     ASCENDING,
     DESCENDING,
@@ -47,6 +49,8 @@ from sidecar.parquet.page_index import (
     OffsetIndex,
     encode_column_index,
     encode_offset_index,
+    marked_column_index,
+    marked_offset_index,
 )
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
@@ -55,6 +59,7 @@ from sidecar.parquet.pages import (
     PageHeader,
 )
 from sidecar.parquet.stored_values import StoredValues
+from sidecar.parquet.trust import is_float
 from sidecar.parquet.value_bounds import PageFolder, PageValues
 from sidecar.source import Source
 
@@ -112,12 +117,24 @@ def build_page_index(
     offset_index, reason = _offset_index(footer, chunk, scanned)
     if offset_index is None:
         return BuiltPageIndex(None, None, reason)
+    if any(offset_index_problems(footer, chunk, offset_index)):
+        offset_index = marked_offset_index(offset_index)
     ordering = find_ordering(footer, chunk.leaf)
     if isinstance(ordering, str) or scanned.reason:
         return BuiltPageIndex(None, offset_index, scanned.reason or str(ordering))
     if not scanned.pages:
         return BuiltPageIndex(None, offset_index, "the chunk has no rows")
-    return _column_index(chunk, ordering, scanned.pages, offset_index)
+    return _believed(footer, chunk, _column_index(chunk, ordering, scanned.pages, offset_index))
+
+
+def _believed(footer: Footer, chunk: ColumnChunk, built: BuiltPageIndex) -> BuiltPageIndex:
+    """Return a built ColumnIndex so that readers of the file believe it, or without it if they must not."""
+    column, offset = built.column_index, built.offset_index
+    if column is None or not any(column_index_problems(footer, chunk, column, offset)):
+        return built
+    marked = marked_column_index(column)
+    problem = next(column_index_problems(footer, chunk, marked, offset), "")
+    return BuiltPageIndex(None if problem else marked, offset, problem)
 
 
 def scan_chunk(

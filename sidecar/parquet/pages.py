@@ -2,7 +2,7 @@
 
 A chunk begins at its dictionary page, or at its first data page, and has ``total_compressed_size`` bytes. Each page is
 a Thrift structure ``PageHeader`` and a body of ``compressed_page_size`` bytes. The last page must end exactly where the
-chunk ends. Pages of unknown types are skipped.
+chunk ends, unless the file's writer is not believed about the size. Pages of unknown types are skipped.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class ChunkReader:
                 expected=f"at most {source.size} bytes",
                 found=f"{chunk.total_compressed_size} bytes from {self.start}",
             )
+        self._values = chunk.num_values if chunk.may_end_early else None
         self._source = source
         self._window = window
         self._data = b""
@@ -149,11 +150,12 @@ class ChunkReader:
 
     def pages(self, start: int | None = None) -> Iterator[PageHeader]:
         """Yield every page from ``start`` (an offset in the file; the chunk's first page by default) to the end."""
-        offset = self.start if start is None else start
-        while offset < self.end:
+        offset, values = self.start if start is None else start, 0
+        while offset < self.end and (self._values is None or values < self._values):
             page = self.header(offset)
             yield page
             offset = page.end
+            values += page.num_values if page.is_data else 0
 
 
 def decode_page_header(data: bytes, offset: int) -> PageHeader:
@@ -222,6 +224,14 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
     if kind == DATA_PAGE:
         levels = (detail.need_integer(3, "def encoding"), detail.need_integer(4, "rep encoding"))
     return PageHeader(offset, header_length, *sizes, kind, num_values, encoding, crc, *levels)
+
+
+def has_bit_packed_levels(leaf: Leaf, page: PageHeader) -> bool:
+    """Return whether a page of ``leaf`` has BIT_PACKED levels. Writers also name this encoding for levels of 0 bits."""
+    if page.type != DATA_PAGE or not page.num_values:
+        return False
+    definitions = leaf.max_def > 0 and page.def_encoding == BIT_PACKED
+    return definitions or (leaf.max_rep > 0 and page.rep_encoding == BIT_PACKED)
 
 
 def walk_pages(source: Source, chunk: ColumnChunk) -> Iterator[PageHeader]:

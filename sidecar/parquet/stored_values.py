@@ -25,6 +25,7 @@ from sidecar.kernels import rle
 from sidecar.parquet.dictionary import DictionaryPage, mark_indices
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN
+from sidecar.parquet.trust import as_shown
 from sidecar.parquet.value_bounds import BATCH_BYTES, check_encoding, check_size
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,6 +43,12 @@ class FixedValues:
         """Return the hash of each value; with ``twins`` also those of the other forms of zeros and NaN."""
         return hash_plain_fixed(self.data, self.count, encoding, twins=twins, function=function)
 
+    def shown(self, leaf: Leaf) -> FixedValues:
+        """Return the values as readers show them; the values themselves if that is what is stored."""
+        stored = self.data[: self.count * self.width]
+        data = as_shown(stored, leaf)
+        return self if data is stored or np.array_equal(data, stored) else FixedValues(self.count, self.width, data)
+
     def typed(self, leaf: Leaf) -> pa.Array[Any]:
         """Return the values in the file's Arrow type. Raises as :meth:`DictionaryPage.to_arrow`."""
         data = self.data[: self.count * self.width]
@@ -57,6 +64,10 @@ class ByteArrays:
     def hashes(self, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64) -> Hashes:
         """Return the hash of each value. Byte arrays have no twins."""
         return hash_plain_spans(*self.spans, function)
+
+    def shown(self, leaf: Leaf) -> ByteArrays:
+        """Return the values. Readers show byte arrays as they are stored."""
+        return self
 
     def typed(self, leaf: Leaf) -> Spans:
         """Return the values, which are strings or binary. Raises :class:`UnsupportedFeatureError` for decimals."""
@@ -162,12 +173,20 @@ class StoredValues:
 class PageHasher(StoredValues):
     """Hands the hashes of one chunk's values to ``take``, also those of the other forms of zeros and NaN.
 
-    A filter has hashes of PLAIN bytes in the file's own encoding, which are the stored bytes. Entries of a dictionary
-    that no row uses are hashed too, which only costs a filter a few bits.
+    A filter has hashes of PLAIN bytes in the file's own encoding, which are the stored bytes. Integers beyond the bits
+    of their annotation are also hashed as readers show them. Entries of a dictionary that no row uses are hashed too,
+    which only costs a filter a few bits.
     """
 
     def __init__(self, leaf: Leaf, take: Callable[[Hashes], None]) -> None:
-        super().__init__(leaf, lambda values: take(values.hashes(leaf.encoding)))
+        super().__init__(leaf, self._hash)
+        self._take_hashes = take
+
+    def _hash(self, values: Values) -> None:
+        self._take_hashes(values.hashes(self._leaf.encoding))
+        shown = values.shown(self._leaf)
+        if shown is not values:
+            self._take_hashes(shown.hashes(self._leaf.encoding))
 
 
 def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:

@@ -42,14 +42,15 @@ class Bounds:
 def contradicts(pages: Bounds, whole: Bounds) -> str:
     """Return why bounds of pages and of the whole cannot both be right; an empty text if they can.
 
-    Truncated strings may be outside of the bounds of the whole, so bytes are not compared.
+    Long strings are cut to different lengths, so a bound of a page may be outside of the whole's. But the bounds of
+    each page and of the whole enclose the same values, so they overlap.
     """
     low, high = whole.lower[0], whole.upper[0]
-    if low is None or high is None or isinstance(low, bytes):
+    if low is None or high is None:
         return ""
-    if any(bound is not None and bound < low for bound in pages.lower) or any(  # type: ignore[operator]
-        bound is not None and bound > high  # type: ignore[operator]
-        for bound in pages.upper
-    ):
-        return "bounds of a page are outside those of the whole"
+    may_be_cut = isinstance(low, bytes)
+    for lower, upper in zip(pages.lower, pages.upper, strict=True):
+        below, above = (upper, lower) if may_be_cut else (lower, upper)
+        if (below is not None and below < low) or (above is not None and above > high):  # type: ignore[operator]
+            return "bounds of a page are outside those of the whole"
     return ""

@@ -51,11 +51,12 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.config import Config
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
 from sidecar.parquet.scan.usual_types import with_usual_types
+from sidecar.reading.arrow_statistics import has_bit_packed_levels, may_mislead
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
 from sidecar.reading.residual import residual_of
@@ -90,11 +91,24 @@ class FileView:
     """Schemas of batches, each with what it becomes; ``None`` if values change too."""
 
     def scanned_row_groups(self, fragment: Any) -> set[int]:
-        """Return the ordinals of the row groups of Arrow's ``fragment`` of the file whose statistics allow a match."""
-        if self.statistics_filter is None:
+        """Return the ordinals of the row groups of Arrow's ``fragment`` of the file whose statistics allow a match.
+
+        These are all row groups if the statistics are not to be believed.
+        """
+        if self.statistics_filter is None or self.may_mislead(fragment.metadata):
             return set(range(fragment.num_row_groups))
         subset = fragment.subset(filter=self.statistics_filter, schema=self.physical_schema)
         return {group.id for group in subset.row_groups}
+
+    def may_mislead(self, metadata: Any) -> bool:
+        """Return whether Arrow would skip row groups by statistics of the file that are not to be believed.
+
+        ``metadata`` is that of Arrow's fragment of the file, which is a Parquet file.
+        """
+        if self.arrow_filter is None:
+            return False
+        paths = dict(column_paths(self.file_schema))
+        return may_mislead(metadata, [paths[i] for i in extract_field_ids(self.row_filter) if i in paths])
 
     @cached_property
     def statistics_filter(self) -> Any:
@@ -185,6 +199,10 @@ def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
             yield column.field_id, path
             if isinstance(column.field_type, StructType):
                 open_.append((path, column.field_type.fields))
+
+
+class PackedLevelsError(UnsupportedFeatureError):
+    """Arrow would read wrong rows of a file: its levels are BIT_PACKED. No row was returned before."""
 
 
 class _KnownFiles(FileIO):
@@ -404,11 +422,16 @@ class TableReader:
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
-            if not (deleted or self._filters_here or _is_little(task.file)):
+            metadata: Any = getattr(fragment, "metadata", None)  # only Parquet files have some
+            if metadata is not None and has_bit_packed_levels(metadata, (f.name for f in view.projected.columns)):
+                raise PackedLevelsError("Arrow decodes BIT_PACKED levels wrong", file=task.file.file_path)
+            misled = metadata is not None and not deleted and view.may_mislead(metadata)
+            if not (deleted or misled or self._filters_here or _is_little(task.file)):
                 scanner = _scanner(fragment, view, view.arrow_filter)
                 yield from (view.project_batch(batch) for batch in scanner.to_batches() if batch.num_rows)
                 return
-            by_arrow, residual, first_row = None if deleted else view.statistics_filter, view.residual(), 0
+            by_arrow = None if deleted or misled else view.statistics_filter
+            residual, first_row = view.residual(), 0
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
                     continue

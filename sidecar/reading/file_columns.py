@@ -11,7 +11,8 @@ decoded, half floats widened, dates in days, decimals in 128 bits, UUIDs as byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -113,10 +114,21 @@ class FileColumn:
 
 @dataclass(frozen=True, eq=False)
 class FileColumns:
-    """The Iceberg schema of a file; ``columns`` has the columns outside of lists and maps by field id."""
+    """The Iceberg schema of a file; ``columns`` has the columns outside of lists and maps by field id.
+
+    ``ambiguous`` has the dotted names that several columns have. These columns are not in the schema.
+    """
 
     schema: Schema
     columns: dict[int, FileColumn]
+    ambiguous: frozenset[str] = frozenset()
+
+    def check(self, field_ids: Iterable[int]) -> None:
+        """Raise :class:`UnsupportedFeatureError` if a predicate names a field of a column that is decoded whole."""
+        for field_id in field_ids:
+            if field_id not in self.columns:
+                name = self.schema.find_column_name(field_id)
+                raise UnsupportedFeatureError("a predicate cannot name a field inside this column", column=name)
 
     def compared(self, field_id: int) -> ComparedColumn | None:
         """What the bounds of a column are compared as; ``None`` for a struct."""
@@ -130,38 +142,58 @@ def residual_name(field_id: int) -> str:
 
 
 def file_columns(shape: FileShape, file: str) -> FileColumns:
-    """Return the columns of a file.
+    """Return the columns of a file, without those whose dotted names are not unique.
 
-    Raises :class:`UnsupportedFeatureError` if two have the same dotted name, and for a group without columns.
+    Raises :class:`UnsupportedFeatureError` if fields in lists or maps have the same name, and for a group without
+    columns.
     """
-    reader = _Columns(file)
-    fields = [reader.node(node, ()) for node in shape.nodes]
+    names = Counter(name for node in shape.nodes for name in _dotted_names(node, ()))
+    ambiguous = frozenset(name for name, times in names.items() if times > 1)
+    reader = _Columns(file, ambiguous)
+    fields = [found for node in shape.nodes if (found := reader.node(node, ())) is not None]
     try:
         schema = Schema(*fields)
         schema.find_column_name(1)  # builds the index of names, which raises for duplicates
     except ValueError as error:
         raise UnsupportedFeatureError(f"the column names are not unique: {error}", file=file) from error
-    return FileColumns(schema, reader.columns)
+    return FileColumns(schema, reader.columns, ambiguous)
+
+
+def _dotted_names(node: Node, above: tuple[str, ...]) -> Iterator[str]:
+    """Yield the dotted names of a node and of the fields in it, as predicates name them."""
+    path = (*above, node.field.name)
+    yield ".".join(path)
+    for child in node.children:
+        yield from _dotted_names(child, path)
 
 
 class _Columns:
     """Numbers the fields of a file and records the path of each column."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, ambiguous: frozenset[str]) -> None:
         self.columns: dict[int, FileColumn] = {}
         self._file = file
+        self._ambiguous = ambiguous
         self._ids = count(1)
 
-    def node(self, node: Node, above: tuple[str, ...]) -> NestedField:
+    def node(self, node: Node, above: tuple[str, ...]) -> NestedField | None:
+        """Return the field of a node; ``None`` if its name, or that of everything in it, is ambiguous."""
         field_id, path = next(self._ids), (*above, node.field.name)
+        if ".".join(path) in self._ambiguous:
+            return None
         if node.part is None:
+            children = [found for child in node.children if (found := self.node(child, path)) is not None]
+            if not children:
+                return None
             self.columns[field_id] = FileColumn(path, (*above, *node.first_path()), None)
-            kind: IcebergType = StructType(*(self.node(child, path) for child in node.children))
+            kind: IcebergType = StructType(*children)
         else:
             leaf = node.part.leaves[0]
             if len(node.part.leaves) == 1 and not leaf.max_rep and len(leaf.parts) == len(path):
                 self.columns[field_id] = FileColumn(path, path, leaf)
             kind = self._type(node.field.type, iter(node.part.leaves))
+            if isinstance(kind, StructType):  # decoded whole, such as a VARIANT; only its nulls can be asked for
+                self.columns[field_id] = FileColumn(path, path, None)
         return NestedField(field_id, node.field.name, kind, required=not node.field.nullable)
 
     def _type(self, kind: Any, leaves: Iterator[Leaf]) -> IcebergType:

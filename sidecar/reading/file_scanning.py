@@ -23,6 +23,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory, refuse_text
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.resolve import UnknownColumnError
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
@@ -164,11 +165,17 @@ def _request(
 ) -> PageRequest:
     shape = read_shape(footer)
     known = file_columns(shape, footer.name)
-    join_keys = None if keys is None else key_set(keys, known.schema, case_sensitive)
-    expression = as_expression(predicate, known.schema, case_sensitive)
+    try:
+        join_keys = None if keys is None else key_set(keys, known.schema, case_sensitive)
+        expression = as_expression(predicate, known.schema, case_sensitive)
+    except UnknownColumnError as error:
+        if error.name in known.ambiguous:
+            raise UsageError(f"the file has more than one column '{error.name}'", file=footer.name) from error
+        raise
     asked = bind(known.schema, expression, True)
     indexed = asked if join_keys is None else bind(known.schema, with_keys(expression, join_keys), True)
     ids = sorted(extract_field_ids(asked))
+    known.check(ids)
     # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
     residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
     if join_keys is not None:

@@ -45,7 +45,7 @@ class PagePlanner:
         if not view.projected.fields:
             raise UnsupportedFeatureError("the file has none of the requested columns")
         self._paths = dict(column_paths(view.file_schema))
-        self._leaves = {leaf.parts: leaf for leaf in footer.columns}
+        self._leaves = {leaf.parts: leaf for leaf in footer.columns if not footer.is_ambiguous(leaf)}
 
     def request(
         self,

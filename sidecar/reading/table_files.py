@@ -13,13 +13,14 @@ filter, the file is small, or indexes leave so much of it that reading pages is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from threading import Event, Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.reading.arrow_reader import SMALL, Deletes, TableReader, deletes_of
+from sidecar.reading.arrow_reader import SMALL, Deletes, PackedLevelsError, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
 from sidecar.source import CountingSource, Source, open_source
@@ -119,7 +120,7 @@ class DataFileReader:
             source.close()
             raise
         try:
-            return self._pages(task, source, kept, answered)
+            return self._pages(task, source, kept, answered, self._deleted(task))
         except TooMuchLeft as error:
             if error.often:
                 self.met_often.set()
@@ -136,7 +137,11 @@ class DataFileReader:
         """Yield the matching rows of ``task``'s file, read whole by pyiceberg. Raises the errors of :meth:`read`."""
         if self.is_locked and task.file.file_format == FileFormat.PARQUET:
             self._check_readable(task)
-        yield from self._until_stopped(self.reader.read_whole(task, deletes_of(task, self.deletes)))
+        deletes = deletes_of(task, self.deletes)
+        try:
+            yield from self._until_stopped(self.reader.read_whole(task, deletes))
+        except PackedLevelsError:
+            yield from self._by_pages(task, deletes).batches
 
     def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
         """Read an ORC file by the row groups that the plan keeps; whole if these are most of it, or in doubt."""
@@ -189,21 +194,38 @@ class DataFileReader:
     def _whole(self, task: FileScanTask, why: str) -> FileRows:
         """Let pyiceberg read the file."""
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
-        rows = self.reader.read_whole(task, deletes_of(task, self.deletes))
-        batches = self._up_to_limit(self._until_stopped(rows))
+        deletes = deletes_of(task, self.deletes)
+        try:
+            batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
+        except PackedLevelsError:
+            return self._by_pages(task, deletes)
         return FileRows(batches, report, whole=why)
+
+    def _by_pages(self, task: FileScanTask, deletes: Sequence[Any]) -> FileRows:
+        """Read all pages of a file whose levels Arrow decodes wrong. Raises the errors of the file."""
+        with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as opened:
+            source = unlock(opened, self.reader.encryption_keys)
+            return self._pages(task, source, None, True, _positions(deletes), math.inf)
 
     def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:
         return takewhile(lambda _: not self.stopped.is_set(), parts)
 
-    def _pages(self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool) -> FileRows:
+    def _pages(
+        self,
+        task: FileScanTask,
+        source: Source,
+        kept: KeptRowGroups | None,
+        answered: bool,
+        deleted: npt.NDArray[np.int64] | None,
+        too_much: float = TOO_MUCH,
+    ) -> FileRows:
         counted = CountingSource(source)
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
         view, fragment = self.reader.view(task, finish_file(b"", usual_footer(footer)))
         planner = PagePlanner(view, fragment, footer)
-        request = planner.request(kept, self._deleted(task), not answered, TOO_MUCH)
+        request = planner.request(kept, deleted, not answered, too_much)
         request = replace(request, sample=not self.met_often.is_set())
         found = scan_pages(source, footer, request, self.limit, report)
         batches = [batch for rows in self._until_stopped(found) for batch in view.project(rows.rows)]
@@ -211,11 +233,15 @@ class DataFileReader:
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
         """Return the deleted positions (int64 [n], rising); ``None`` if no delete file names the data file."""
-        arrays = deletes_of(task, self.deletes)
-        if not arrays:
-            return None
-        positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
-        return positions.astype(np.int64)
+        return _positions(deletes_of(task, self.deletes))
+
+
+def _positions(arrays: Sequence[Any]) -> npt.NDArray[np.int64] | None:
+    """Return the positions in chunked arrays (int64 [n], rising); ``None`` if there are no arrays."""
+    if not arrays:
+        return None
+    positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
+    return positions.astype(np.int64)
 
 
 def _why(error: Exception) -> str:

@@ -25,10 +25,11 @@ from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.orc.bounds import compared_column
+from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_bounds import chunk_bounds, page_bounds
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_bounds import claimed_bounds, stated_bounds
+from sidecar.parquet.page_index import ColumnIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds, Comparable
 from sidecar.questions.literal_spans import span_of
 from sidecar.reports.finding_results import ValueTrace
@@ -173,7 +174,10 @@ def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bou
 
 
 def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys | None) -> Iterator[ValueTrace]:
-    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none."""
+    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none.
+
+    Bounds that are not believed name values too.
+    """
     if file.file_format != FileFormat.PARQUET:
         return
     table = question.table
@@ -188,12 +192,12 @@ def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys
             chunks = [group.columns[found.leaf.index] for group in footer.row_groups]
             named = NamedValues(question, found.leaf.compared)
             yield from _in_chunks(question, file, footer, chunks, named)
-            columns, offsets = read_page_indexes(source, footer, chunks, chunks)
+            columns, _ = read_page_indexes(source, footer, chunks, [])
     except SidecarError:
         return
-    for chunk, column, offset in zip(chunks, columns, offsets, strict=True):
-        if isinstance(column, ColumnIndex) and isinstance(offset, OffsetIndex):
-            bounds = page_bounds(footer, chunk, column, offset)
+    for chunk, column in zip(chunks, columns, strict=True):
+        if isinstance(column, ColumnIndex):
+            bounds = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
             if not isinstance(bounds, str):
                 yield from _traces(question, file, "page index", named, bounds)
 
@@ -202,7 +206,7 @@ def _in_chunks(
     question: ValueQuestion, file: DataFile, footer: Footer, chunks: Iterable[ColumnChunk], named: NamedValues
 ) -> Iterator[ValueTrace]:
     for chunk in chunks:
-        yield from _traces(question, file, "row group statistics", named, chunk_bounds(footer, chunk))
+        yield from _traces(question, file, "row group statistics", named, stated_bounds(footer, chunk))
 
 
 def _traces(

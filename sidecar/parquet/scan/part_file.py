@@ -1,6 +1,7 @@
 """Makes a Parquet file in memory from some pages of a part, so that pyarrow decodes them.
 
-The pages are copied byte for byte: for each leaf its dictionary page, if there is one, then the wanted data pages.
+The pages are copied byte for byte: for each leaf its dictionary page, if there is one, then the wanted data pages. Only
+pages with levels that pyarrow decodes wrong are rewritten (:mod:`sidecar.parquet.scan.rle_levels`).
 The new footer says that they are a column chunk. A data page does not state its place, so pages that are apart in
 the original may follow each other here.
 """
@@ -29,6 +30,7 @@ from sidecar.parquet.pages import (
     check_page_body,
     decode_page_header,
 )
+from sidecar.parquet.scan.rle_levels import with_rle_levels
 from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
@@ -217,8 +219,9 @@ def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Seque
     metas, at = [], len(MAGIC)
     for pages in chunks:
         start = at
-        pieces += [pages.dictionary, *pages.data]
-        at += len(pages.dictionary) + sum(map(len, pages.data))
+        data = [with_rle_levels(pages.chunk, *page) for page in zip(pages.headers, pages.data, strict=True)]
+        pieces += [pages.dictionary, *data]
+        at += len(pages.dictionary) + sum(map(len, data))
         metas.append(_chunk(footer, pages, start, at))
     return finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
 

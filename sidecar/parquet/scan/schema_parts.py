@@ -134,6 +134,9 @@ class FileShape:
 
     def _path(self, column: str) -> tuple[str, ...]:
         names = self.schema.names
+        paths = {(column,), tuple(column.split("."))}
+        if sum(_count(self.nodes, path) for path in paths) > 1:
+            raise UsageError(f"the file has more than one column '{column}'")
         if column in names:
             return (column,)
         path = tuple(column.split("."))
@@ -144,6 +147,12 @@ class FileShape:
     def _unknown(self, column: str) -> UsageError:
         hint = f"It has: {', '.join(self.schema.names[:20])}."
         return UsageError(f"the file has no column '{column}'", hint=hint)
+
+
+def _count(nodes: Iterable[Node], path: Sequence[str]) -> int:
+    """Return how many fields have this path."""
+    found = [node for node in nodes if node.field.name == path[0]]
+    return len(found) if len(path) == 1 else sum(_count(node.children, path[1:]) for node in found)
 
 
 def read_shape(footer: Footer) -> FileShape:

@@ -23,13 +23,20 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_bounds import chunk_bounds, page_bounds
-from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
+from sidecar.parquet.page_bounds import (
+    chunk_bounds,
+    contradicts_statistics,
+    page_bounds,
+    statistics_problems,
+    writers_problems,
+)
+from sidecar.parquet.page_index import ColumnIndex, ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
-from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.parquet.trust import as_shown, is_float
+from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition
 from sidecar.questions.narrowing import helpful, holds, narrow
 from sidecar.questions.row_ranges import RowRanges
@@ -77,7 +84,8 @@ class Survivors:
         some = ((group, rows) for group, rows in groups if rows)
         while batch := list(islice(some, _BATCH)):
             verdicts = [
-                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages) for group, rows in batch
+                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages, self._counts.doubts)
+                for group, rows in batch
             ]
             if self._condition is None:
                 yield from ((v.group, v.wanted, v.reader) for v in verdicts)
@@ -129,20 +137,33 @@ class _GroupVerdict:
         wanted: RowRanges,
         reader: RowGroupReader,
         indexes: KnownPageIndexes,
+        doubts: list[str],
     ) -> None:
         self.group = group
         self.wanted = wanted
         self.reader = reader
         self._indexes = indexes
         self._footer = footer
+        self._doubts = doubts
         self._bounds: dict[int, Bounds] = {}
         self._pages: dict[int, tuple[Bounds, OffsetIndex]] = {}
 
     def statistics(self, index: int) -> Bounds:
         """Return the bounds that the chunk statistics of a leaf prove, as if the chunk were one page."""
         if index not in self._bounds:
-            self._bounds[index] = chunk_bounds(self._footer, self.group.columns[index])
+            chunk = self.group.columns[index]
+            self._bounds[index] = chunk_bounds(self._footer, chunk)
+            if self._bounds[index].reason or chunk.null_count is None:
+                self._add_doubts(chunk)
         return self._bounds[index]
+
+    def _add_doubts(self, chunk: ColumnChunk) -> None:
+        """Note which statistics of a chunk are there and not used; what the writer does wrong only once a column."""
+        for problem in statistics_problems(self._footer, chunk):
+            self._doubts.append(f"row group {chunk.row_group}, {chunk.leaf.path}: statistics not used: {problem}")
+        for problem in writers_problems(self._footer, chunk):
+            if (doubt := f"{chunk.leaf.path}: {problem}") not in self._doubts:
+                self._doubts.append(doubt)
 
     def may_match(self, condition: LeafCondition) -> bool:
         """Return whether some row may meet the condition, by the chunk statistics."""
@@ -153,17 +174,20 @@ class _GroupVerdict:
         return helpful(condition, self.statistics, lambda i: self._indexes.has_both(self.group.columns[i]))
 
     def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
-        """Keep the page bounds of a chunk. Returns the reason if the column index proves nothing, else ``""``."""
+        """Keep the page bounds of a chunk. Returns the reason if the column index proves nothing, else ``""``.
+
+        The chunk's statistics are not used any more if the column index contradicts them.
+        """
+        index = chunk.leaf.index
+        if isinstance(column, ColumnIndex) and contradicts_statistics(self._footer, chunk, column):
+            self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         found = page_bounds(self._footer, chunk, column, offset)
         if isinstance(found, str):
             return found
-        problem = contradicts(found, self.statistics(chunk.leaf.index))
-        if problem:
-            return problem
-        if not self.statistics(chunk.leaf.index).may_have_nan[0]:
+        if not self.statistics(index).may_have_nan[0]:
             # Without nan_counts every page may have NaN, unless the statistics rule NaN out for the chunk.
             found = replace(found, may_have_nan=[False] * offset.num_pages)
-        self._pages[chunk.leaf.index] = found, offset
+        self._pages[index] = found, offset
         return ""
 
     def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
@@ -176,6 +200,11 @@ class _GroupVerdict:
         bounds, offset = known
         keep = np.fromiter((condition.may_match(bounds, i) for i in range(offset.num_pages)), np.bool_)
         return wanted & RowRanges.of_pages(offset.first_row_indexes, self.group.num_rows, keep)
+
+    def known_data_pages(self, chunk: ColumnChunk) -> int:
+        """Return the number of data pages in the chunk's offset index; 0 if it is not known."""
+        known = self._pages.get(chunk.leaf.index)
+        return 0 if known is None else known[1].num_pages
 
     def page_bytes(self, chunk: ColumnChunk, rows: RowRanges) -> int:
         """Return the bytes of the chunk's pages that hold ``rows``; of the whole chunk if pages are not known."""
@@ -249,6 +278,13 @@ class _Filters:
         length = chunk.data_page_offset - chunk.start
         if not 0 < length <= chunk.total_compressed_size or not wholly_dictionary(self._data, chunk):
             return False
+        stated = chunk.stated_data_pages
+        if stated is not None and stated < self._verdict.known_data_pages(chunk):
+            self._counts.doubts.append(
+                f"row group {chunk.row_group}, {chunk.leaf.path}: dictionary not used: "
+                f"encoding_stats count {stated} data pages, the offset index has more"
+            )
+            return False
         raw = self._data.read(chunk.start, length)
         page = read_page(raw, chunk.start, chunk.leaf)
         if page.type != DICTIONARY_PAGE or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
@@ -266,7 +302,8 @@ def dictionary_holds(leaf: Leaf, body: bytes, num_values: int, forms: list[bytes
     """
     if leaf.width is not None:
         size = num_values * leaf.width
-        values = np.frombuffer(body, np.dtype((np.void, leaf.width)), len(body) // leaf.width)
+        stored = np.frombuffer(body, np.uint8, len(body) // leaf.width * leaf.width)
+        values = as_shown(stored, leaf).view(np.dtype((np.void, leaf.width)))
         held = any((values == np.void(form)).any() for form in forms)
     else:
         array: Any = decode_pages(leaf, [(PLAIN, num_values, body)])

@@ -14,10 +14,11 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.body import IN_CLEAR, has_plain_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason, reason_of
+from sidecar.parquet.page_bounds import footer_findings
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
 from sidecar.parquet.verify.filters import FLOATS, ValueCheck, value_problems
 from sidecar.parquet.verify.page_index import verify_page_index
-from sidecar.parquet.verify.statistics import statistics_problems
+from sidecar.parquet.verify.statistics import value_statistics_problems
 from sidecar.source import Source
 
 _WINDOW = 4 << 20
@@ -34,8 +35,9 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
         footer = read_footer(source)
     except SidecarError as error:
         return [problem_in(source.name, reason_of(error))]
-    problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
     chosen = set() if values is None else values.choose(len(footer.row_groups))
+    compared = bool(chosen) and len(chosen) == len(footer.row_groups)
+    problems = [*footer_findings(footer, compared=compared), *_chunk_problems(source, footer)]
     if values is not None:
         values.indexes += sum(map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns)))
     for found in (
@@ -54,12 +56,6 @@ def _key(problem: Problem) -> tuple[object, ...]:
 
 def _of_chunk(footer: Footer, chunk: ColumnChunk, texts: Iterable[str]) -> Iterator[Problem]:
     return (problem_in(footer.name, text, chunk.leaf.path, chunk.row_group) for text in texts)
-
-
-def _footer_problems(footer: Footer) -> Iterator[Problem]:
-    rows = sum(group.num_rows for group in footer.row_groups)
-    if rows != footer.num_rows:
-        yield problem_in(footer.name, f"num_rows is {footer.num_rows}, the row groups have {rows} rows")
 
 
 def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
@@ -94,7 +90,7 @@ def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> It
     for ordinal in sorted(chosen):
         for chunk in footer.row_groups[ordinal].columns:
             if not chunk.encrypted:
-                yield from _of_chunk(footer, chunk, statistics_problems(source, footer, chunk))
+                yield from _of_chunk(footer, chunk, value_statistics_problems(source, footer, chunk))
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
@@ -123,10 +119,15 @@ def _index_problems(chunk: ColumnChunk, end: int) -> Iterator[str]:
 
 def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
     values = 0
+    stated = {e.encoding for e in chunk.encoding_stats or () if e.count and e.page_type != DICTIONARY_PAGE}
+    unnamed: set[int] = set()
     try:
         with located(source.name, chunk.leaf.path):
             reader = ChunkReader(source, chunk, _WINDOW)
             for number, page in enumerate(reader.pages()):
+                if page.is_data and stated and page.encoding not in stated | unnamed:
+                    unnamed.add(page.encoding)
+                    yield f"encoding_stats lack the encoding {page.encoding} of the page at {page.offset}"
                 if page.type == DICTIONARY_PAGE and number:
                     yield f"the dictionary page at {page.offset} is not the chunk's first page"
                 reader.body(page)

@@ -1,7 +1,8 @@
 """Verifies Bloom filters: looks up every value of a column chunk in its filter.
 
-Values are hashed as they are stored (:mod:`sidecar.parquet.stored_values`). For a dictionary these are only the entries
-that a page uses, because the others need not be in the filter.
+Values are hashed as they are stored (:mod:`sidecar.parquet.stored_values`), integers beyond the bits of their
+annotation as readers show them. For a dictionary these are only the entries that a page uses, because the others need
+not be in the filter.
 
 Some readers look up values in other bytes than are stored. A filter that lacks those bytes loses rows in such readers:
 
@@ -122,7 +123,7 @@ class ValueLookup(StoredValues):
     """
 
     def __init__(self, leaf: Leaf, found: BlockFilter) -> None:
-        super().__init__(leaf, self._look_up, only_used=True)
+        super().__init__(leaf, lambda values: self._look_up(values.shown(leaf)), only_used=True)
         self.asked = self.denied = 0
         self.lacking: dict[str, None] = {}
         self._filter = found

@@ -1,7 +1,7 @@
 """Verifies the statistics of column chunks, by which plans and scans drop row groups, against the values.
 
-Only statistics that :func:`sidecar.parquet.page_bounds.chunk_bounds` believes are checked, so bounds without a known
-order are not. Bounds may be wider than the values, because long ones are cut, but not narrower.
+Statistics of writers that are not believed (:mod:`sidecar.parquet.trust`) are compared too. Bounds without a known
+order are not compared. Bounds may be wider than the values, because long ones are cut, but not narrower.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from sidecar.errors import SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_bounds import chunk_bounds, is_float
+from sidecar.parquet.page_bounds import stated_bounds
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
+from sidecar.parquet.trust import is_float
 from sidecar.questions.bounds import Bounds
 from sidecar.source import Source
 
 
-def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
+def value_statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
     """Yield the statistics of a chunk that its values contradict. Reads the whole chunk if it has statistics."""
-    bounds = chunk_bounds(footer, chunk)
+    bounds = stated_bounds(footer, chunk)
     bounded = bounds.lower[0] is not None
     if not bounded and bounds.null_counts[0] is None:
         return
