@@ -19,9 +19,9 @@ integer RLE of version 2, for every encoding.
 SECONDARY, the lower three bits are z and the others n: the nanoseconds are n if z is 0, else n * 10^(z + 1). Writers
 cut seconds toward zero, so a reader subtracts a second from negative ones with a millisecond or more. Instants between
 -1 s and 0 s come back one second later. pyarrow writes negative nanoseconds instead. A TIMESTAMP is the wall clock of
-the writer's zone (:mod:`sidecar.orc.zones`). Values are nanoseconds, as pyarrow reads them; if one of them does not fit, all values of its row
-group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts the second where the wall
-clock, not the instant, is before 1970.)
+the writer's zone (:mod:`sidecar.orc.zones`). Values are nanoseconds, as pyarrow reads them; if one of them does not
+fit, all values of its row group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts
+the second where the wall clock, not the instant, is before 1970.)
 """
 
 from __future__ import annotations
