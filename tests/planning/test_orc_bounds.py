@@ -184,13 +184,13 @@ def test_what_is_not_believed(table: Table) -> None:
 
 def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
     entry = stored(table, "s")
-    statistics = decode_row_index(entry).statistics
+    statistics = decode_row_index(entry, STRIDE).statistics
     assert statistics is not None
     number = read_tail(source("java_none_utf8.orc")).column("c_int")
     assert number is not None
     strings = replace(number, kind="STRING")
     for count, all_null, nulls in ((None, False, None), (0, True, STRIDE), (1, False, STRIDE - 1)):
-        said = replace(statistics, num_values=count)
+        said = replace(statistics, num_values=count, all_null=all_null)
         found = statistics_bounds(said, strings, STRIDE)
         assert not isinstance(found, str)
         assert (found.all_null, found.null_counts) == ([all_null], [nulls])
