@@ -201,7 +201,7 @@ def _count_problem(message: Message, column: OrcColumn, bounds: _Bounds | None, 
         return f"{values} values in {entries}"
     if values < extent.least and nulls == 0:
         return f"{values} values in {entries}, but no nulls"
-    if values == extent.most and nulls:
+    if values == extent.most and nulls and not column.nullable_parent:  # C++ counts nulls of parents too
         return f"{values} values in {entries}, but nulls too"
     return "a minimum and a maximum of no values" if not values and bounds is not None else ""
 

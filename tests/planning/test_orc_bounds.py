@@ -175,7 +175,7 @@ def test_what_is_not_believed(table: Table) -> None:
     char = row_index_bounds(entry._replace(kind=entry.kind._replace(type="CHAR")), STRIDE)
     assert not isinstance(char, str)
     assert (char.lower, char.null_counts) == ([None], bounds.null_counts)
-    assert row_index_bounds(entry, 10) == f"it counts {STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
+    assert row_index_bounds(entry, 10) == f"{STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
     assert isinstance(row_index_bounds(entry._replace(entry=b"\xff"), STRIDE), str)
     repeated = row_index_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10)
     assert not isinstance(repeated, str)
