@@ -26,7 +26,6 @@ from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter, insert_groups, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.orc.calendar import old_days_in_proleptic
 from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
@@ -35,6 +34,7 @@ from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
+from sidecar.orc.times import old_days_in_proleptic
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.source import Source
 

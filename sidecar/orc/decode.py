@@ -19,7 +19,7 @@ integer RLE of version 2, for every encoding.
 SECONDARY, the lower three bits are z and the others n: the nanoseconds are n if z is 0, else n * 10^(z + 1). Writers
 cut seconds toward zero, so a reader subtracts a second from negative ones with a millisecond or more. Instants between
 -1 s and 0 s come back one second later. pyarrow writes negative nanoseconds instead. A TIMESTAMP is the wall clock of
-the writer's zone (:mod:`sidecar.orc.zones`). Values are nanoseconds, as pyarrow reads them; if one of them does not
+the writer's zone (:mod:`sidecar.orc.times`). Values are nanoseconds, as pyarrow reads them; if one of them does not
 fit, all values of its row group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts
 the second where the wall clock, not the instant, is before 1970.)
 """
@@ -42,8 +42,8 @@ from sidecar.orc.schema import OrcColumn, decimal_digits
 from sidecar.orc.streams import Content, read_streams
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.times import instant_of, wall_clock
 from sidecar.orc.trust import utc_or_name
-from sidecar.orc.zones import instant_of, wall_clock
 from sidecar.source import Source
 
 _MOST_PER_BYTE = 1040

@@ -112,7 +112,7 @@ class _AllBut:
 class _Wrong(NamedTuple):
     """A line of the table: what is not believed of columns of these kinds by these writers, and why."""
 
-    what: Literal["filters", "bounds"]
+    part: Literal["filters", "bounds"]
     writers: Container[int]
     first: tuple[int, ...]
     """The first version that is wrong."""
@@ -183,14 +183,14 @@ _WRITERS = (
 
 
 def writer_doubt(
-    what: Literal["filters", "bounds"], file: WrittenBy, column: OrcColumn, encoding: OrcEncoding | None = None
+    part: Literal["filters", "bounds"], file: WrittenBy, column: OrcColumn, encoding: OrcEncoding | None = None
 ) -> str:
-    """Return why ``file``'s writer is not believed in ``what`` of ``column``; an empty text if it is.
+    """Return why ``file``'s writer is not believed in ``part`` of ``column``; an empty text if it is.
 
     ``encoding`` is that of the keys of filters.
     """
     for wrong in _WRITERS:
-        is_asked = wrong.what == what and column.kind in wrong.kinds
+        is_asked = wrong.part == part and column.kind in wrong.kinds
         if is_asked and wrong.concerns(file) and wrong.applies(column, encoding):
             return wrong.reason.format(kind=column.kind)
     return ""

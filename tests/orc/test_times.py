@@ -17,7 +17,7 @@ import pyorc
 import pytest
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.orc.zones import instant_of, wall_clock
+from sidecar.orc.times import instant_of, wall_clock
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource
 from tests.orc.decode_cases import orc_file

@@ -1,7 +1,7 @@
-"""Convert instants to the wall clock of a time zone, many at once.
+"""Convert times: instants to the wall clock of a time zone, and days of the Julian calendar to the Gregorian one.
 
-The rules are those of :mod:`zoneinfo`. Arrow is not asked: it knows only the changes that a zone's file lists, which
-end in 2037 or earlier, and not the rule at the end of the file, which holds for all time after them.
+**Time zones.** The rules are those of :mod:`zoneinfo`. Arrow is not asked: it knows only the changes that a zone's file
+lists, which end in 2037 or earlier, and not the rule at the end of the file, which holds for all time after them.
 
 A zone's offsets are looked up year by year, for the years that the instants are in, and kept. In a year they are looked
 up at the start of each day: no zone changes its offset twice within a day. From 2100 on every zone follows one rule,
@@ -10,6 +10,15 @@ and rules repeat with the calendar, every 400 years.
 One thing differs from :mod:`zoneinfo`. It has the local mean time of a city before the first change of its zone. No
 reader of ORC uses that: C++ readers (pyarrow is one) use the first standard time of the zone, and so does this module.
 ORC Java uses the standard time of today until 1900, which is often the same.
+
+**Calendars.** A date before 1582-10-15 has different day numbers in the two calendars. Files say in which calendar they
+count days: the hybrid one (Julian before 1582-10-15; also the default of files that do not say) or the proleptic one.
+Filters hash the number as stored. ORC Java probes the filters of both kinds of files with the number in the proleptic
+calendar.
+
+Count the years y from March, so that the leap day is the last day of a year. The number of a date is then a constant
+plus 365 y + y // 4 days in the Julian calendar, and - y // 100 + y // 400 more in the Gregorian one. From March 200 to
+February 300 both numbers are the same.
 """
 
 from __future__ import annotations
@@ -23,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.orc_values import GREGORIAN_DAY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = 86_400
@@ -37,6 +47,9 @@ _REPEATED = 4_102_444_800
 """2100-01-01: all later changes follow from the rule at the end of a zone's file."""
 _CYCLE = 146_097 * _DAY
 """400 years, which have a whole number of weeks."""
+
+_MARCH_0 = 719_470
+"""Days from 0000-03-01 of the Julian calendar to 1970-01-01."""
 
 Seconds = NDArray[np.int64]
 
@@ -131,3 +144,11 @@ def _at(info: ZoneInfo, second: int) -> datetime:
 
 def _seconds(offset: timedelta | None) -> int:
     return 0 if offset is None else offset // timedelta(seconds=1)
+
+
+def old_days_in_proleptic(days: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the proleptic numbers of those ``days`` (Julian, since 1970-01-01) that are before 1582-10-15."""
+    old = days[days < GREGORIAN_DAY]
+    years = (4 * (old + _MARCH_0) + 3) // 1461
+    moved: NDArray[np.int64] = old + 2 - years // 100 + years // 400
+    return moved
