@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, SidecarError, located
+from sidecar.errors import DamagedFileError, Problem, SidecarError, located, problem_in
 from sidecar.orc.contradictions import Contradictions, PartStatistics, reason_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
@@ -23,7 +23,7 @@ from sidecar.orc.tail import OrcTail, Stripe, StripeStatistics, read_stripe_stat
 from sidecar.source import Source
 
 
-class StatisticsFinding(NamedTuple):
+class _Finding(NamedTuple):
     """Something false in the statistics of a stripe, or of the file if ``stripe`` is ``None``."""
 
     stripe: int | None
@@ -117,22 +117,38 @@ class FileStatistics:
         for one in compared:
             self._contradictions[one.column.id] = Contradictions(one.together.problem(), one.of_stripe)
 
-    def findings(self) -> Iterator[StatisticsFinding]:
-        """Yield all that is false. What is below a column whose statistics are false is not named again."""
-        yield from self._findings(None, self._said_of_file)
+    def problems(self) -> list[Problem]:
+        """Return all that is false; if it is the same in several stripes, once.
+
+        What is below a column whose statistics are false is not named again.
+        """
+        stripes: dict[tuple[str, str], list[int]] = {}
+        found: list[Problem] = []
+        for stripe, column, what in self._findings():
+            if stripe is None:
+                found.append(problem_in(self._tail.name, f"footer: statistics: {what}", column.path or None))
+            else:
+                stripes.setdefault((column.path, what), []).append(stripe)
+        for (path, what), numbers in stripes.items():
+            more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+            found.append(problem_in(self._tail.name, f"stripe {numbers[0]}{more}: statistics: {what}", path or None))
+        return found
+
+    def _findings(self) -> Iterator[_Finding]:
+        yield from self._own_findings(None, self._said_of_file)
         for stripe in self._tail.stripes:
-            yield from self._findings(stripe.ordinal, partial(self._said_of_stripe, stripe))
+            yield from self._own_findings(stripe.ordinal, partial(self._said_of_stripe, stripe))
         self.compare(self._tail.columns)
         for column in self._tail.columns:
             between = self._contradictions[column.id]
             if between.of_all:
-                yield StatisticsFinding(None, column, between.of_all)
+                yield _Finding(None, column, between.of_all)
             for ordinal, what in between.of_part.items():
-                yield StatisticsFinding(ordinal, column, what)
+                yield _Finding(ordinal, column, what)
 
-    def _findings(
+    def _own_findings(
         self, stripe: int | None, statistics: Callable[[OrcColumn], ColumnStatistics | None]
-    ) -> Iterator[StatisticsFinding]:
+    ) -> Iterator[_Finding]:
         named: set[int] = set()
         for column in self._tail.columns:
             if column.parent in named:
@@ -145,7 +161,7 @@ class FileStatistics:
                 what = reason_of(error)
             if what:
                 named.add(column.id)
-                yield StatisticsFinding(stripe, column, what)
+                yield _Finding(stripe, column, what)
 
     def _said_of_file(self, column: OrcColumn) -> ColumnStatistics | None:
         return self._of(self._of_file, self._rows, column, None)
@@ -198,8 +214,8 @@ class FileStatistics:
 
 
 def _below(column: OrcColumn, found: ColumnStatistics, extent: Extent) -> Extent:
-    """Return the entries of the fields of a column with ``extent``."""
-    if column.kind != "STRUCT":
+    """Return the entries of the fields of a column with ``extent``; old writers count structs in lists otherwise."""
+    if column.kind != "STRUCT" or column.nested_in_repeated:
         return Extent(0, None)
     if found.num_values is None:
         return extent if column.parent is None else Extent(0, extent.most)

@@ -6,11 +6,11 @@ A damaged stream has its reason in the result and does not hide the others. Only
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from sidecar.errors import DamagedFileError, SidecarError, UsageError, column_hint
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
@@ -44,13 +44,16 @@ def inspect_file(source: Source) -> OrcFileInfo:
     """
     tail = read_tail(source)
     statistics = FileStatistics(source, tail)
+    not_believed = statistics.problems()
     stripes: list[OrcStripeInfo] = []
     units: list[OrcRowGroupInfo] = []
     for stripe in tail.stripes:
         footer, problem = None, ""
         try:
             footer = read_stripe_footer(source, tail, stripe)
-            units += _units(source, tail, footer, statistics)
+            indexes = read_indexes(source, tail, footer, range(len(tail.columns)), statistics, legacy=True)
+            not_believed += _false_entries(tail, stripe, indexes, len(units))
+            units += _units(tail, footer, indexes)
         except SidecarError as error:
             problem = reason_of(error)
         stripes.append(_stripe(tail, stripe, footer, problem))
@@ -68,6 +71,7 @@ def inspect_file(source: Source) -> OrcFileInfo:
         encrypted_columns=[tail.columns[i].path for i in sorted(tail.encrypted_columns)],
         stripes=stripes,
         units=units,
+        not_believed=not_believed,
     )
 
 
@@ -94,9 +98,20 @@ def _streams(tail: OrcTail, footer: StripeFooter) -> Iterator[OrcStreamInfo]:
             yield OrcStreamInfo(s.kind, tail.columns[s.column].path, s.offset, s.length, True)
 
 
-def _units(source: Source, tail: OrcTail, footer: StripeFooter, statistics: FileStatistics) -> list[OrcRowGroupInfo]:
+def _false_entries(
+    tail: OrcTail, stripe: Stripe, indexes: Mapping[int, StripeIndex], first_unit: int
+) -> Iterator[Problem]:
+    """Yield what is false in the row indexes of a stripe; ``first_unit`` is the number of row groups before it."""
+    for index in indexes.values():
+        found = index.contradictions
+        if found.of_all:
+            yield problem_in(tail.name, f"stripe {stripe.ordinal}: {found.of_all}", index.column.path or None)
+        for group, what in found.of_part.items():
+            yield problem_in(tail.name, what, index.column.path or None, first_unit + group)
+
+
+def _units(tail: OrcTail, footer: StripeFooter, indexes: Mapping[int, StripeIndex]) -> list[OrcRowGroupInfo]:
     groups = footer.stripe.row_groups
-    indexes = read_indexes(source, tail, footer, range(len(tail.columns)), statistics, legacy=True)
     shown = {column.path: column for column in tail.columns if column.id or indexes[0].filters is not None}
     return [
         OrcRowGroupInfo(

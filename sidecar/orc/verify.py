@@ -40,7 +40,7 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
     if statistics.problem is not None:
         problems.append(problem_in(tail.name, f"metadata: {reason_of(statistics.problem)}"))
     problems += _tail_problems(source, tail, statistics)
-    problems += statistics_problems(tail, statistics)
+    problems += statistics.problems()
     try:
         groups = tail.num_row_groups
     except SidecarError as error:
@@ -71,13 +71,6 @@ MAX_UNITS = 1 << 20
 def _within(chosen: list[int], start: int, end: int) -> list[int]:
     """Return the numbers of a sorted list from ``start`` to ``end``, without ``end``."""
     return chosen[bisect_left(chosen, start) : bisect_left(chosen, end)]
-
-
-def statistics_problems(tail: OrcTail, statistics: FileStatistics) -> Iterator[Problem]:
-    """Yield what is false in the statistics of the file and its stripes."""
-    for stripe, column, what in statistics.findings():
-        where = "footer" if stripe is None else f"stripe {stripe}"
-        yield problem_in(tail.name, f"{where}: statistics: {what}", column.path or None)
 
 
 def _file_statistics_problems(
