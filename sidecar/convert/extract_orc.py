@@ -50,6 +50,7 @@ def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWan
     first = collection.add_file(file_entry(identity_of_orc(source, tail), digest=what.digest))
     firsts, statistics = first_units(tail), FileStatistics(source, tail)
     ids = [column.id for column in what.columns]
+    statistics.compare(what.columns)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue

@@ -178,6 +178,7 @@ class OrcDataFile:
         indexed = [column for column in columns if column.wants_row_indexes]
         wanted = [column for column in columns if column in indexed or column in filters]
         try:
+            self._statistics.compare([column.column for column in indexed])
             ids = [column.column.id for column in wanted]
             found = read_indexes(self._source, self._tail, footer, ids, self._statistics, bloom=bool(filters))
         except SidecarError as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sidecar.errors import SidecarError
 from sidecar.orc.protobuf import Message
-from sidecar.orc.row_index import RowIndex, positions_of
+from sidecar.orc.row_index import RowIndex, RowIndexEntry, positions_in
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, Extent, decode_statistics, unknown_statistics
 from sidecar.orc.stripe import StripeFooter
@@ -109,7 +109,6 @@ class RowIndexClaims:
         self._footer = footer
         self._column = column
         self._index = index
-        self._rows = [group.rows for group in footer.stripe.row_groups]
         self._lengths = {stream.kind: stream.length for stream in footer.streams_of(column.id)}
         self._known: dict[int, ColumnStatistics | None] = {}
 
@@ -120,10 +119,7 @@ class RowIndexClaims:
         """
         if row_group in self._known:
             return self._known[row_group]
-        found = self._decoded(self._index.entry(row_group).statistics, self._rows[row_group])
-        if len(self._index) <= _MOST_KEPT:
-            self._known[row_group] = found
-        return found
+        return self._keep(row_group, self._index.entry(row_group))
 
     def contradictions(self, whole: ColumnStatistics | None) -> Contradictions:
         """Return what is false in the row index by its stripe, whose statistics of the column are ``whole``."""
@@ -131,16 +127,16 @@ class RowIndexClaims:
         of_group: dict[int, str] = {}
         before: _Positions = {}
         for group in range(len(self._index)):
-            what, before = self._position_problem(group, before)
             try:
-                found = self.statistics(group)
-                doubt = "" if found is None else found.contradiction
-                doubt = doubt or together.add(found)
+                entry = self._index.entry(group)
+                what, before = self._position_problem(group, entry, before)
             except SidecarError as error:
-                doubt = reason_of(error)
                 together.add(None)
-            if what or doubt:
-                of_group[group] = what or f"statistics: {doubt}"
+                of_group[group] = f"ROW_INDEX: {reason_of(error)}"
+            else:
+                doubt = self._statistics_problem(group, entry, together)
+                if what or doubt:
+                    of_group[group] = what or f"statistics: {doubt}"
             if len(of_group) > _MOST_NAMED:
                 return Contradictions("more of its entries are false", of_group)
         return Contradictions(together.problem() or self._missing_values(together.values), of_group)
@@ -148,11 +144,30 @@ class RowIndexClaims:
     def misplaced(self, row_group: int) -> str:
         """Return why the row group cannot be read by its positions; empty if the entries beside it agree with them."""
         before: _Positions = {}
-        for group in range(max(row_group - 1, 0), min(row_group + 2, len(self._index))):
-            what, before = self._position_problem(group, before)
-            if what:
-                return what
+        try:
+            for group in range(max(row_group - 1, 0), min(row_group + 2, len(self._index))):
+                what, before = self._position_problem(group, self._index.entry(group), before)
+                if what:
+                    return what
+        except SidecarError as error:
+            return reason_of(error)
         return ""
+
+    def _statistics_problem(self, group: int, entry: RowIndexEntry, together: PartStatistics) -> str:
+        """Add the statistics of a row group to ``together``. Return why they are false; empty if they are not."""
+        try:
+            found = self._known[group] if group in self._known else self._keep(group, entry)
+        except SidecarError as error:
+            together.add(None)
+            return reason_of(error)
+        outside = together.add(found)
+        return outside if found is None else found.contradiction or outside
+
+    def _keep(self, row_group: int, entry: RowIndexEntry) -> ColumnStatistics | None:
+        found = self._decoded(entry.statistics, self._footer.stripe.rows_of(row_group))
+        if len(self._index) <= _MOST_KEPT:
+            self._known[row_group] = found
+        return found
 
     def _decoded(self, message: Message | None, rows: int) -> ColumnStatistics | None:
         if message is None:
@@ -169,12 +184,9 @@ class RowIndexClaims:
         is_false = values == 0 and has_values and not self._column.is_compound and not self._column.encrypted
         return "statistics: no values in any row group, but the stripe has some" if is_false else ""
 
-    def _position_problem(self, group: int, before: _Positions) -> tuple[str, _Positions]:
+    def _position_problem(self, group: int, entry: RowIndexEntry, before: _Positions) -> tuple[str, _Positions]:
         """Return why positions of a row group are wrong, and the positions; ``before`` has those of the one before."""
-        try:
-            positions = positions_of(self._index, group, self._column, self._tail, self._footer)
-        except SidecarError as error:
-            return f"ROW_INDEX: {reason_of(error)}", before
+        positions = positions_in(entry, self._column, self._tail, self._footer)
         for kind, numbers in positions.items():
             if kind not in self._lengths:
                 continue  # the column has no values

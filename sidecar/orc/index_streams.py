@@ -21,6 +21,7 @@ from typing import NamedTuple
 from sidecar.errors import DamagedFileError, SidecarError, located
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_key_hash import hash_long
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bloom import decode_filters
 from sidecar.orc.compression import bound, decompress_stream
@@ -30,7 +31,7 @@ from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, unknown_statistics
 from sidecar.orc.stripe import Stream, StripeFooter
-from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.tail import OrcTail
 from sidecar.orc.trust import encoding_of
 from sidecar.source import Source, read_ranges
 
@@ -67,6 +68,15 @@ _FilterPlace = tuple[str, int, int, OrcEncoding | None]
 
 
 @dataclass(frozen=True)
+class IndexContext:
+    """What the index of a stripe is held against: the file, the stripe's footer, and the file's statistics."""
+
+    tail: OrcTail
+    footer: StripeFooter
+    statistics: FileStatistics
+
+
+@dataclass(frozen=True)
 class StripeIndex:
     """The index of one column in one stripe."""
 
@@ -84,8 +94,16 @@ class StripeIndex:
     """The index streams by kind."""
     claims: RowIndexClaims | None
     """What ``row_index`` says; ``None`` without it."""
-    whole: ColumnStatistics | None
-    """The column's statistics in the stripe; ``None`` if there are none."""
+    context: IndexContext
+
+    @cached_property
+    def whole(self) -> ColumnStatistics | None:
+        """The column's statistics in the stripe; ``None`` if they are missing or damaged."""
+        footer = self.context.footer
+        try:
+            return self.context.statistics.of_stripe(footer.stripe, self.column, footer.writer_timezone)
+        except DamagedFileError:
+            return None
 
     @cached_property
     def contradictions(self) -> Contradictions:
@@ -111,17 +129,6 @@ class StripeIndex:
     def is_misplaced(self, row_group: int) -> bool:
         """Return whether the row group cannot be read by its positions: there are none, or they are false."""
         return self.claims is None or bool(self.claims.misplaced(row_group))
-
-
-@dataclass(frozen=True)
-class _Context:
-    tail: OrcTail
-    footer: StripeFooter
-    statistics: FileStatistics
-
-    @property
-    def stripe(self) -> Stripe:
-        return self.footer.stripe
 
 
 def index_streams_of(footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False) -> list[Stream]:
@@ -152,8 +159,7 @@ def read_indexes(
     """
     wanted = {column: index_streams_of(footer, column, bloom=bloom, legacy=legacy) for column in column_ids}
     fetched = _fetch(source, list(wanted.values()))
-    statistics.compare(tail.columns[column] for column in wanted)
-    context = _Context(tail, footer, statistics)
+    context = IndexContext(tail, footer, statistics)
     return {column: _index(context, tail.columns[column], found, fetched) for column, found in wanted.items()}
 
 
@@ -177,7 +183,7 @@ def _fetch(source: Source, columns: Sequence[Sequence[Stream]]) -> dict[Stream, 
 
 
 def _index(
-    context: _Context, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, memoryview]
+    context: IndexContext, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, memoryview]
 ) -> StripeIndex:
     by_kind = {stream.kind: stream for stream in streams}
     row_index, row_index_problem = None, None
@@ -206,19 +212,11 @@ def _index(
         filters_problem=problems.get(best),
         streams=by_kind,
         claims=claims,
-        whole=_whole(context, column),
+        context=context,
     )
 
 
-def _whole(context: _Context, column: OrcColumn) -> ColumnStatistics | None:
-    """Return the column's statistics in the stripe; ``None`` if they are missing or damaged."""
-    try:
-        return context.statistics.of_stripe(context.stripe, column, context.footer.writer_timezone)
-    except DamagedFileError:
-        return None
-
-
-def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
+def _content(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
         return decompress_stream(
@@ -230,14 +228,14 @@ def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryv
         )
 
 
-def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
+def _row_index(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
     content = bytes(_content(context, column, stream, data))
     with located(context.tail.name, column.path, stream.offset):
         index = decode_row_index(content)
-        if len(index) != context.stripe.num_row_groups:
+        if len(index) != context.footer.stripe.num_row_groups:
             raise DamagedFileError(
                 "the number of entries in a row index differs from the number of row groups in the stripe",
-                expected=context.stripe.num_row_groups,
+                expected=context.footer.stripe.num_row_groups,
                 found=len(index),
             )
         return index
@@ -246,14 +244,14 @@ def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memor
 class _Groups:
     """The filters of a column by row group."""
 
-    def __init__(self, context: _Context, column: OrcColumn, claims: RowIndexClaims | None) -> None:
+    def __init__(self, context: IndexContext, column: OrcColumn, claims: RowIndexClaims | None) -> None:
         self.context = context
         self.column = column
         self.claims = claims
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        content, count = _content(self.context, column, stream, data), self.context.stripe.num_row_groups
+        content, count = _content(self.context, column, stream, data), self.context.footer.stripe.num_row_groups
         with located(tail.name, column.path, stream.offset):
             found = decode_filters(content, count)
         encoding, _, reason = encoding_of(
@@ -266,9 +264,9 @@ class _Groups:
 
     def _doubt(self, stream: Stream, count: int) -> str:
         """Return the reason why the filters may not be those of the row groups; empty if they are."""
-        stripe, footer = self.context.stripe, self.context.footer
-        if count != stripe.num_row_groups:
-            return f"the stream has {count} filters for {stripe.num_row_groups} row groups"
+        footer = self.context.footer
+        if count != footer.stripe.num_row_groups:
+            return f"the stream has {count} filters for {footer.stripe.num_row_groups} row groups"
         if sum(other.kind == stream.kind for other in footer.streams_of(self.column.id)) > 1:
             return "the column has two filter streams of one kind"
         return footer.doubt
@@ -311,7 +309,11 @@ class _Groups:
         if statistics.all_null:
             return "the filter has values, but the row group has none"
         for value in (statistics.min, statistics.max) if statistics.exact else ():
-            probe = probe_orc(value, self.column.iceberg_type or "", encoding)
-            if probe.verdict == "probe" and not any(map(found.might_contain_hash, probe.hashes)):
+            if encoding.family == "long" and type(value) is int:  # the usual case, and most of the work of a lookup
+                is_denied = not found.might_contain_hash(hash_long(value))
+            else:
+                probe = probe_orc(value, self.column.iceberg_type or "", encoding)
+                is_denied = probe.verdict == "probe" and not any(map(found.might_contain_hash, probe.hashes))
+            if is_denied:
                 return f"the filter denies {value}, which is a value of the row group"
         return ""

@@ -175,8 +175,15 @@ def positions_of(
     index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
 ) -> dict[str, tuple[int, ...]]:
     """Return the positions of one row group by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
+    return positions_in(index.entry(row_group), column, tail, footer)
+
+
+def positions_in(
+    entry: RowIndexEntry, column: OrcColumn, tail: OrcTail, footer: StripeFooter
+) -> dict[str, tuple[int, ...]]:
+    """Return the positions of an entry by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
     return take_apart(
-        index.entry(row_group),
+        entry,
         column,
         footer.encodings[column.id],
         has_present=footer.stream(column.id, "PRESENT") is not None,
