@@ -22,6 +22,7 @@ from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.lineitem import ORC_COLUMNS, orc_file
 from scripts.benchmarks.peers.pipe import PipePeer, java_command
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -101,9 +102,10 @@ def scan(path: Path, columns: list[str]) -> None:
 def read(source: LocalSource, tail: OrcTail, column: str) -> None:
     found = tail.column(column)
     assert found is not None
+    statistics = FileStatistics(source, tail)
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
-        filters = read_indexes(source, tail, stripe, footer, [found.id])[found.id].filters
+        filters = read_indexes(source, tail, footer, [found.id], statistics)[found.id].filters
         assert filters is not None
         assert all(one.trusted for one in filters)
 

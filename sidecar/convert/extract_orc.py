@@ -14,9 +14,10 @@ from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.orc.contradictions import reason_of
 from sidecar.orc.embed import check_embeddable
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
-from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
@@ -47,13 +48,14 @@ def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWan
     """
     check_embeddable(tail)
     first = collection.add_file(file_entry(identity_of_orc(source, tail), digest=what.digest))
-    firsts = first_units(tail)
+    firsts, statistics = first_units(tail), FileStatistics(source, tail)
     ids = [column.id for column in what.columns]
+    statistics.compare(what.columns)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue
         footer = read_stripe_footer(source, tail, stripe)
-        indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
+        indexes = read_indexes(source, tail, footer, ids, statistics, bloom=what.bloom)
         for column in what.columns:
             stripe_column = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
             if what.bloom:
@@ -114,7 +116,9 @@ def _row_indexes(stripe_column: _StripeColumn, collection: Collection, first: in
     kind = row_index_kind(stripe_column.tail, stripe_column.footer, index.column, stripe_column.key.resolution)
     for group, entry in enumerate(index.row_index.parts):
         unit, place = first + stripe_column.first + group, stripe_column.place(group, PAGE_INDEX)
-        if entry:
+        if doubt := index.contradictions.of(group):
+            yield unit, stripe_column.key, Outcome(*place, reason=doubt, damaged=True)
+        elif entry:
             collection.add_row_index(stripe_column.key, unit, kind, entry)
             yield unit, stripe_column.key, Outcome(*place, EXACT, len(entry))
         else:

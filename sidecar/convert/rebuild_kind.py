@@ -30,10 +30,11 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
-from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
-from sidecar.orc.inspect import reason_of
+from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -137,13 +138,13 @@ def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> Non
     first = into.gathered.num_units
     into.extractor.take(source)
     tail = read_tail(source)
-    firsts, keys = first_units(tail), orc_keys(tail)
+    firsts, keys, statistics = first_units(tail), orc_keys(tail), FileStatistics(source, tail)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue
         footer = read_stripe_footer(source, tail, stripe)
         having = [column for column in tail.columns if _has_filters(footer, column, columns)]
-        indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
+        indexes = read_indexes(source, tail, footer, [column.id for column in having], statistics)
         for column in having:
             rebuilt_column = _RebuiltColumn(source, tail, footer, indexes[column.id])
             rebuilt_column.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
@@ -187,11 +188,7 @@ class _RebuiltColumn:
                 into.refuse(place, key, unit, conversion, rate)
                 continue
             try:
-                statistics = (
-                    None
-                    if self.index.row_index is None
-                    else statistics_of(self.index.row_index, group, column, self.tail, self.footer)
-                )
+                statistics = self.index.statistics(group)
             except DamagedFileError:
                 statistics = None  # they only serve the way ``domain``: the values may still be readable
             evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)

@@ -24,6 +24,7 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
@@ -57,13 +58,13 @@ def orc_value_problems(
     parts = [part for part in every_part(matches, locate_orc(tail)) if part.units]
     row_indexes = stored_row_indexes(matches, tail)
     columns = sorted({part.column for part in parts} | {column for _, column in row_indexes})
-    firsts = first_units(tail)
+    firsts, statistics = first_units(tail), FileStatistics(source, tail)
     for stripe in tail.stripes:
         if not stripe.num_row_groups or not columns:
             continue
         footer = read_stripe_footer(source, tail, stripe)
         work = _OrcStripe(source, tail, stripe, footer, firsts[stripe.ordinal])
-        indexes = read_indexes(source, tail, stripe, footer, columns, bloom=False)
+        indexes = read_indexes(source, tail, footer, columns, statistics, bloom=False)
         for number in columns:
             own = [part for part in parts if part.column == number]
             yield from _column_problems(work, indexes[number], own, row_indexes, pool, check)
@@ -141,9 +142,10 @@ def _row_index_problems(
     if row_index_kind(work.tail, work.footer, index.column, stored.kind.resolution) != stored.kind:
         yield "row index: its description does not match the file's column"
     try:
-        statistics = decode_row_index(stored).statistics
+        statistics = decode_row_index(stored, work.stripe.row_groups[group].rows).statistics
     except SidecarError as error:
         yield f"row index: {place_and_reason(error)}"
         return
     if statistics is not None:
-        yield from (f"row index: {text}" for text in observed_in(entries).problems(statistics, "row group"))
+        false = [statistics.contradiction] if statistics.contradiction else []
+        yield from (f"row index: {text}" for text in false or observed_in(entries).problems(statistics, "row group"))

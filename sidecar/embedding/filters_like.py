@@ -25,6 +25,7 @@ from sidecar.embedding.orc_filters import OrcRules
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
@@ -118,13 +119,14 @@ def _parquet_rates(source: Source) -> Iterator[tuple[str, float]]:
 def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
     rates: dict[str, float] = defaultdict(lambda: LEAST_RATE)
     tail = read_tail(source)
+    statistics = FileStatistics(source, tail)
     for stripe in tail.stripes:
         if stripe.num_rows:
             footer = read_stripe_footer(source, tail, stripe)
             ids = sorted(
                 {stream.column for stream in footer.streams if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
             )
-            for index in read_indexes(source, tail, stripe, footer, ids).values():
+            for index in read_indexes(source, tail, footer, ids, statistics).values():
                 for found in index.filters or ():
                     if found.trusted and found.filter is not None:
                         path = index.column.path

@@ -26,14 +26,15 @@ from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter, insert_groups, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.orc.calendar import old_days_in_proleptic
+from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
-from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
+from sidecar.orc.times import old_days_in_proleptic
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.source import Source
 
@@ -175,6 +176,7 @@ class OrcFilterMaker:
     def __init__(self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None) -> None:
         self._source = source
         self._tail = tail
+        self._statistics = FileStatistics(source, tail)
         self._rules = rules
         self._wanted = {column.id for column in rules.columns}
         self._given = given
@@ -193,7 +195,7 @@ class OrcFilterMaker:
         footer = read_stripe_footer(self._source, self._tail, stripe)
         ids = {stream.column for stream in footer.streams if stream.kind in FILTER_STREAMS} | self._wanted
         ids |= set() if self._given is None else self._given.columns
-        for index in read_indexes(self._source, self._tail, stripe, footer, sorted(ids)).values():
+        for index in read_indexes(self._source, self._tail, footer, sorted(ids), self._statistics).values():
             old = _Old(stripe, footer, index)
             if self._given is not None and index.column.id in self._given.columns and self._take(work, old):
                 continue

@@ -42,6 +42,7 @@ from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.embed import WrittenOrc, check_embeddable
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import INDEX_STREAMS, ColumnEncoding, StripeFooter, read_stripe_footer
@@ -135,6 +136,7 @@ class OrcRestorer:
     ) -> None:
         self._source = source
         self._plan = plan
+        self._statistics = FileStatistics(source, plan.tail)
         self._choice = choice
         self._pool = pool
         self._loaded: Future[None] = Future()
@@ -200,7 +202,7 @@ class OrcRestorer:
         names = [self._plan.parts[first + number, column.id].group.encoding for number in range(len(found))]
         filters = [(bits, OrcEncoding.parse(name)) for bits, name in zip(found, names, strict=True)]
         whole = self.witness.is_whole
-        return ask_row_groups(self._source, self._plan.tail, footer, column, filters, whole=whole)
+        return ask_row_groups(self._source, self._plan.tail, footer, column, filters, self._statistics, whole=whole)
 
     def close(self) -> None:
         """See to it that the source, which its owner closes, is not read any more."""

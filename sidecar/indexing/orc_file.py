@@ -27,6 +27,7 @@ from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.indexing.page_indexes import no_row_indexes, row_indexes
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.iceberg_values import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
@@ -110,6 +111,7 @@ class OrcDataFile:
     def __init__(self, source: Source, tail: OrcTail, options: Options, sketches: TaskSketches) -> None:
         self._source = CountingSource(source)
         self._tail = tail
+        self._statistics = FileStatistics(self._source, tail)
         self._options = options
         self._sketches = sketches
         self.leaves = leaves_of(tail)
@@ -176,8 +178,9 @@ class OrcDataFile:
         indexed = [column for column in columns if column.wants_row_indexes]
         wanted = [column for column in columns if column in indexed or column in filters]
         try:
+            self._statistics.compare([column.column for column in indexed])
             ids = [column.column.id for column in wanted]
-            found = read_indexes(self._source, self._tail, stripe, footer, ids, bloom=bool(filters))
+            found = read_indexes(self._source, self._tail, footer, ids, self._statistics, bloom=bool(filters))
         except SidecarError as error:
             for column in indexed:
                 column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))

@@ -13,7 +13,7 @@ from sidecar.convert.harvest import NEVER
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.data_file import PagesResult
-from sidecar.indexing.fault import fault_of, reason_of
+from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
 from sidecar.orc.index_streams import StripeIndex
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe
@@ -67,10 +67,13 @@ def row_indexes(tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolut
     if index.row_index is None:
         return no_row_indexes(footer.stripe, resolution, NO_ROW_INDEX)
     kind = row_index_kind(tail, footer, index.column, resolution)
-    return [
-        PagesResult(kind, (part,), HARVESTED) if part else PagesResult(kind, reason=NO_ROW_INDEX)
-        for part in index.row_index.parts
-    ]
+    found = []
+    for group, part in enumerate(index.row_index.parts):
+        if doubt := index.contradictions.of(group):
+            found.append(PagesResult(kind, reason=doubt, fault=DAMAGE))
+        else:
+            found.append(PagesResult(kind, (part,), HARVESTED) if part else PagesResult(kind, reason=NO_ROW_INDEX))
+    return found
 
 
 def no_row_indexes(stripe: Stripe, resolution: str, reason: str, fault: str = "") -> list[PagesResult]:

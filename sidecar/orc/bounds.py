@@ -1,8 +1,8 @@
 """Turn statistics of ORC files into bounds for conditions, and check whether they exclude a literal.
 
-:mod:`sidecar.orc.statistics` decides which statistics can be trusted. This module also ignores bounds of CHAR, because
-some readers cut its blanks and others keep them, and of BINARY. Bounds are values of the encoding in
-:func:`compared_column`: timestamps in nanoseconds, decimals without their scale.
+:mod:`sidecar.orc.statistics` decides which statistics are trusted, :mod:`sidecar.orc.contradictions` finds false ones.
+This module also ignores bounds of CHAR, because some readers cut its blanks and others keep them, and of BINARY. Bounds
+are values of the encoding in :func:`compared_column`: timestamps in nanoseconds, decimals without their scale.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.filters.literals import LiteralValue
-from sidecar.orc.index_streams import StripeIndex, positions_of, statistics_of
-from sidecar.orc.protobuf import decode
+from sidecar.orc.index_streams import StripeIndex
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
-from sidecar.orc.stripe import StripeFooter
-from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
+from sidecar.orc.statistics import Bound, ColumnStatistics
+from sidecar.orc.tail import OrcRowGroup
 from sidecar.questions.bounds import Bounds, Comparable
 from sidecar.questions.literal_spans import Span, span_of
 
@@ -61,48 +59,33 @@ def compared_column(kind: str, scale: int, number: int, iceberg_type: str) -> Co
     return ComparedColumn(number, own, Encoding.parse(encoding))
 
 
-def statistics_bounds(statistics: ColumnStatistics, column: OrcColumn, rows: int) -> Bounds | str:
+def statistics_bounds(statistics: ColumnStatistics | None, column: OrcColumn, rows: int) -> Bounds | str:
     """Return the bounds that ``statistics`` prove for ``rows`` rows, or the reason why they prove none."""
-    count, nulls = statistics.num_values, None
-    if count is not None and not column.nested_in_repeated:
-        nulls = rows - count
-        if nulls < 0:
-            return f"it counts {count} values in {rows} rows"
+    if statistics is None:
+        return "it has no statistics"
+    if statistics.contradiction:
+        return statistics.contradiction
+    count = statistics.num_values
+    is_counted = count is not None and (count > 0 or statistics.all_null) and not column.nested_in_repeated
     bounded = column.kind not in _NOT_BOUNDED
     return Bounds.of_one(
         _comparable(statistics.min, column, math.floor) if bounded else None,
         _comparable(statistics.max, column, math.ceil) if bounded else None,
-        all_null=count == 0,
-        null_count=nulls,
+        all_null=statistics.all_null,
+        null_count=rows - count if is_counted and count is not None else None,
         may_have_nan=statistics.may_hold_nan,
         reason=statistics.reason,
     )
 
 
-def stripe_bounds(tail: OrcTail, stripe: Stripe, columns: list[bytes], number: int) -> Bounds | str:
-    """Return the bounds of column ``number`` in a stripe, or the reason why there are none.
-
-    ``columns`` has the encoded statistics of the stripe, one message for each column.
-    """
-    column = tail.columns[number]
-    return statistics_bounds(decode_statistics(decode(columns[number]), column, tail), column, stripe.num_rows)
-
-
-def row_group_bounds(tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: OrcRowGroup) -> Bounds | str:
+def row_group_bounds(index: StripeIndex, group: OrcRowGroup) -> Bounds | str:
     """Return the bounds of a column in a row group from its row index, or the reason why there are none."""
     if index.row_index is None:
         return "no row index"
-    entry = index.row_index, group.ordinal, index.column, tail, footer
     try:
-        positions_of(
-            *entry
-        )  # raises if the positions do not fit the column: then the statistics may be of another column too
-        statistics = statistics_of(*entry)
+        return statistics_bounds(index.statistics(group.ordinal), index.column, group.rows)
     except SidecarError as error:
         return error.what
-    if statistics is None:
-        return "it has no statistics"
-    return statistics_bounds(statistics, index.column, group.rows)
 
 
 def _comparable(bound: Bound | None, column: OrcColumn, outwards: Callable[[Fraction], int]) -> Comparable | None:
@@ -121,7 +104,7 @@ def cannot_hold(statistics: ColumnStatistics | None, value: LiteralValue, iceber
     """
     if statistics is None or column.encrypted:
         return ""
-    if statistics.num_values == 0:
+    if statistics.all_null:
         return "no values, only nulls"
     span = literal_span(value, iceberg_type, column)
     lower = _comparable(statistics.min, column, math.floor)

@@ -19,22 +19,21 @@ integer RLE of version 2, for every encoding.
 SECONDARY, the lower three bits are z and the others n: the nanoseconds are n if z is 0, else n * 10^(z + 1). Writers
 cut seconds toward zero, so a reader subtracts a second from negative ones with a millisecond or more. Instants between
 -1 s and 0 s come back one second later. pyarrow writes negative nanoseconds instead. A TIMESTAMP is the wall clock of
-the writer's zone. Values are nanoseconds, as pyarrow reads them; if one of them does not fit, all values of its row
-group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts the second where the wall
-clock, not the instant, is before 1970.)
+the writer's zone (:mod:`sidecar.orc.times`). Values are nanoseconds, as pyarrow reads them; if one of them does not
+fit, all values of its row group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts
+the second where the wall clock, not the instant, is before 1970.)
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, first_line, located
@@ -43,19 +42,22 @@ from sidecar.orc.schema import OrcColumn, decimal_digits
 from sidecar.orc.streams import Content, read_streams
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.times import instant_of, wall_clock
 from sidecar.orc.trust import utc_or_name
 from sidecar.source import Source
 
 _MOST_PER_BYTE = 1040
 """More values than a byte of any stream can encode: two bytes encode up to 130 bytes of 8 bits, so a byte 520."""
 _LAST_ASCII = 0x7F
+_BASE = datetime(2015, 1, 1)
+"""The wall clock from which timestamps are counted."""
 _EPOCH_2015 = 1_420_070_400
+"""The same in UTC, in seconds since 1970."""
 _DECIMAL64_DIGITS = 18
 _UNSTABLE = (1, 9999)
 _NANOSECONDS_REACH = 9_223_372_035
 """Seconds before or after 1970 that fit into 64-bit nanoseconds."""
 _MICROSECONDS_REACH = 9_223_372_036_853
-_ZONED_REACH = 900_000_000_000
 
 STEP = 1 << 19
 """Entries in one step of a reader that goes through a column in steps."""
@@ -437,10 +439,11 @@ class ColumnDecoder:
         zone = "UTC" if instant else utc_or_name(self.zone)
         if zone is None:
             raise UnsupportedFeatureError("timestamps cannot be decoded, because the writer's time zone is missing")
-        if not orc_rle.instants(seconds, nanos, _base(zone)):
+        base = _EPOCH_2015 if zone == "UTC" else instant_of(_BASE, zone)
+        if not orc_rle.instants(seconds, nanos, base):
             raise DamagedFileError("the nanoseconds of a timestamp are a second or more")
         if zone != "UTC":
-            seconds = _wall_clock(seconds, zone)
+            seconds = wall_clock(seconds, zone)
         return _timestamp_array(seconds, nanos, "UTC" if instant else None)
 
 
@@ -472,25 +475,6 @@ def spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
 
 
 # --- timestamps ---------------------------------------------------------------------------------------------
-
-
-def _base(zone: str) -> int:
-    """Return 2015-01-01 00:00 of the zone, in seconds since 1970 in UTC."""
-    if zone == "UTC":
-        return _EPOCH_2015
-    wall: Any = pa.scalar(datetime.datetime(2015, 1, 1), pa.timestamp("s"))
-    try:
-        return int(pc.assume_timezone(wall, zone).cast(pa.int64()).as_py())
-    except pa.ArrowException as error:
-        raise UnsupportedFeatureError(f"unknown time zone: {first_line(error)}", found=zone) from None
-
-
-def _wall_clock(seconds: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
-    if len(seconds) and max(-int(seconds.min()), int(seconds.max())) > _ZONED_REACH:
-        raise UnsupportedFeatureError("a timestamp is too far in the past or future for a time zone", found=zone)
-    instants = _any_array(seconds).cast(pa.timestamp("s", zone))
-    local: NDArray[np.int64] = pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
-    return local
 
 
 def _timestamp_array(seconds: NDArray[np.int64], nanos: NDArray[np.int64], zone: str | None) -> Any:

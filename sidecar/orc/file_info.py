@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sidecar.errors import Problem
 from sidecar.orc.statistics import Bound
 from sidecar.results import Result
 
@@ -167,3 +168,5 @@ class OrcFileInfo(Result):
     """The stripes with their streams."""
     units: list[OrcRowGroupInfo]
     """The row groups with their indexes."""
+    not_believed: list[Problem]
+    """What the file states and is seen to be false; see :mod:`sidecar.orc.contradictions`."""

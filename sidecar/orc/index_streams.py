@@ -6,24 +6,32 @@ that. If a column has both, the UTF-8 stream is read, because it can be probed f
 
 :mod:`sidecar.orc.trust` decides which filters may be probed. A filter that is not trusted is still read if possible,
 has a reason, and never prunes. A damaged stream does not affect the other streams.
+
+Row index, filters and the statistics of the stripe are held against each other (:mod:`sidecar.orc.contradictions`).
+What is false is not believed: such a filter is not trusted, and :meth:`StripeIndex.statistics` know nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, SidecarError, located
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_key_hash import hash_long
+from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bloom import decode_filters
 from sidecar.orc.compression import bound, decompress_stream
-from sidecar.orc.row_index import RowIndex, decode_row_index, take_apart
+from sidecar.orc.contradictions import Contradictions, RowIndexClaims
+from sidecar.orc.file_statistics import FileStatistics
+from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.statistics import ColumnStatistics, unknown_statistics
 from sidecar.orc.stripe import Stream, StripeFooter
-from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.tail import OrcTail
 from sidecar.orc.trust import encoding_of
 from sidecar.source import Source, read_ranges
 
@@ -51,10 +59,21 @@ class FoundOrcFilter(NamedTuple):
     trusted: bool
     reason: str
     """The reason why it is not trusted; empty if it is."""
+    contradiction: str = ""
+    """Why the filter and the statistics of its row group cannot both be right; empty if they can."""
 
 
 _FilterPlace = tuple[str, int, int, OrcEncoding | None]
 """The stream, its place and the encoding of a :class:`FoundOrcFilter`."""
+
+
+@dataclass(frozen=True)
+class IndexContext:
+    """What the index of a stripe is held against: the file, the stripe's footer, and the file's statistics."""
+
+    tail: OrcTail
+    footer: StripeFooter
+    statistics: FileStatistics
 
 
 @dataclass(frozen=True)
@@ -73,13 +92,43 @@ class StripeIndex:
     """The error of the stream of ``filters``, which is then ``None``."""
     streams: dict[str, Stream]
     """The index streams by kind."""
+    claims: RowIndexClaims | None
+    """What ``row_index`` says; ``None`` without it."""
+    context: IndexContext
 
+    @cached_property
+    def whole(self) -> ColumnStatistics | None:
+        """The column's statistics in the stripe; ``None`` if they are missing or damaged."""
+        footer = self.context.footer
+        try:
+            return self.context.statistics.of_stripe(footer.stripe, self.column, footer.writer_timezone)
+        except DamagedFileError:
+            return None
 
-@dataclass(frozen=True)
-class _Context:
-    tail: OrcTail
-    stripe: Stripe
-    footer: StripeFooter
+    @cached_property
+    def contradictions(self) -> Contradictions:
+        """What of the row index is false, by row group. The statistics of such a row group are not believed."""
+        found = Contradictions() if self.claims is None else self.claims.contradictions(self.whole)
+        by_filters = {
+            group: one.contradiction
+            for filters in (self.legacy_filters, self.filters)
+            for group, one in enumerate(filters or ())
+            if one.contradiction
+        }
+        return Contradictions(found.of_all, by_filters | found.of_part)
+
+    def statistics(self, row_group: int) -> ColumnStatistics | None:
+        """Return what is believed of a row group; ``None`` if it has no statistics.
+
+        Raises :class:`DamagedFileError`.
+        """
+        found = None if self.claims is None else self.claims.statistics(row_group)
+        what = "" if found is None else self.contradictions.of(row_group)
+        return unknown_statistics(found.raw, self.column, what) if found is not None and what else found
+
+    def is_misplaced(self, row_group: int) -> bool:
+        """Return whether the row group cannot be read by its positions: there are none, or they are false."""
+        return self.claims is None or bool(self.claims.misplaced(row_group))
 
 
 def index_streams_of(footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False) -> list[Stream]:
@@ -95,21 +144,22 @@ def index_streams_of(footer: StripeFooter, column: int, *, bloom: bool = True, l
 def read_indexes(
     source: Source,
     tail: OrcTail,
-    stripe: Stripe,
     footer: StripeFooter,
     column_ids: Iterable[int],
+    statistics: FileStatistics,
     *,
     bloom: bool = True,
     legacy: bool = False,
 ) -> dict[int, StripeIndex]:
     """Read row index and filters of columns: at most one read for each column, neighbours together.
 
-    ``legacy`` reads BLOOM_FILTER even if there is BLOOM_FILTER_UTF8. The error of a damaged stream is in the result.
-    Raises only :class:`sidecar.errors.StorageError`, and :class:`DamagedFileError` for a file that ends early.
+    They are held against ``statistics``, those of the file. ``legacy`` reads BLOOM_FILTER even if there is
+    BLOOM_FILTER_UTF8. The error of a damaged stream is in the result. Raises only :class:`sidecar.errors.StorageError`,
+    and :class:`DamagedFileError` for a file that ends early.
     """
     wanted = {column: index_streams_of(footer, column, bloom=bloom, legacy=legacy) for column in column_ids}
     fetched = _fetch(source, list(wanted.values()))
-    context = _Context(tail, stripe, footer)
+    context = IndexContext(tail, footer, statistics)
     return {column: _index(context, tail.columns[column], found, fetched) for column, found in wanted.items()}
 
 
@@ -133,7 +183,7 @@ def _fetch(source: Source, columns: Sequence[Sequence[Stream]]) -> dict[Stream, 
 
 
 def _index(
-    context: _Context, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, memoryview]
+    context: IndexContext, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, memoryview]
 ) -> StripeIndex:
     by_kind = {stream.kind: stream for stream in streams}
     row_index, row_index_problem = None, None
@@ -142,7 +192,8 @@ def _index(
             row_index = _row_index(context, column, stream, fetched[stream])
         except SidecarError as error:
             row_index_problem = error
-    groups = _Groups(context, column, row_index)
+    claims = None if row_index is None else RowIndexClaims(context.tail, context.footer, column, row_index)
+    groups = _Groups(context, column, claims)
     found: dict[str, list[FoundOrcFilter] | None] = {}
     problems: dict[str, SidecarError] = {}
     for kind in (BLOOM_FILTER_UTF8, BLOOM_FILTER):
@@ -160,10 +211,12 @@ def _index(
         legacy_filters=found.get(BLOOM_FILTER),
         filters_problem=problems.get(best),
         streams=by_kind,
+        claims=claims,
+        context=context,
     )
 
 
-def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
+def _content(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
         return decompress_stream(
@@ -175,52 +228,30 @@ def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryv
         )
 
 
-def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
+def _row_index(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
     content = bytes(_content(context, column, stream, data))
     with located(context.tail.name, column.path, stream.offset):
         index = decode_row_index(content)
-        if len(index) != context.stripe.num_row_groups:
+        if len(index) != context.footer.stripe.num_row_groups:
             raise DamagedFileError(
                 "the number of entries in a row index differs from the number of row groups in the stripe",
-                expected=context.stripe.num_row_groups,
+                expected=context.footer.stripe.num_row_groups,
                 found=len(index),
             )
         return index
 
 
-def statistics_of(
-    index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
-) -> ColumnStatistics | None:
-    """Return the statistics of one row group; ``None`` if it has none. Raises :class:`DamagedFileError`."""
-    statistics = index.entry(row_group).statistics
-    return None if statistics is None else decode_statistics(statistics, column, tail, footer.writer_timezone)
-
-
-def positions_of(
-    index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
-) -> dict[str, tuple[int, ...]]:
-    """Return the positions of one row group by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
-    return take_apart(
-        index.entry(row_group),
-        column,
-        footer.encodings[column.id],
-        has_present=footer.stream(column.id, "PRESENT") is not None,
-        compressed=tail.compression != "NONE",
-        file_version=tail.file_version,
-    )
-
-
 class _Groups:
     """The filters of a column by row group."""
 
-    def __init__(self, context: _Context, column: OrcColumn, row_index: RowIndex | None) -> None:
+    def __init__(self, context: IndexContext, column: OrcColumn, claims: RowIndexClaims | None) -> None:
         self.context = context
         self.column = column
-        self.row_index = row_index
+        self.claims = claims
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        content, count = _content(self.context, column, stream, data), self.context.stripe.num_row_groups
+        content, count = _content(self.context, column, stream, data), self.context.footer.stripe.num_row_groups
         with located(tail.name, column.path, stream.offset):
             found = decode_filters(content, count)
         encoding, _, reason = encoding_of(
@@ -229,18 +260,13 @@ class _Groups:
         reason = reason or self._doubt(stream, len(found))
         found = [*found[:count], *(_MISSING,) * (count - len(found))]
         place = (stream.kind, stream.offset, stream.length, encoding)
-        return [
-            FoundOrcFilter(one, *place, True, "")
-            if not reason and isinstance(one, OrcBloomFilter) and one.words.item(0)
-            else self._filter(i, one, place, reason)
-            for i, one in enumerate(found)
-        ]
+        return [self._filter(i, one, place, reason) for i, one in enumerate(found)]
 
     def _doubt(self, stream: Stream, count: int) -> str:
         """Return the reason why the filters may not be those of the row groups; empty if they are."""
-        stripe, footer = self.context.stripe, self.context.footer
-        if count != stripe.num_row_groups:
-            return f"the stream has {count} filters for {stripe.num_row_groups} row groups"
+        footer = self.context.footer
+        if count != footer.stripe.num_row_groups:
+            return f"the stream has {count} filters for {footer.stripe.num_row_groups} row groups"
         if sum(other.kind == stream.kind for other in footer.streams_of(self.column.id)) > 1:
             return "the column has two filter streams of one kind"
         return footer.doubt
@@ -248,20 +274,46 @@ class _Groups:
     def _filter(
         self, row_group: int, found: OrcBloomFilter | SidecarError, place: _FilterPlace, reason: str
     ) -> FoundOrcFilter:
-        bits = found if isinstance(found, OrcBloomFilter) else None
         if isinstance(found, SidecarError):
-            reason = reason or found.what
-        elif not reason and not found.words.any():
-            reason = self._empty(row_group)
-        return FoundOrcFilter(bits, *place, not reason, reason)
+            return FoundOrcFilter(None, *place, False, reason or found.what)
+        if reason:
+            return FoundOrcFilter(found, *place, False, reason)
+        statistics = self._statistics(row_group)
+        if not found.words.item(0) and not found.words.any():
+            reason = self._empty(statistics)
+            return FoundOrcFilter(found, *place, not reason, reason)
+        contradiction = self._contradiction(found, place[-1], statistics)
+        return FoundOrcFilter(found, *place, not contradiction, contradiction, contradiction)
 
-    def _empty(self, row_group: int) -> str:
-        """Return the reason why an empty filter cannot be right; empty if the row group has only nulls."""
+    def _statistics(self, row_group: int) -> ColumnStatistics | None:
         try:
-            statistics = None if self.row_index is None else self.row_index.entry(row_group).statistics
+            return None if self.claims is None else self.claims.statistics(row_group)
         except SidecarError:
-            statistics = None
-        if statistics is None or not statistics.has(1):
+            return None
+
+    def _empty(self, statistics: ColumnStatistics | None) -> str:
+        """Return the reason why an empty filter cannot be right; empty if the row group has only nulls."""
+        if statistics is None or statistics.num_values is None:
             return "the filter is empty, but the file does not say that the row group has only nulls"
-        values = statistics.varint(1)
-        return f"the filter is empty, but the row group has {values} values" if values else ""
+        values = statistics.num_values
+        if values:
+            return f"the filter is empty, but the row group has {values} values"
+        return "" if statistics.all_null else "the filter is empty, but nulls of the row group are not counted"
+
+    def _contradiction(
+        self, found: OrcBloomFilter, encoding: OrcEncoding | None, statistics: ColumnStatistics | None
+    ) -> str:
+        """Return why a filter with bits and the statistics cannot both be right; empty if they can."""
+        if statistics is None or encoding is None:
+            return ""
+        if statistics.all_null:
+            return "the filter has values, but the row group has none"
+        for value in (statistics.min, statistics.max) if statistics.exact else ():
+            if encoding.family == "long" and type(value) is int:  # the usual case, and most of the work of a lookup
+                is_denied = not found.might_contain_hash(hash_long(value))
+            else:
+                probe = probe_orc(value, self.column.iceberg_type or "", encoding)
+                is_denied = probe.verdict == "probe" and not any(map(found.might_contain_hash, probe.hashes))
+            if is_denied:
+                return f"the filter denies {value}, which is a value of the row group"
+        return ""

@@ -6,13 +6,15 @@ A damaged stream has its reason in the result and does not hide the others. Only
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 
-from sidecar.errors import SidecarError, UsageError, column_hint
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
+from sidecar.orc.contradictions import reason_of
 from sidecar.orc.file_info import (
     OrcColumnInfo,
     OrcFileInfo,
@@ -22,12 +24,13 @@ from sidecar.orc.file_info import (
     OrcStreamInfo,
     OrcStripeInfo,
 )
-from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, positions_of, read_indexes, statistics_of
-from sidecar.orc.protobuf import decode
+from sidecar.orc.file_statistics import FileStatistics
+from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, read_indexes
+from sidecar.orc.row_index import positions_of
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
+from sidecar.orc.statistics import Bound
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics, read_tail
+from sidecar.orc.tail import OrcTail, Stripe, read_tail
 from sidecar.results import ProbedRowGroup
 from sidecar.source import Source
 
@@ -40,13 +43,17 @@ def inspect_file(source: Source) -> OrcFileInfo:
     Raises as :func:`sidecar.orc.tail.read_tail` does.
     """
     tail = read_tail(source)
+    statistics = FileStatistics(source, tail)
+    not_believed = statistics.problems()
     stripes: list[OrcStripeInfo] = []
     units: list[OrcRowGroupInfo] = []
     for stripe in tail.stripes:
         footer, problem = None, ""
         try:
             footer = read_stripe_footer(source, tail, stripe)
-            units += _units(source, tail, footer)
+            indexes = read_indexes(source, tail, footer, range(len(tail.columns)), statistics, legacy=True)
+            not_believed += _false_entries(tail, stripe, indexes, len(units))
+            units += _units(tail, footer, indexes)
         except SidecarError as error:
             problem = reason_of(error)
         stripes.append(_stripe(tail, stripe, footer, problem))
@@ -64,6 +71,7 @@ def inspect_file(source: Source) -> OrcFileInfo:
         encrypted_columns=[tail.columns[i].path for i in sorted(tail.encrypted_columns)],
         stripes=stripes,
         units=units,
+        not_believed=not_believed,
     )
 
 
@@ -90,9 +98,20 @@ def _streams(tail: OrcTail, footer: StripeFooter) -> Iterator[OrcStreamInfo]:
             yield OrcStreamInfo(s.kind, tail.columns[s.column].path, s.offset, s.length, True)
 
 
-def _units(source: Source, tail: OrcTail, footer: StripeFooter) -> list[OrcRowGroupInfo]:
+def _false_entries(
+    tail: OrcTail, stripe: Stripe, indexes: Mapping[int, StripeIndex], first_unit: int
+) -> Iterator[Problem]:
+    """Yield what is false in the row indexes of a stripe; ``first_unit`` is the number of row groups before it."""
+    for index in indexes.values():
+        found = index.contradictions
+        if found.of_all:
+            yield problem_in(tail.name, f"stripe {stripe.ordinal}: {found.of_all}", index.column.path or None)
+        for group, what in found.of_part.items():
+            yield problem_in(tail.name, what, index.column.path or None, first_unit + group)
+
+
+def _units(tail: OrcTail, footer: StripeFooter, indexes: Mapping[int, StripeIndex]) -> list[OrcRowGroupInfo]:
     groups = footer.stripe.row_groups
-    indexes = read_indexes(source, tail, footer.stripe, footer, range(len(tail.columns)), legacy=True)
     shown = {column.path: column for column in tail.columns if column.id or indexes[0].filters is not None}
     return [
         OrcRowGroupInfo(
@@ -121,7 +140,7 @@ def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_grou
         return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(index.row_index_problem))
     column = index.column
     try:
-        found = statistics_of(index.row_index, row_group, column, tail, footer)
+        found = index.statistics(row_group)
         positions = positions_of(index.row_index, row_group, column, tail, footer)
     except SidecarError as error:
         return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(error))
@@ -187,14 +206,6 @@ def describe_found(found: FoundOrcFilter) -> OrcFilterInfo:
     )
 
 
-def reason_of(error: SidecarError | None) -> str:
-    """Return an error in one line, without file and column, which the result names elsewhere."""
-    if error is None:
-        return ""
-    parts = (("offset", error.offset), ("expected", error.expected), ("found", error.found))
-    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
-
-
 def find_column(tail: OrcTail, path: str) -> OrcColumn:
     """Return the column with a dotted path. Raises :class:`UsageError` with the nearest paths if there is none."""
     column = tail.column(path)
@@ -218,26 +229,8 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     if found.is_compound or found.iceberg_type is None:
         raise UsageError(f"column '{column}' has no values to compare ({found.kind})", file=tail.name)
     value = literal_from_text(literal, found.iceberg_type, quoted=True) if isinstance(literal, str) else literal
-    whole = _stripe_statistics(source, tail, found)
-    return [
-        unit
-        for stripe in tail.stripes
-        for unit in _probe_stripe(source, tail, stripe, found, value, whole.get(stripe.ordinal))
-    ]
-
-
-def _stripe_statistics(source: Source, tail: OrcTail, column: OrcColumn) -> dict[int, ColumnStatistics]:
-    """Return the column's statistics by stripe number; empty if they are damaged or absent."""
-    found: dict[int, ColumnStatistics] = {}
-    try:
-        statistics = read_stripe_statistics(source, tail)
-        for stripe in range(len(statistics) if len(statistics) == len(tail.stripes) else 0):
-            columns = statistics.columns(stripe)
-            if len(columns) == len(tail.columns):
-                found[stripe] = decode_statistics(decode(columns[column.id]), column, tail)
-    except SidecarError:
-        return {}
-    return found
+    statistics = FileStatistics(source, tail)
+    return [unit for stripe in tail.stripes for unit in _probe_stripe(source, tail, stripe, found, value, statistics)]
 
 
 def _probe_stripe(
@@ -246,9 +239,12 @@ def _probe_stripe(
     stripe: Stripe,
     column: OrcColumn,
     value: LiteralValue,
-    whole: ColumnStatistics | None,
+    statistics: FileStatistics,
 ) -> Iterator[ProbedRowGroup]:
     iceberg_type = column.iceberg_type or ""
+    whole = None
+    with suppress(DamagedFileError):
+        whole = statistics.of_stripe(stripe, column)
     if excluded := cannot_hold(whole, value, iceberg_type, column):
         for group in range(len(stripe.row_groups)):
             yield ProbedRowGroup(
@@ -258,20 +254,18 @@ def _probe_stripe(
     footer, index, problem = None, None, ""
     try:
         footer = read_stripe_footer(source, tail, stripe)
-        index = read_indexes(source, tail, stripe, footer, [column.id])[column.id]
+        index = read_indexes(source, tail, footer, [column.id], statistics)[column.id]
     except SidecarError as error:
         problem = reason_of(error)
     for group in range(len(stripe.row_groups)):
         might: bool | None = None
         reason = problem
         if footer is not None and index is not None:
-            might, reason = ask_row_group(tail, footer, index, group, value)
+            might, reason = ask_row_group(index, group, value)
         yield ProbedRowGroup(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
 
 
-def ask_row_group(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int, value: LiteralValue
-) -> tuple[bool | None, str]:
+def ask_row_group(index: StripeIndex, group: int, value: LiteralValue) -> tuple[bool | None, str]:
     """Return whether a row group might hold ``value`` (``None`` if that is not certain), and the reason.
 
     ``value`` is the value of a bound literal of the column's own Iceberg type. Statistics come before the filter.
@@ -279,8 +273,7 @@ def ask_row_group(
     column = index.column
     iceberg_type = column.iceberg_type or ""
     try:
-        row_index = index.row_index
-        statistics = None if row_index is None else statistics_of(row_index, group, column, tail, footer)
+        statistics = index.statistics(group)
     except SidecarError:
         statistics = None
     if excluded := cannot_hold(statistics, value, iceberg_type, column):

@@ -38,7 +38,8 @@ from dataclasses import dataclass
 from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.stripe import ColumnEncoding
+from sidecar.orc.stripe import ColumnEncoding, StripeFooter
+from sidecar.orc.tail import OrcTail
 
 MAX_POSITIONS = 64
 """Most positions of one entry; sound files have at most 11."""
@@ -168,3 +169,24 @@ def take_apart(
         out[kind] = positions[at : at + count]
         at += count
     return out
+
+
+def positions_of(
+    index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
+) -> dict[str, tuple[int, ...]]:
+    """Return the positions of one row group by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
+    return positions_in(index.entry(row_group), column, tail, footer)
+
+
+def positions_in(
+    entry: RowIndexEntry, column: OrcColumn, tail: OrcTail, footer: StripeFooter
+) -> dict[str, tuple[int, ...]]:
+    """Return the positions of an entry by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
+    return take_apart(
+        entry,
+        column,
+        footer.encodings[column.id],
+        has_present=footer.stream(column.id, "PRESENT") is not None,
+        compressed=tail.compression != "NONE",
+        file_version=tail.file_version,
+    )

@@ -9,20 +9,25 @@
 | 5 | BucketStatistics | 1 count of true values (packed) |
 | 6 | DecimalStatistics | 1 minimum, 2 maximum, 3 sum (texts) |
 | 7 | DateStatistics | 1 minimum, 2 maximum (days, sint32) |
+| 8 | BinaryStatistics | 1 sum of lengths |
 | 9 | TimestampStatistics | 1, 2 in the writer's zone; 3 minimumUtc, 4 maximumUtc (milliseconds, sint64) |
 | 10 | hasNull | absent: not known |
 | 11 | bytesOnDisk | |
 
 Minimum and maximum are *outer bounds* in values of the type, or absent. These are not trusted:
 
-- all bounds of Java's first writer version (HIVE-8732: maxima and texts were wrong);
+- those that the writer is known to get wrong (:mod:`sidecar.orc.trust`);
 - floats and doubles whose sum is absent or NaN: if the first value is NaN, both bounds are NaN or wrong;
-- decimals of Java's writer version 6 (ORC-517: wrong for up to 18 digits);
-- timestamps of Java's writers before version 6 (ORC-135: local time), and any without the UTC fields;
-- CHAR of writers other than Java's: the C++ writer reads past the end of the value when it pads;
+- timestamps without the UTC fields;
 - dates and timestamps before 1582-10-15 in files of Java's writer that are not "proleptic": readers differ on them;
 - upper bounds of cut texts that end in a replacement character: incrementing gave no valid character;
-- bounds outside the type's range (C++ writers on machines where char is unsigned), and a minimum above the maximum.
+- bounds outside the type's range (C++ writers on machines where char is unsigned).
+
+**Counts.** Values and nulls together are the entries that the column has in the rows (:class:`Extent`). Statistics
+whose counts cannot be true, with bounds of no value, or with a minimum above the maximum, *contradict themselves*:
+nothing of them is believed. ORC Java writes such counts without a row index: 0 values and no nulls, in any number of
+rows. "0 values" means that all entries are null only with the typed message of the column's kind, if an empty one:
+Java and C++ write it for a column of nulls, but there are files that have nothing but the 0.
 
 Bounds are widened if readers may see other values than the writer counted. FLOAT bounds are rounded to float32, because
 the C++ writer counts doubles before it rounds them. Timestamps get whole milliseconds, and one more before 1970,
@@ -36,7 +41,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +49,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import JAVA
+from sidecar.orc.trust import WrittenBy, utc_or_name, writer_doubt
 
 Bound = bool | int | float | str | Decimal
 """A bound: int for whole numbers, days of DATE, and nanoseconds of timestamps (for TIMESTAMP, of the wall clock)."""
@@ -59,14 +65,17 @@ _FIELD = {
     "STRING": 4,
     "CHAR": 4,
     "VARCHAR": 4,
+    "BINARY": 8,
     "DECIMAL": 6,
     "DATE": 7,
     "TIMESTAMP": 9,
     "TIMESTAMP_INSTANT": 9,
 }
+"""The field of the typed message of each kind."""
 _BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64, "DATE": 32}
+_FLOATING = ("FLOAT", "DOUBLE")
 INVERTED = "the minimum is above the maximum"
-"""The reason of statistics with ``inverted`` bounds."""
+"""The contradiction of such bounds."""
 
 _CUTOVER_DAY = -141_427  # 1582-10-15
 _DAY_MS = 86_400_000
@@ -74,20 +83,21 @@ _NS = 1_000_000  # nanoseconds of a millisecond
 _MAX_DIGITS = 200  # characters of a decimal's text
 
 
-class WrittenBy(Protocol):
-    """The properties of a file that decide whether its statistics are trusted; an :class:`OrcTail` has them."""
+class Extent(NamedTuple):
+    """How many entries, values and nulls, a column has in a set of rows: at least and at most."""
 
-    @property
-    def writer(self) -> int:
-        """The number of the writer, as in Footer.writer."""
+    least: int
+    most: int | None
+    """``None`` if there is no limit: a row has any number of the elements of a list."""
 
-    @property
-    def writer_version(self) -> int:
-        """The writer's own version number."""
+    @classmethod
+    def of(cls, column: OrcColumn, rows: int) -> Extent:
+        """Return the entries of ``column`` in ``rows`` rows, as far as the schema tells: a parent may be null."""
+        return cls(0 if column.nullable_parent else rows, None if column.nested_in_repeated else rows)
 
-    @property
-    def calendar(self) -> str:
-        """The name of the calendar of dates and timestamps."""
+
+UNKNOWN = Extent(0, None)
+"""The extent of a column in an unknown number of rows."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,10 @@ class ColumnStatistics:
     """Whether ``min`` and ``max`` are values that occur, rather than wider bounds."""
     may_hold_nan: bool
     reason: str
-    inverted: bool
-    """Whether the bounds are unknown because the minimum is above the maximum."""
+    all_null: bool
+    """Whether the column is proven to have no value in the rows."""
+    contradiction: str
+    """Why the message is false in itself, and so not believed at all; empty if it may be true."""
     raw: Message
 
 
@@ -127,39 +139,86 @@ class _Inverted(_Untrusted):
 
 
 def decode_statistics(
-    message: Message, column: OrcColumn, tail: WrittenBy, writer_timezone: str | None = None
+    message: Message,
+    column: OrcColumn,
+    tail: WrittenBy,
+    writer_timezone: str | None = None,
+    extent: Extent = UNKNOWN,
 ) -> ColumnStatistics:
     """Return the statistics of a column, with bounds only if they can be trusted.
 
-    ``writer_timezone`` is from the stripe's footer; without it, bounds of TIMESTAMP are a day wider. Raises
-    :class:`DamagedFileError` if the message contradicts the format.
+    ``writer_timezone`` is from the stripe's footer; without it, bounds of TIMESTAMP are a day wider. Counts are held
+    against ``extent``. Raises :class:`DamagedFileError` if the message contradicts the format.
     """
     bounds: _Bounds | None = None
-    reason, inverted = "", False
+    reason = ""
     try:
         bounds = _bounds(message, column, tail, writer_timezone)
+    except _Inverted as why:
+        return unknown_statistics(message, column, str(why))
     except _Untrusted as why:
-        reason, inverted = str(why), isinstance(why, _Inverted)
-    floating = column.kind in ("FLOAT", "DOUBLE")
+        reason = str(why)
+    if contradiction := _count_problem(message, column, bounds, extent):
+        return unknown_statistics(message, column, contradiction)
+    values = message.varint(1) if message.has(1) else None
     return ColumnStatistics(
-        num_values=message.varint(1) if message.has(1) else None,
+        num_values=values,
         has_null=bool(message.varint(10, 1)),
         min=None if bounds is None else bounds[0],
         max=None if bounds is None else bounds[1],
         exact=bounds is not None and bounds[2],
-        may_hold_nan=floating and bounds is None,
+        may_hold_nan=column.kind in _FLOATING and bounds is None,
         reason=reason,
-        inverted=inverted,
+        all_null=values == 0 and _says_only_nulls(message, column, extent),
+        contradiction="",
         raw=message,
     )
 
 
+def unknown_statistics(message: Message, column: OrcColumn, contradiction: str) -> ColumnStatistics:
+    """Return what is known by statistics that are false: nothing."""
+    return ColumnStatistics(
+        num_values=None,
+        has_null=True,
+        min=None,
+        max=None,
+        exact=False,
+        may_hold_nan=column.kind in _FLOATING,
+        reason=contradiction,
+        all_null=False,
+        contradiction=contradiction,
+        raw=message,
+    )
+
+
+def _count_problem(message: Message, column: OrcColumn, bounds: _Bounds | None, extent: Extent) -> str:
+    """Return why the counts of values and nulls cannot be true; empty if they can. Masked values are not counted."""
+    if column.encrypted or not message.has(1):
+        return ""
+    values, nulls = message.varint(1), message.varint(10) if message.has(10) else None
+    entries = f"{extent.most} {'entries' if column.nullable_parent else 'rows'}"
+    if extent.most is not None and values > extent.most:
+        return f"{values} values in {entries}"
+    if values < extent.least and nulls == 0:
+        return f"{values} values in {entries}, but no nulls"
+    if values == extent.most and nulls and not column.nullable_parent:  # C++ counts nulls of parents too
+        return f"{values} values in {entries}, but nulls too"
+    return "a minimum and a maximum of no values" if not values and bounds is not None else ""
+
+
+def _says_only_nulls(message: Message, column: OrcColumn, extent: Extent) -> bool:
+    """Return whether statistics of 0 values mean that every entry is null, or that there is none."""
+    if column.encrypted or (column.kind in _FIELD and message.message(_FIELD[column.kind]) is None):
+        return False
+    return bool(message.varint(10, 1)) or extent.most == 0
+
+
 def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds | None:
     field = _FIELD.get(column.kind)
-    if field is None:
+    if field is None or column.kind not in _DECODERS:
         raise _Untrusted("columns of this kind have no bounds")
-    if tail.writer == JAVA and tail.writer_version < 1:
-        raise _Untrusted("bounds of Java's first writer version are not trusted (HIVE-8732)")
+    if doubt := writer_doubt("bounds", tail, column):
+        raise _Untrusted(doubt)
     if column.encrypted:
         raise _Untrusted("the column is encrypted, so the bounds are those of masked values")
     own = message.message(field)
@@ -214,10 +273,6 @@ def _double(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, 
 
 
 def _string(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
-    if column.kind == "CHAR" and tail.writer != JAVA:
-        raise _Untrusted(
-            "bounds of CHAR are trusted only in files of Java's writer, because others read past the values"
-        )
     low, high = _text(own, 1), _text(own, 2)
     exact = low is not None and high is not None
     low = _text(own, 4) if low is None else low
@@ -240,8 +295,6 @@ def _text(own: Message, field: int) -> str | None:
 
 
 def _decimal(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
-    if tail.writer == JAVA and tail.writer_version == 6:
-        raise _Untrusted("decimal bounds of Java's writer version 6 are not trusted (ORC-517)")
     if (column.scale or 0) > MAX_DIGITS:  # bounds are compared at this scale, which could take forever
         raise _Untrusted("the scale of the decimals is impossible")
     return _number(own, 1), _number(own, 2), True
@@ -261,8 +314,6 @@ def _number(own: Message, field: int) -> Decimal:
 
 
 def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
-    if tail.writer == JAVA and tail.writer_version < 6:
-        raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
     low, high = _signed(own, 3), _signed(own, 4)
     if low > high:
         raise _Inverted
@@ -272,7 +323,7 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenB
         high = max(high, 999)
     low -= (1 if tail.writer == JAVA else 1001) * (low < 0)
     high += high < 0
-    if column.kind == "TIMESTAMP" and zone not in ("UTC", "GMT", "Etc/UTC", "Etc/GMT"):
+    if column.kind == "TIMESTAMP" and utc_or_name(zone) != "UTC":
         low, high = low - _DAY_MS, high + _DAY_MS
     return low * _NS, high * _NS + _NS - 1, False
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError, located
 from sidecar.orc.compression import bound, decompress_stream
-from sidecar.orc.index_streams import positions_of
-from sidecar.orc.row_index import RowIndex
+from sidecar.orc.row_index import RowIndex, positions_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail

@@ -109,9 +109,12 @@ class Stripe:
         """The row groups in order. Raises as :attr:`num_row_groups`."""
         count = self.num_row_groups
         stride = self.stride or self.num_rows
-        return [
-            OrcRowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride)) for i in range(count)
-        ]
+        return [OrcRowGroup(i, self.first_row + i * stride, self.rows_of(i)) for i in range(count)]
+
+    def rows_of(self, row_group: int) -> int:
+        """Return the number of rows of one of the row groups."""
+        stride = self.stride or self.num_rows
+        return min(stride, self.num_rows - row_group * stride)
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,32 @@
-"""Decide which Bloom filters of an ORC file may be probed, and with which keys.
+"""Decide which Bloom filters and statistics of an ORC file may be believed, by who wrote it.
 
-A filter does not say how it was made, but its file names the writer. These filters are not probed:
+Neither a filter nor a statistic says how it was made, but its file names the writer. :data:`_WRITERS` is the table of
+what writers got wrong: writer, versions, kinds of columns, and whether filters or bounds are not believed. Java's
+versions are those in the postscript, other writers' those in the footer.
+
+These filters are not probed, whoever wrote them:
 
 | filter | reason |
 | --- | --- |
-| C++, no version, below 1.6.12, or 1.7.0 | hashes of integers were shifted wrongly (ORC-1024) |
-| C++, BYTE | hashes packed bytes, so it denies values that it was given |
-| C++, CHAR | hashes bytes after the value in memory |
-| C++, FLOAT | hashes the double that it was given, but stores the float |
-| C++ 1.6, BINARY, DECIMAL, timestamps | empty (ORC-773); untrimmed (ORC-573); other keys |
-| C++ below 1.7.5, TIMESTAMP not in UTC | other keys (ORC-1151) |
-| Java below writer version 6 (ORC-135), DECIMAL, timestamps | other text; local time |
-| Java of writer version 6, DECIMAL of up to 18 digits | no reader probes them (ORC-517) |
 | TIMESTAMP without bloomEncoding 1 or time zone | local time of an unknown zone |
 | bloomEncoding above 1 | a future version |
 | BLOOM_FILTER of other than numbers, dates, binary and text | the writer's charset, or instants probed as wall clock |
-| Presto, Trino: all but integers, dates and text | not compared with other writers |
-| all other writers | not compared with other writers |
 | encrypted columns | Java writes twice the filters, half of them for the plain values |
 | elements of lists and maps | a row may have many values |
 | BOOLEAN, compound and unknown types | the filter holds no values, or counts |
 
 Text in BLOOM_FILTER is in the charset of the writing machine, so only ASCII may be probed: see ``orc/ascii`` in
 :mod:`sidecar.filters.orc_encoding`. Java and C++ readers probe some of these filters all the same, and lose rows.
+
+What a file's own numbers show to be false is found by :mod:`sidecar.orc.contradictions`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.schema import OrcColumn
@@ -42,10 +40,8 @@ UTF8_UTC = 1
 _INTEGERS = frozenset({"BYTE", "SHORT", "INT", "LONG"})
 _TIMES = frozenset({"TIMESTAMP", "TIMESTAMP_INSTANT"})
 _LEGACY_KINDS = _INTEGERS | {"FLOAT", "DOUBLE", "DATE", "BINARY", "STRING"}
-_COMPARED_ALIKE = _INTEGERS - {"BYTE"} | {"DATE", "STRING", "VARCHAR"}
 _UNSTABLE = (1, 9999)
 _DECIMAL64_DIGITS = 18
-_ORC_135, _ORC_517 = 6, 7
 
 _UTC = frozenset({"GMT", "GMT0", "Greenwich", "UCT", "UTC", "Universal", "Zulu"})
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(?:-.*)?")
@@ -67,7 +63,7 @@ def encoding_of(
     encoding = _encoding(tail, column, stream_kind, writer_timezone)
     reasons = (
         _column_reason(column),
-        _writer_reason(tail, column, encoding),
+        writer_doubt("filters", tail, column, encoding),
         _stream_reason(tail, column, column_encoding, stream_kind),
         "" if encoding else f"the keys of {column.kind} in {stream_kind} are unknown",
     )
@@ -75,14 +71,142 @@ def encoding_of(
     return encoding, not reason, reason
 
 
-def hashes_wrongly(tail: OrcTail) -> bool:
-    """Return whether a C++ writer with ORC-1024 wrote the file; readers then ignore all filters, even correct ones."""
-    return tail.writer == CPP and (_version(tail) < (1, 6, 12) or _version(tail) == (1, 7, 0))
-
-
 def utc_or_name(zone: str | None) -> str | None:
     """Return ``UTC`` for every name of UTC, and any other zone's name as it is; ``None`` if there is none."""
     return "UTC" if zone and zone.removeprefix("Etc/") in _UTC else zone or None
+
+
+# --- what writers got wrong ---------------------------------------------------------------------------------
+
+
+class WrittenBy(Protocol):
+    """The properties of a file that decide what is believed of it; an :class:`OrcTail` has them."""
+
+    @property
+    def writer(self) -> int:
+        """The number of the writer, as in Footer.writer."""
+
+    @property
+    def writer_version(self) -> int:
+        """The version number in the postscript, which Java's writers count up."""
+
+    @property
+    def software_version(self) -> str | None:
+        """The version of the program in words, if the footer says it."""
+
+    @property
+    def calendar(self) -> str:
+        """The name of the calendar of dates and timestamps."""
+
+
+@dataclass(frozen=True)
+class _AllBut:
+    """All things except some."""
+
+    named: frozenset[int] | frozenset[str] = frozenset()
+
+    def __contains__(self, one: object) -> bool:
+        return one not in self.named
+
+
+class _Wrong(NamedTuple):
+    """A line of the table: what is not believed of columns of these kinds by these writers, and why."""
+
+    part: Literal["filters", "bounds"]
+    writers: Container[int]
+    first: tuple[int, ...]
+    """The first version that is wrong."""
+    fixed: tuple[int, ...] | None
+    """The first version after it that is right; ``None`` if there is none."""
+    kinds: Container[str]
+    reason: str
+    applies: Callable[[OrcColumn, OrcEncoding | None], bool] = lambda column, encoding: True
+    """Whether it is so for a column whose filters have keys of the encoding."""
+
+    def concerns(self, file: WrittenBy) -> bool:
+        """Return whether such a writer, of such a version, wrote the file."""
+        version = _version(file)
+        return file.writer in self.writers and self.first <= version and (self.fixed is None or version < self.fixed)
+
+
+def _is_short(column: OrcColumn, encoding: OrcEncoding | None) -> bool:
+    return column.precision is not None and column.precision <= _DECIMAL64_DIGITS
+
+
+def _is_zoned(column: OrcColumn, encoding: OrcEncoding | None) -> bool:
+    return encoding is not None and encoding.zone not in (None, "UTC")
+
+
+_EVERY = _AllBut()
+_BY_JAVA, _BY_CPP, _BY_PRESTO = frozenset({JAVA}), frozenset({CPP}), frozenset({PRESTO, TRINO})
+_DECIMAL = frozenset({"DECIMAL"})
+_HIVE_8732, _ORC_135, _ORC_517 = (1,), (6,), (7,)
+_FIRST, _1_6_12, _1_7_0, _1_7_1, _1_7_5 = (0,), (1, 6, 12), (1, 7, 0), (1, 7, 1), (1, 7, 5)
+_ONE_WAY_TO_HASH = _INTEGERS - {"BYTE"} | {"DATE", "STRING", "VARCHAR"}
+_NOT_COMPARED = "filters of {kind} by this writer are not compared with those of others"
+
+_SHIFTED = "filters of C++ writers up to 1.6.11, and of 1.7.0, hash integers wrongly (ORC-1024)"
+_ORC_1024 = tuple(
+    _Wrong("filters", _BY_CPP, first, fixed, _EVERY, _SHIFTED) for first, fixed in ((_FIRST, _1_6_12), (_1_7_0, _1_7_1))
+)
+"""Readers use no filter of such a file, not even a right one."""
+
+# fmt: off
+_WRITERS = (
+    _Wrong("bounds", _BY_JAVA, _FIRST, _HIVE_8732, _EVERY,
+           "bounds of Java's first writer version are not trusted (HIVE-8732)"),
+    _Wrong("bounds", _BY_JAVA, _FIRST, _ORC_135, _TIMES,
+           "timestamp bounds before Java's writer version 6 are in local time (ORC-135)"),
+    _Wrong("bounds", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
+           "decimal bounds of Java's writer version 6 are not trusted (ORC-517)"),
+    _Wrong("bounds", _AllBut(_BY_JAVA), _FIRST, None, frozenset({"CHAR"}),
+           "bounds of CHAR are trusted only in files of Java's writer, because others read past the values"),
+    _Wrong("filters", _BY_JAVA, _FIRST, _ORC_135, _TIMES, "timestamps before ORC-135 are hashed in local time"),
+    _Wrong("filters", _BY_JAVA, _FIRST, _ORC_135, _DECIMAL, "decimals before ORC-135 may be hashed as another text"),
+    _Wrong("filters", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
+           "no reader probes filters of decimals of up to 18 digits from before ORC-517", _is_short),
+    *_ORC_1024,
+    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"BYTE"}),
+           "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"),
+    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"CHAR"}),
+           "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"),
+    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"FLOAT"}),
+           "C++ writers hash the double that they were given for a float, which may be another number"),
+    _Wrong("filters", _BY_CPP, _FIRST, _1_7_0, _TIMES | _DECIMAL | {"BINARY"},  # ORC-573, ORC-773
+           "C++ writers of 1.6 hash {kind} by other keys, or not at all"),
+    _Wrong("filters", _BY_CPP, _FIRST, _1_7_5, _TIMES,
+           "C++ writers before 1.7.5 hash timestamps of zones other than UTC wrongly (ORC-1151)", _is_zoned),
+    _Wrong("filters", _BY_PRESTO, _FIRST, None, _AllBut(_ONE_WAY_TO_HASH), _NOT_COMPARED),
+    _Wrong("filters", _AllBut(_BY_JAVA | _BY_CPP | _BY_PRESTO), _FIRST, None, _EVERY, _NOT_COMPARED),
+)
+# fmt: on
+
+
+def writer_doubt(
+    part: Literal["filters", "bounds"], file: WrittenBy, column: OrcColumn, encoding: OrcEncoding | None = None
+) -> str:
+    """Return why ``file``'s writer is not believed in ``part`` of ``column``; an empty text if it is.
+
+    ``encoding`` is that of the keys of filters.
+    """
+    for wrong in _WRITERS:
+        is_asked = wrong.part == part and column.kind in wrong.kinds
+        if is_asked and wrong.concerns(file) and wrong.applies(column, encoding):
+            return wrong.reason.format(kind=column.kind)
+    return ""
+
+
+def hashes_wrongly(tail: OrcTail) -> bool:
+    """Return whether a C++ writer with ORC-1024 wrote the file; readers then ignore all filters, even correct ones."""
+    return any(wrong.concerns(tail) for wrong in _ORC_1024)
+
+
+def _version(file: WrittenBy) -> tuple[int, ...]:
+    """Return the version that the table has for the file's writer."""
+    if file.writer == JAVA:
+        return (file.writer_version,)
+    match = _VERSION.fullmatch(file.software_version or "")
+    return tuple(map(int, match.groups())) if match else (0, 0, 0)
 
 
 # --- the keys that the writer meant to hash -----------------------------------------------------------------
@@ -144,50 +268,6 @@ def _column_reason(column: OrcColumn) -> str:
     if column.is_compound or column.kind == "BOOLEAN":
         return f"filters of {column.kind} hold no values"
     return "the column is inside a list or map, so a row may have many values" if column.nested_in_repeated else ""
-
-
-def _writer_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
-    if tail.writer == JAVA:
-        return _java_reason(tail, column)
-    if tail.writer == CPP:
-        return _cpp_reason(tail, column, encoding)
-    if tail.writer in (PRESTO, TRINO) and column.kind in _COMPARED_ALIKE:
-        return ""
-    return f"filters of {column.kind} by this writer ({tail.created_by}) are not compared with those of others"
-
-
-def _java_reason(tail: OrcTail, column: OrcColumn) -> str:
-    if column.kind in _TIMES and tail.writer_version < _ORC_135:
-        return "timestamps before ORC-135 are hashed in local time"
-    if column.kind == "DECIMAL":
-        if tail.writer_version < _ORC_135:
-            return "decimals before ORC-135 may be hashed as another text"
-        short = column.precision is not None and column.precision <= _DECIMAL64_DIGITS
-        if short and tail.writer_version < _ORC_517:
-            return "no reader probes filters of decimals of up to 18 digits from before ORC-517"
-    return ""
-
-
-def _version(tail: OrcTail) -> tuple[int, ...]:
-    match = _VERSION.fullmatch(tail.software_version or "")
-    return tuple(map(int, match.groups())) if match else (0, 0, 0)
-
-
-def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
-    version = _version(tail)
-    if hashes_wrongly(tail):
-        return "filters of C++ writers up to 1.6.11, and of 1.7.0, hash integers wrongly (ORC-1024)"
-    if column.kind == "BYTE":
-        return "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"
-    if column.kind == "CHAR":
-        return "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"
-    if column.kind == "FLOAT":
-        return "C++ writers hash the double that they were given for a float, which may be another number"
-    if version < (1, 7, 0) and column.kind in _TIMES | {"BINARY", "DECIMAL"}:
-        return f"C++ writers of 1.6 hash {column.kind} by other keys, or not at all"
-    if version < (1, 7, 5) and encoding is not None and encoding.zone not in (None, "UTC"):
-        return "C++ writers before 1.7.5 hash timestamps of zones other than UTC wrongly (ORC-1151)"
-    return ""
 
 
 def _stream_reason(tail: OrcTail, column: OrcColumn, encoding: ColumnEncoding, stream: str) -> str:

@@ -8,19 +8,18 @@ denies none of them. A filter without values that no reader probes (of a struct,
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
+from sidecar.orc.contradictions import reason_of
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
-from sidecar.orc.inspect import reason_of
-from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
-from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
+from sidecar.orc.tail import MAGIC, OrcTail, Stripe, read_tail
 from sidecar.orc.verify_index import index_problems
 from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, deny_nothing, value_problems
 from sidecar.source import Source
@@ -37,12 +36,11 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
     except SidecarError as error:
         return [problem_in(source.name, reason_of(error))]
     problems: list[Problem] = []
-    statistics = StripeStatistics([])
-    try:
-        statistics = read_stripe_statistics(source, tail)
-    except SidecarError as error:
-        problems.append(problem_in(tail.name, f"metadata: {reason_of(error)}"))
+    statistics = FileStatistics(source, tail)
+    if statistics.problem is not None:
+        problems.append(problem_in(tail.name, f"metadata: {reason_of(statistics.problem)}"))
     problems += _tail_problems(source, tail, statistics)
+    problems += statistics.problems()
     try:
         groups = tail.num_row_groups
     except SidecarError as error:
@@ -62,7 +60,7 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
         problems += check.problems(of_stripe, values)
         first_unit = end
     if values is not None and len(chosen) == groups and not problems:
-        problems += _file_statistics_problems(tail, observed)
+        problems += _file_statistics_problems(tail, statistics, observed)
     return problems
 
 
@@ -75,22 +73,18 @@ def _within(chosen: list[int], start: int, end: int) -> list[int]:
     return chosen[bisect_left(chosen, start) : bisect_left(chosen, end)]
 
 
-def _file_statistics_problems(tail: OrcTail, observed: dict[int, ObservedValues]) -> Iterator[Problem]:
+def _file_statistics_problems(
+    tail: OrcTail, statistics: FileStatistics, observed: dict[int, ObservedValues]
+) -> Iterator[Problem]:
     """Yield problems of statistics of the whole file that contradict the values of its columns."""
-    found = tail.footer.messages(7)
-    for column, message in zip(tail.columns, found, strict=False):
+    for column in tail.columns:
         if column.is_compound or column.encrypted:
             continue
-        try:
-            statistics = decode_statistics(message, column, tail)
-        except SidecarError as error:
-            yield problem_in(tail.name, reason_of(error), column.path)
-            continue
-        for text in observed[column.id].problems(statistics, "file"):
+        for text in observed[column.id].problems(statistics.of_file(column), "file"):
             yield problem_in(tail.name, f"footer: {text}", column.path)
 
 
-def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) -> Iterator[Problem]:
+def _tail_problems(source: Source, tail: OrcTail, statistics: FileStatistics) -> Iterator[Problem]:
     """Yield problems outside of stripes."""
 
     def problem(what: str) -> Problem:
@@ -99,10 +93,9 @@ def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) 
     head = source.read(0, len(MAGIC))
     if head != MAGIC:
         yield problem(f"the file does not begin with the magic; expected {MAGIC!r}; found {head!r}")
-    if len(statistics) not in (0, len(tail.stripes)):
-        yield problem(
-            f"the metadata has statistics of {len(statistics)} stripes, but the file has {len(tail.stripes)} stripes"
-        )
+    known = statistics.num_stripes
+    if known not in (0, len(tail.stripes)):
+        yield problem(f"the metadata has statistics of {known} stripes, but the file has {len(tail.stripes)} stripes")
     rows = sum(stripe.num_rows for stripe in tail.stripes)
     if rows != tail.num_rows:
         yield problem(f"the footer's numberOfRows is {tail.num_rows}, but the stripes have {rows} rows")
@@ -123,7 +116,7 @@ class _StripeCheck:
         tail: OrcTail,
         stripe: Stripe,
         first_unit: int,
-        statistics: StripeStatistics,
+        statistics: FileStatistics,
         observed: dict[int, ObservedValues],
     ) -> None:
         self.source = source
@@ -141,14 +134,13 @@ class _StripeCheck:
             yield self._problem(f"stripe footer: {reason_of(error)}")
             return
         yield from self._lengths(footer)
-        whole = yield from self._whole()
+        yield from self._whole()
         for column in self.tail.columns:
             try:
                 index = self._index(footer, column)
-                of_column = whole[column.id] if whole else None
-                yield from self._column(footer, index, of_column)
+                yield from self._column(footer, index)
                 if values is not None:
-                    yield from self._values(footer, index, of_column, groups, values)
+                    yield from self._values(footer, index, groups, values)
             except SidecarError as error:
                 yield self._problem(reason_of(error), column)
 
@@ -156,11 +148,10 @@ class _StripeCheck:
         self,
         footer: StripeFooter,
         index: StripeIndex,
-        whole: bytes | None,
         groups: set[int],
         values: RowGroupSampler,
     ) -> Iterator[Problem]:
-        """Yield problems of statistics and filters that deny values; ``whole`` has the stripe's encoded statistics."""
+        """Yield problems of statistics and filters that deny values."""
         column, observed, complete = index.column, ObservedValues(), True
         if column.is_compound or column.encrypted:
             return  # statistics of a struct count rows; only values are checked here
@@ -169,29 +160,17 @@ class _StripeCheck:
             complete &= group is not None
             yield self._problem(what, column, group)
         self.observed[column.id].add(observed)
-        if whole and complete and groups and len(groups) == self.stripe.num_row_groups:
-            of_stripe = decode_statistics(decode(whole), column, self.tail, footer.writer_timezone)
-            for text in observed.problems(of_stripe, "stripe"):
+        if complete and groups and len(groups) == self.stripe.num_row_groups:
+            for text in observed.problems(index.whole, "stripe"):
                 yield self._problem(text, column)
 
-    def _whole(self) -> Generator[Problem, None, list[bytes]]:
-        """Yield problems of the stripe's statistics, and return them: one message for each column.
-
-        Returns an empty list if there are none, or if their number differs from the number of columns.
-        """
-        if self.stripe.ordinal >= len(self.statistics):
-            return []
-        try:
-            found = self.statistics.columns(self.stripe.ordinal)
-        except SidecarError as error:
-            yield self._problem(f"statistics: {reason_of(error)}")
-            return []
-        if len(found) not in (0, len(self.tail.columns)):
+    def _whole(self) -> Iterator[Problem]:
+        """Yield a problem if the stripe has statistics of another number of columns than the file has."""
+        found = self.statistics.num_columns(self.stripe)
+        if found not in (0, len(self.tail.columns)):
             yield self._problem(
-                f"there are statistics of {len(found)} columns, but the file has {len(self.tail.columns)} columns"
+                f"there are statistics of {found} columns, but the file has {len(self.tail.columns)} columns"
             )
-            return []
-        return found
 
     def _problem(self, what: str, column: OrcColumn | None = None, row_group: int | None = None) -> Problem:
         return Problem(
@@ -214,9 +193,9 @@ class _StripeCheck:
             yield self._problem(footer.doubt)
 
     def _index(self, footer: StripeFooter, column: OrcColumn) -> StripeIndex:
-        return read_indexes(self.source, self.tail, self.stripe, footer, [column.id], legacy=True)[column.id]
+        return read_indexes(self.source, self.tail, footer, [column.id], self.statistics, legacy=True)[column.id]
 
-    def _column(self, footer: StripeFooter, index: StripeIndex, whole: bytes | None) -> Iterator[Problem]:
+    def _column(self, footer: StripeFooter, index: StripeIndex) -> Iterator[Problem]:
         column = index.column
         maps: dict[str, ChunkMap] = {}
         for stream in footer.streams_of(column.id):
@@ -229,5 +208,5 @@ class _StripeCheck:
         filters = index.filters or []
         if any(f.reason for f in filters) and deny_nothing(self.source, self.tail, self.stripe, column, filters):
             index = replace(index, filters=None)
-        for row_group, what in index_problems(self.tail, footer, index, maps, whole):
+        for row_group, what in index_problems(self.tail, footer, index, maps):
             yield self._problem(what, column, row_group)

@@ -20,9 +20,9 @@ from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import probe_orc
+from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import LeafCursor, read_row_groups
-from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter, StripeIndex, statistics_of
-from sidecar.orc.inspect import reason_of
+from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter, StripeIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
@@ -96,7 +96,7 @@ def value_problems(
         cursor = LeafCursor(source, tail, footer, column)
         step = cursor.step
         for group in footer.stripe.row_groups:
-            comparison = _RowGroupCheck(tail, footer, index, group.ordinal)
+            comparison = _RowGroupCheck(index, group.ordinal)
             for start in range(0, group.rows, step):
                 entries = cursor.take(min(step, group.rows - start))
                 if group.ordinal in groups:
@@ -113,13 +113,12 @@ def value_problems(
 class _RowGroupCheck:
     """A comparison of the statistics and filters of one row group with its values, added step by step."""
 
-    def __init__(self, tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int) -> None:
+    def __init__(self, index: StripeIndex, group: int) -> None:
         self.observed = ObservedValues()
         self._column = index.column
         self._statistics: ColumnStatistics | None = None
-        if index.row_index is not None:
-            with suppress(SidecarError):  # reported where the bytes of the index are checked
-                self._statistics = statistics_of(index.row_index, group, index.column, tail, footer)
+        with suppress(SidecarError):  # reported where the bytes of the index are checked
+            self._statistics = None if index.claims is None else index.claims.statistics(group)
         self._filters = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
         self._denied = dict.fromkeys(self._filters, 0)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +26,12 @@ from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureErr
 from sidecar.filters.orc_values import probe_orc
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
-from sidecar.orc.bounds import row_group_bounds, stripe_bounds
+from sidecar.orc.bounds import row_group_bounds, statistics_bounds
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
+from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
 from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition, leaf_conditions
@@ -123,14 +123,13 @@ class OrcScan:
 
     def found(self) -> Iterator[FoundRows]:
         """Yield the matching rows with their positions, by stripes or parts of large stripes."""
-        left = self.tail.num_rows if self.limit is None else self.limit
-        whole = self._stripe_statistics()
+        left = sum(stripe.num_rows for stripe in self.tail.stripes) if self.limit is None else self.limit
         for stripe in self.tail.stripes:
             if left <= 0:
                 return
             if not stripe.num_rows:
                 continue
-            survivors = self._survivors(stripe, whole)
+            survivors = self._survivors(stripe)
             self._count()
             if survivors is None:
                 continue
@@ -144,31 +143,18 @@ class OrcScan:
                 if left <= 0:
                     return
 
-    def _stripe_statistics(self) -> StripeStatistics | None:
-        """Read the statistics of all stripes; ``None`` if they cannot help or cannot be used."""
-        if self.question.condition is None:
-            return None
-        try:
-            found = read_stripe_statistics(self.handle.index, self.tail)
-        except DamagedFileError as error:
-            self._doubt(error)
-            return None
-        return found if len(found) == len(self.tail.stripes) else None
-
-    def _survivors(
-        self, stripe: Stripe, whole: StripeStatistics | None
-    ) -> tuple[StripeReader, list[OrcRowGroup]] | None:
+    def _survivors(self, stripe: Stripe) -> tuple[StripeReader, list[OrcRowGroup]] | None:
         """Return a reader and the row groups of a stripe that may match; ``None`` if none may."""
         groups = stripe.row_groups
         condition, dropped = self.question.condition, self.report.dropped
-        if condition is not None and whole is not None and not self._may_match(condition, stripe, whole):
+        if condition is not None and not self._may_match(condition, stripe):
             dropped["statistics"] += len(groups)
             return None
         footer = read_stripe_footer(self.handle.index, self.tail, stripe)
         reader = StripeReader(self.handle, stripe, footer)
         if condition is not None:
             indexes = self._indexes(stripe, footer, condition)
-            kept = [g for g in groups if self._by_row_index(condition, footer, indexes, g)]
+            kept = [g for g in groups if self._by_row_index(condition, indexes, g)]
             dropped["row_index"] += len(groups) - len(kept)
             groups = [g for g in kept if self._by_filters(condition, indexes, g.ordinal)]
             dropped["filter"] += len(kept) - len(groups)
@@ -179,42 +165,47 @@ class OrcScan:
         self.report.rows_may_match += sum(g.rows for g in groups)
         return reader, groups
 
-    def _may_match(self, condition: Condition, stripe: Stripe, whole: StripeStatistics) -> bool:
+    def _may_match(self, condition: Condition, stripe: Stripe) -> bool:
+        """Return whether a stripe may match by its statistics."""
+        return holds(condition, lambda leaf: _may_match(leaf, self._stripe_bounds(stripe, leaf.column.index)))
+
+    def _stripe_bounds(self, stripe: Stripe, number: int) -> Bounds | str:
+        statistics, column = self.handle.statistics, self.tail.columns[number]
+        if statistics.problem is not None:
+            self._doubt(statistics.problem)
         try:
-            columns = whole.columns(stripe.ordinal)
-            if len(columns) != len(self.tail.columns):
-                return True
-            return holds(
-                condition,
-                lambda leaf: _may_match(leaf, stripe_bounds(self.tail, stripe, columns, leaf.column.index)),
-            )
+            found = statistics.of_stripe(stripe, column)
         except DamagedFileError as error:
             self._doubt(error)
-            return True
+            return error.what
+        if found is not None:
+            self._contradicted(column, found.contradiction)
+        return statistics_bounds(found, column, stripe.num_rows)
 
     def _indexes(self, stripe: Stripe, footer: StripeFooter, condition: Condition) -> dict[int, StripeIndex]:
         """Read row indexes of the columns in the condition, and filters of those that filters can be asked about."""
         asked = {leaf.column.index for leaf in leaf_conditions(condition)}
         equal = {leaf.column.index for leaf in looked_up(condition) if leaf.is_for_filters}
-        arguments = (self.handle.index, self.tail, stripe, footer)
-        found = read_indexes(*arguments, sorted(equal)) | read_indexes(*arguments, sorted(asked - equal), bloom=False)
+        read = partial(read_indexes, self.handle.index, self.tail, footer, statistics=self.handle.statistics)
+        found = read(column_ids=sorted(equal)) | read(column_ids=sorted(asked - equal), bloom=False)
         for index in found.values():
             for problem in (index.row_index_problem, index.filters_problem):
                 if problem is not None:
                     self._doubt(problem)
+            contradictions = index.contradictions
+            self._contradicted(index.column, contradictions.of_all or next(iter(contradictions.of_part.values()), ""))
         return found
 
     def _by_row_index(
         self,
         condition: Condition,
-        footer: StripeFooter,
         indexes: Mapping[int, StripeIndex],
         group: OrcRowGroup,
     ) -> bool:
         """Return whether a row group may match by the row indexes."""
 
         def may_match(leaf: LeafCondition) -> bool:
-            return _may_match(leaf, row_group_bounds(self.tail, footer, indexes[leaf.column.index], group))
+            return _may_match(leaf, row_group_bounds(indexes[leaf.column.index], group))
 
         return holds(condition, may_match)
 
@@ -282,6 +273,10 @@ class OrcScan:
     def _is_asked(self, top: OrcColumn) -> bool:
         below = self.tail.subtree(top.id)
         return any(number in below for number in self.question.ids)
+
+    def _contradicted(self, column: OrcColumn, what: str) -> None:
+        if what:
+            self._note(f"statistics of column {column.path} are not used: {what}")
 
     def _doubt(self, error: SidecarError) -> None:
         self._note(f"an index of the file is not used: {error}")

@@ -14,6 +14,7 @@ from pyarrow import orc
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.orc.compound import ColumnCursor
 from sidecar.orc.decode import STEP, read_row_group
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn, check_known_types
 from sidecar.orc.stripe import StripeFooter
@@ -29,6 +30,7 @@ class OrcHandle:
         self.tail = tail
         self.index = CountingSource(source)
         self.data = CountingSource(source)
+        self.statistics = FileStatistics(self.index, tail)
 
     @cached_property
     def schema(self) -> Any:
@@ -96,10 +98,10 @@ class StripeReader:
         """
         numbers = self._numbers(top, chosen)
         missing = [group for group in groups if (numbers, group) not in self._arrays]
-        row_index = self._row_index(top) if missing and not top.is_compound and self._few else None
+        index = self._index(top) if missing and not top.is_compound and self._few else None
         for group in missing:
-            by_position = row_index is not None and group in self._few
-            array = self._at(top, row_index, group) if by_position else self._next(top, chosen, group)
+            by_position = index is not None and group in self._few and not index.is_misplaced(group.ordinal)
+            array = self._at(top, index, group) if index and by_position else self._next(top, chosen, group)
             self._arrays[numbers, group] = array
         return pa.chunked_array([self._arrays[numbers, group] for group in groups])
 
@@ -129,12 +131,10 @@ class StripeReader:
         cursor.skip_to(group.first_row - self._stripe.first_row)
         return cursor.take(group.rows)
 
-    def _at(self, column: OrcColumn, row_index: Any, group: OrcRowGroup) -> Any:
+    def _at(self, column: OrcColumn, index: StripeIndex, group: OrcRowGroup) -> Any:
         """Read a leaf in a whole row group, by the positions in the row index."""
-        file = self._file
-        array = read_row_group(
-            file.data, file.tail, self._stripe, self._footer, {column.id: row_index}, group.ordinal, column
-        )
+        file, indexes = self._file, {} if index.row_index is None else {column.id: index.row_index}
+        array = read_row_group(file.data, file.tail, self._stripe, self._footer, indexes, group.ordinal, column)
         kind = file.schema.field(file.tail.columns[0].children.index(column.id)).type
         try:
             return array.cast(kind)
@@ -145,11 +145,11 @@ class StripeReader:
                 column=column.path,
             ) from error
 
-    def _row_index(self, column: OrcColumn) -> Any:
+    def _index(self, column: OrcColumn) -> StripeIndex:
         if column.id not in self.indexes:
             file = self._file
-            self.indexes |= read_indexes(file.index, file.tail, self._stripe, self._footer, [column.id], bloom=False)
-        return self.indexes[column.id].row_index
+            self.indexes |= read_indexes(file.index, file.tail, self._footer, [column.id], file.statistics, bloom=False)
+        return self.indexes[column.id]
 
 
 def _parts(group: OrcRowGroup, most: int) -> Iterator[OrcRowGroup]:

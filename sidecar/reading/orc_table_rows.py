@@ -22,7 +22,6 @@ from pyiceberg.table import FileScanTask
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.scan.page_scan import ScanReport
@@ -56,7 +55,7 @@ class OrcFileRows:
         self._view: FileView = reader.view_of(task, ds.OrcFileFormat().make_fragment(file))
         self._handle = OrcHandle(source, self._tail)
         self._columns = _columns(self._tail, [column.name for column in self._view.projected.columns])
-        _refuse_early_times(self._tail, self._columns.values())
+        _refuse_early_times(self._handle, self._columns.values())
         self._deleted = np.array([], np.int64) if deleted is None else deleted
         self.report = ScanReport(
             file=self._tail.name,
@@ -121,16 +120,16 @@ def _columns(tail: OrcTail, names: Sequence[str]) -> dict[str, OrcColumn]:
     return {name: same[0] for name, same in found.items()}
 
 
-def _refuse_early_times(tail: OrcTail, tops: Iterable[OrcColumn]) -> None:
+def _refuse_early_times(file: OrcHandle, tops: Iterable[OrcColumn]) -> None:
     """Raise :class:`UnsupportedFeatureError` unless the file's statistics rule out timestamps before 1970."""
-    statistics = tail.footer.messages(7)
+    tail = file.tail
     for number in (below for top in tops for below in tail.subtree(top.id)):
         column = tail.columns[number]
         if column.kind not in ("TIMESTAMP", "TIMESTAMP_INSTANT"):
             continue
-        found = decode_statistics(statistics[number], column, tail) if number < len(statistics) else None
+        found = file.statistics.of_file(column)
         is_late = found is not None and isinstance(found.min, int) and found.min >= 0
-        if not is_late and (found is None or found.num_values != 0):
+        if not is_late and (found is None or not found.all_null):
             raise UnsupportedFeatureError(
                 "the file may have timestamps before 1970", file=tail.name, column=column.path
             )

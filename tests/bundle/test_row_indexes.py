@@ -30,9 +30,9 @@ from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.row_index import take_apart
-from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.puffin.reader import PuffinReader
@@ -229,10 +229,10 @@ def test_entries_of_a_file_say_in_a_sidecar_what_they_say_in_it(name: str) -> No
     tail = read_tail(source)
     columns = [column for column in tail.columns if not column.is_compound]
     given: dict[int, Entries] = {column.id: {} for column in columns}
-    said = {}
+    said, rows = {}, [group.rows for stripe in tail.stripes for group in stripe.row_groups]
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
-        indexes = read_indexes(source, tail, stripe, footer, [column.id for column in columns])
+        indexes = read_indexes(source, tail, footer, [column.id for column in columns], FileStatistics(source, tail))
         first = sum(one.num_row_groups for one in tail.stripes[: stripe.ordinal])
         for column in columns:
             kind = row_index_kind(tail, footer, column, f"name:{column.path}")
@@ -252,7 +252,7 @@ def test_entries_of_a_file_say_in_a_sidecar_what_they_say_in_it(name: str) -> No
                 assert entry.statistics is not None
                 said[column.id, unit] = (
                     positions,
-                    decode_statistics(entry.statistics, column, tail, footer.writer_timezone),
+                    indexes[column.id].statistics(unit - first),
                 )
     units = tail.num_row_groups
     segment = segment_of(sidecar_bytes(units, given), strict=True)
@@ -260,7 +260,7 @@ def test_entries_of_a_file_say_in_a_sidecar_what_they_say_in_it(name: str) -> No
         stored = segment.row_indexes(column.id, range(units))
         assert {unit: (one.kind, one.entry) for unit, one in stored.items()} == given[column.id]
         for unit, one in stored.items():
-            assert decode_row_index(one) == said[column.id, unit]
+            assert decode_row_index(one, rows[unit]) == said[column.id, unit]
     source.close()
 
 
@@ -269,9 +269,9 @@ def test_any_bytes_are_an_entry_or_our_error() -> None:
     for _ in range(500):
         stored = StoredRowIndex(chance.randbytes(chance.randrange(12)), LONG)
         try:
-            decode_row_index(stored)
+            decode_row_index(stored, 1000)
         except SidecarError:
             continue
     for version in ("", "x", "0.12.1", "0." + "1" * 30):
         with pytest.raises(DamagedFileError, match="file version"):
-            decode_row_index(StoredRowIndex(b"", LONG._replace(file_version=version)))
+            decode_row_index(StoredRowIndex(b"", LONG._replace(file_version=version)), 1000)

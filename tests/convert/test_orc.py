@@ -16,6 +16,7 @@ import sidecar
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.convert.orc_evidence import OrcEvidence
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.identity import data_fingerprint
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
@@ -92,7 +93,7 @@ def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
     assert column is not None
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
-        index = read_indexes(source, tail, stripe, footer, [column.id])[column.id].row_index
+        index = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id].row_index
         assert index is not None
         entries += index.parts
     stored = segment.row_indexes(report.fields["c_date"], range(9))
@@ -204,9 +205,8 @@ def test_evidence_without_a_filter_or_statistics_has_values_alone() -> None:
     tail = read_tail(source)
     column = tail.column("c_int")
     assert column is not None
-    index = read_indexes(source, tail, tail.stripes[0], read_stripe_footer(source, tail, tail.stripes[0]), [column.id])[
-        column.id
-    ]
+    footer = read_stripe_footer(source, tail, tail.stripes[0])
+    index = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id]
     assert index.filters is not None
     values: Any = pa.array([1, None], pa.int32())
     bare = OrcEvidence(column, None, None, lambda: values, lambda array: array)

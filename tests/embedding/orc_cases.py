@@ -20,6 +20,7 @@ from sidecar.embedding.report import EmbedReport
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -82,7 +83,7 @@ def found_filters(path: Path, column: str, only: int | None = None) -> list[Foun
         footer = read_stripe_footer(source, tail, stripe)
         found = tail.column(column)
         assert found is not None
-        out += read_indexes(source, tail, stripe, footer, [found.id])[found.id].filters or []
+        out += read_indexes(source, tail, footer, [found.id], FileStatistics(source, tail))[found.id].filters or []
     return out
 
 
@@ -93,7 +94,7 @@ def assert_nothing_denied(path: Path) -> None:
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
         for column in tail.columns[1:]:
-            found = read_indexes(source, tail, stripe, footer, [column.id])[column.id].filters
+            found = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id].filters
             if found is None or column.path in NOT_BUILT:
                 continue
             encoding = new_encoding(tail, column, footer.writer_timezone)

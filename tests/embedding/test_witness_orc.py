@@ -15,6 +15,7 @@ from sidecar.convert.orc_witness import ask_row_groups
 from sidecar.errors import UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file as verify_orc
@@ -88,6 +89,7 @@ def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Pat
     assert column is not None
     footer = read_stripe_footer(source, tail, stripe)
     empty = OrcBloomFilter.empty(*size_for(1000, 0.01)), OrcEncoding.parse("orc/bytes")
+    statistics = FileStatistics(source, tail)
     for whole in (False, True):
-        said = ask_row_groups(source, tail, footer, column, [empty] * stripe.num_row_groups, whole=whole)
+        said = ask_row_groups(source, tail, footer, column, [empty] * stripe.num_row_groups, statistics, whole=whole)
         assert (said.pages, said.denial) == (4, "the filter denies 1000 of 1000 values")

@@ -41,6 +41,7 @@ from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import probe_orc
 from sidecar.indexing.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
 from sidecar.orc.stripe import read_stripe_footer
@@ -319,7 +320,8 @@ def test_trusted_filters_are_harvested_as_they_are(tmp_path: Path, name: str) ->
     source = LocalSource(str(path))
     tail = read_tail(source)
     (stripe,) = tail.stripes
-    theirs = read_indexes(source, tail, stripe, read_stripe_footer(source, tail, stripe), [1])[1].filters
+    footer = read_stripe_footer(source, tail, stripe)
+    theirs = read_indexes(source, tail, footer, [1], FileStatistics(source, tail))[1].filters
     cells = [bound_value(cell, str(kind)) for cell in table["k"].to_pylist()]
     for record, found in zip(records, theirs or (), strict=True):
         assert (record.how, record.encoding) == ("harvested", HARVESTED[name])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.orc
 
 from sidecar.orc.decode import read_row_group, read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
@@ -31,7 +32,9 @@ class OrcFile:
         if stripe.ordinal not in self._indexes:
             ids = [column.id for column in self.tail.columns]
             footer = self.footers[stripe.ordinal]
-            found = read_indexes(self.source, self.tail, stripe, footer, ids, bloom=False)
+            found = read_indexes(
+                self.source, self.tail, footer, ids, FileStatistics(self.source, self.tail), bloom=False
+            )
             known = {column: index.row_index for column, index in found.items() if index.row_index is not None}
             self._indexes[stripe.ordinal] = known
         return dict(self._indexes[stripe.ordinal])

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -59,7 +60,7 @@ def read_all(of: Source, *, legacy: bool = False) -> tuple[OrcTail, list[ReadStr
     stripes = []
     for stripe in tail.stripes:
         footer = read_stripe_footer(of, tail, stripe)
-        indexes = read_indexes(of, tail, stripe, footer, range(len(tail.columns)), legacy=legacy)
+        indexes = read_indexes(of, tail, footer, range(len(tail.columns)), FileStatistics(of, tail), legacy=legacy)
         stripes.append(ReadStripe(footer, indexes))
     return tail, stripes
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,13 +41,6 @@ def bits(values: Any) -> Any:
 # --- what the writers were given ----------------------------------------------------------------------------
 
 
-def local_offset(seconds: int) -> int:
-    instant = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=max(seconds, -62_135_000_000))
-    offset = instant.astimezone(orc_vectors.LOS_ANGELES).utcoffset()
-    assert offset is not None
-    return int(offset.total_seconds())
-
-
 @lru_cache(maxsize=4)
 def java_instants(name: str, *, wall: bool) -> list[int | None]:
     """Nanoseconds, with the second that instants between -1 s and 0 gain."""
@@ -59,7 +51,7 @@ def java_instants(name: str, *, wall: bool) -> list[int | None]:
             continue
         seconds, nanos = value
         seconds += seconds == -1 and nanos > 999_999
-        out.append((seconds + (local_offset(seconds) if wall else 0)) * 10**9 + nanos)
+        out.append((orc_vectors.wall_clock(seconds * 1000) // 1000 if wall else seconds) * 10**9 + nanos)
     return out
 
 

@@ -12,6 +12,7 @@ import pytest
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import read_stripe_footer
@@ -50,7 +51,7 @@ def filters_of(path: Path, *, legacy: bool = False) -> Iterator[tuple[OrcTail, O
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
         ids = [column.id for column in tail.columns if not column.is_compound]
-        indexes = read_indexes(source, tail, stripe, footer, ids, legacy=legacy)
+        indexes = read_indexes(source, tail, footer, ids, FileStatistics(source, tail), legacy=legacy)
         for column in map(tail.columns.__getitem__, ids):
             index = indexes[column.id]
             found = index.legacy_filters if legacy else index.filters

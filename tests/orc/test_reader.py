@@ -81,9 +81,7 @@ def test_no_value_that_was_written_is_denied(name: str) -> None:
                     value = values[column.path][row]
                     if value is None:
                         continue
-                    answer = ask_row_group(
-                        tail, stripe.footer, stripe.indexes[column.id], ordinal, literal(column.path, value)
-                    )
+                    answer = ask_row_group(stripe.indexes[column.id], ordinal, literal(column.path, value))
                     assert answer[0] is not False, (column.path, row, value, answer)
                     asked += 1
             group += 1
@@ -104,7 +102,7 @@ def test_no_value_that_arrow_reads_is_denied(name: str) -> None:
                 part = table[column.path].slice(ranges[group].start, len(ranges[group]))
                 step = 1 if name == PYARROW else 17
                 for value in set(arrow_literals(part, column.kind)[::step]):
-                    answer = ask_row_group(tail, stripe.footer, stripe.indexes[column.id], ordinal, value)
+                    answer = ask_row_group(stripe.indexes[column.id], ordinal, value)
                     assert answer[0] is not False, (column.path, value, answer)
                     asked += 1
             group += 1
@@ -139,7 +137,7 @@ def test_no_time_that_java_stores_is_denied(name: str) -> None:
                         offset = datetime.fromtimestamp(seconds, zone).utcoffset()
                         seconds += int(offset.total_seconds()) if offset else 0
                     index = stripe.indexes[tail.column(path).id]
-                    answer = ask_row_group(tail, stripe.footer, index, ordinal, seconds * 10**6 + nanos // 1000)
+                    answer = ask_row_group(index, ordinal, seconds * 10**6 + nanos // 1000)
                     assert answer[0] is not False, (path, row, answer)
                     asked += 1
             group += 1

@@ -12,11 +12,11 @@ import pytest
 
 from sidecar.errors import DamagedFileError
 from sidecar.orc.bounds import cannot_hold, literal_span
-from sidecar.orc.index_streams import statistics_of
-from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, decode, encode
+from sidecar.orc.contradictions import Contradictions
+from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, encode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import INVERTED, ColumnStatistics, decode_statistics
-from sidecar.orc.tail import CPP, JAVA, OrcTail, read_stripe_statistics, read_tail
+from sidecar.orc.tail import CPP, JAVA, OrcTail, read_tail
 from tests.orc.files import PYARROW, read_all, source, zigzag
 
 TAIL = read_tail(source("java_none_utf8.orc"))
@@ -205,10 +205,7 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
         True,
     ]
     assert cannot_hold(found, 8, "long", column("INT"))
-    assert (
-        cannot_hold(decoded(statistics(2, signed(1, 2), values=0), "INT"), 1, "int", column("INT"))
-        == "no values, only nulls"
-    )
+    assert cannot_hold(decoded(statistics(2, [], values=0), "INT"), 1, "int", column("INT")) == "no values, only nulls"
     assert cannot_hold(None, 8, "int", column("INT")) == ""
     uncounted = decoded(Message([(2, BYTES, encode(Message(signed(1, 5))))]), "INT")
     assert uncounted.num_values is None
@@ -255,19 +252,15 @@ def test_microseconds_are_compared_with_nanoseconds() -> None:
 
 @pytest.mark.parametrize("name", ["java_zlib_2stripes_utf8.orc", PYARROW])
 def test_statistics_of_a_stripe_are_those_of_its_row_groups(name: str) -> None:
-    of = source(name)
-    tail, stripes = read_all(of)
-    whole = read_stripe_statistics(of, tail)
-    assert len(whole) == len(stripes)
-    for i, stripe in enumerate(stripes):
-        columns = whole.columns(i)
-        assert len(columns) == len(tail.columns)
+    tail, stripes = read_all(source(name))
+    for stripe in stripes:
         for found in tail.columns:
-            index = stripe.indexes[found.id].row_index
-            assert index is not None
-            groups = [statistics_of(index, g, found, tail, stripe.footer) for g in range(len(index))]
-            total = decode_statistics(decode(columns[found.id]), found, tail, stripe.footer.writer_timezone)
+            index = stripe.indexes[found.id]
+            assert index.contradictions == Contradictions()
+            groups = [index.statistics(g) for g in range(stripe.footer.stripe.num_row_groups)]
+            total = index.whole
+            assert total is not None
             assert total.num_values == sum(g.num_values or 0 for g in groups if g)
             lows = [g.min for g in groups if g and g.min is not None]
             if total.min is not None and len(lows) == len(groups):
-                assert total.min == min(lows)
+                assert total.min == min(lows)  # type: ignore[type-var]

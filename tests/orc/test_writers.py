@@ -14,6 +14,7 @@ import pytest
 
 from sidecar.filters.orc_bloom import size_for
 from sidecar.filters.orc_key_hash import hash_long
+from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import index_streams_of, read_indexes
 from sidecar.orc.inspect import ask_row_group, inspect_file, probe_file
 from sidecar.orc.stripe import read_stripe_footer
@@ -79,10 +80,10 @@ def test_files_of_pyarrow(compression: str) -> None:
                 values = part[column.path]
                 literals = (values.cast(pa.int32()) if column.path == "day" else values).drop_null().to_pylist()
                 for value in noise.sample(literals, 20):
-                    might, reason = ask_row_group(tail, stripe.footer, index, group.ordinal, value)
+                    might, reason = ask_row_group(index, group.ordinal, value)
                     assert might is (None if column.path == "tiny" else True), (column.path, value, reason)
             absent = part["id"][0].as_py() + 1  # between two values, inside the bounds
-            might, _ = ask_row_group(tail, stripe.footer, stripe.indexes[1], group.ordinal, absent)
+            might, _ = ask_row_group(stripe.indexes[1], group.ordinal, absent)
             wrong += might is not False
             seen += 1
     assert wrong <= max(3, seen // 10)
@@ -117,7 +118,7 @@ def test_row_index_and_filter_of_a_column_are_one_read_and_neighbours_too() -> N
     footer = read_stripe_footer(source, tail, stripe)
     for columns in ([3], [2, 3], [1, 2, 3, 4, 5, 6]):
         source.reads = source.bytes_read = 0
-        read_indexes(source, tail, stripe, footer, columns)
+        read_indexes(source, tail, footer, columns, FileStatistics(BytesSource(data), tail))
         assert source.reads == 1
         wanted = [s for c in columns for s in index_streams_of(footer, c)]
         assert source.bytes_read == sum(s.length for s in wanted)
@@ -128,7 +129,7 @@ def test_columns_that_lie_far_apart_are_two_reads() -> None:
     tail = read_tail(source)
     footer = read_stripe_footer(source, tail, tail.stripes[0])
     source.reads = 0
-    read_indexes(source, tail, tail.stripes[0], footer, [1, 19])
+    read_indexes(source, tail, footer, [1, 19], FileStatistics(source, tail))
     assert source.reads == 2
 
 
@@ -238,7 +239,7 @@ def test_files_of_pyorc(compression: int) -> None:
                     if column.kind == "FLOAT":
                         literal = pa.scalar(value, pa.float32()).as_py()
                     index = stripe.indexes[column.id]
-                    answer = ask_row_group(tail, stripe.footer, index, group.ordinal, literal)
+                    answer = ask_row_group(index, group.ordinal, literal)
                     assert answer[0] is not False, (column.path, value, answer)
     named = {p.column for p in verify_file(data)}
     assert named == {"tiny", "flag", "c", "f"}

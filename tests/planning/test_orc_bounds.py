@@ -175,7 +175,7 @@ def test_what_is_not_believed(table: Table) -> None:
     char = row_index_bounds(entry._replace(kind=entry.kind._replace(type="CHAR")), STRIDE)
     assert not isinstance(char, str)
     assert (char.lower, char.null_counts) == ([None], bounds.null_counts)
-    assert row_index_bounds(entry, 10) == f"it counts {STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
+    assert row_index_bounds(entry, 10) == f"{STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
     assert isinstance(row_index_bounds(entry._replace(entry=b"\xff"), STRIDE), str)
     repeated = row_index_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10)
     assert not isinstance(repeated, str)
@@ -184,13 +184,13 @@ def test_what_is_not_believed(table: Table) -> None:
 
 def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
     entry = stored(table, "s")
-    statistics = decode_row_index(entry).statistics
+    statistics = decode_row_index(entry, STRIDE).statistics
     assert statistics is not None
     number = read_tail(source("java_none_utf8.orc")).column("c_int")
     assert number is not None
     strings = replace(number, kind="STRING")
     for count, all_null, nulls in ((None, False, None), (0, True, STRIDE), (1, False, STRIDE - 1)):
-        said = replace(statistics, num_values=count)
+        said = replace(statistics, num_values=count, all_null=all_null)
         found = statistics_bounds(said, strings, STRIDE)
         assert not isinstance(found, str)
         assert (found.all_null, found.null_counts) == ([all_null], [nulls])

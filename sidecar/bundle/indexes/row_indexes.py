@@ -197,10 +197,10 @@ def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resol
     )
 
 
-def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
-    """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a row index."""
+def decode_row_index(stored: StoredRowIndex, rows: int) -> DecodedRowIndex:
+    """Decode the entry of a unit of ``rows`` rows. Raises :class:`DamagedFileError` for bytes that are not one."""
     from sidecar.orc.row_index import decode_entry, take_apart
-    from sidecar.orc.statistics import decode_statistics
+    from sidecar.orc.statistics import Extent, decode_statistics
     from sidecar.orc.stripe import ColumnEncoding
 
     kind, entry = stored.kind, decode_entry(stored.entry)
@@ -214,7 +214,8 @@ def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
         file_version=_version(kind.file_version),
     )
     message = entry.statistics
-    statistics = None if message is None else decode_statistics(message, column, kind, kind.timezone or None)
+    extent = Extent.of(column, rows)
+    statistics = None if message is None else decode_statistics(message, column, kind, kind.timezone or None, extent)
     return DecodedRowIndex(positions, statistics)
 
 
@@ -223,11 +224,9 @@ def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
     from sidecar.orc.bounds import statistics_bounds
 
     try:
-        statistics = decode_row_index(stored).statistics
+        statistics = decode_row_index(stored, rows).statistics
     except SidecarError as error:
         return error.what
-    if statistics is None:
-        return "it has no statistics"
     return statistics_bounds(statistics, _column(stored.kind), rows)
 
 

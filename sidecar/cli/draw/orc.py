@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table
 from sidecar.cli.shell import pictures
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+MOST_FINDINGS = 10
 
 _BOUND = 24
 """How many characters of a minimum or maximum the text output shows; JSON has all of them."""
@@ -31,9 +34,21 @@ def draw(to: Console, data: Any) -> None:
     ]
     if data["encrypted"]:
         pairs.append(("encrypted", escaped(", ".join(data["encrypted_columns"]) or "no column")))
+    pairs += not_believed(data["not_believed"])
     to.print(facts(pairs))
     _stripes(to, data["stripes"])
     _units(to, data["units"])
+
+
+def not_believed(found: Any) -> list[tuple[str, str]]:
+    """What the file states and is not used, as rows of facts; at most :data:`MOST_FINDINGS`."""
+    lines = []
+    for number, finding in enumerate(found[:MOST_FINDINGS]):
+        unit = "" if finding["unit"] is None else f"row group {finding['unit']}, "
+        column = "" if finding["column"] is None else f"{finding['column']}: "
+        lines.append(("" if number else "not believed", f"[yellow]{escaped(unit + column + finding['problem'])}[/]"))
+    left = len(found) - len(lines)
+    return [*lines, ("", f"and {quantity(left, 'more finding')}: see --json")] if left else lines
 
 
 def _filters(column: Any) -> list[Any]:
