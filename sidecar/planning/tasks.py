@@ -20,7 +20,6 @@ from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
     UnpartitionedResidualEvaluator,
     expression_evaluator,
-    inclusive_projection,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -40,8 +39,9 @@ from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.iceberg.listing import read_checked
-from sidecar.planning.bound_literals import for_bounds, for_partitions, is_rounded_up, with_rounded_up_times
+from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
+from sidecar.planning.partition_projection import exact_spec, in_doubt, project
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 AnyLiteral = Literal[Any]
@@ -234,14 +234,14 @@ class _Planner(ManifestGroupPlanner):
     It differs from pyiceberg's in six steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
-       :func:`with_rounded_up_times`. Residuals are those of the filter itself.
+       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Predicates are projected onto partitions by
+       :func:`project`. Residuals are those of the filter itself.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
        that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
        applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
        manifest that is older than all kept files has no delete that applies.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
-    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
+    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`.
     5. Manifests are read by :func:`live_entries`.
     6. Entries come from :class:`TaskMaker`.
     """
@@ -258,8 +258,7 @@ class _Planner(ManifestGroupPlanner):
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
         if not spec.fields and not isinstance(self._wide, AlwaysFalse):
             return AlwaysTrue()  # what projecting gives, too, in a twentieth of the time of a lookup
-        project = inclusive_projection(schema, spec, self.case_sensitive)
-        return with_rounded_up_times(project(for_partitions(self._wide)), spec, schema)
+        return project(for_partitions(self._wide), spec, schema, self.case_sensitive)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         if isinstance(self.partition_filters[spec_id], AlwaysTrue):
@@ -285,10 +284,12 @@ class _Planner(ManifestGroupPlanner):
         whole = UnpartitionedResidualEvaluator(schema, asked)
         if spec.is_unpartitioned() or self._has_uuids(spec_id):
             return lambda _: whole
-        in_doubt = is_rounded_up(spec, schema)
+        is_doubtful, exact = in_doubt(spec, schema), exact_spec(spec, schema)
 
         def evaluator(file: DataFile) -> ResidualEvaluator:
-            return whole if in_doubt(file.partition) else _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
+            if is_doubtful(file.partition):
+                return whole
+            return _NullSafeResiduals(schema, exact, self.case_sensitive, asked)
 
         return evaluator
 
