@@ -8,9 +8,9 @@ of rows:
 
 | transform | values | of Java |
 | --- | --- | --- |
-| truncate[W] of int and long | the least ones, if the multiple of W below is not in the type | that multiple, wrapped around |
-| truncate[W] of int, W > 2^30 | any | anything: 32 bits overflow before the remainder is taken |
-| hour | those of years before -242,000 and after 246,000 | the hour, wrapped around in 32 bits |
+| truncate[W], int and long | the least, if the multiple of W below is not in the type | that multiple, wrapped around |
+| truncate[W], int, W > 2^30 | any | anything: 32 bits overflow before the remainder is taken |
+| hour | of years before -242,000 and after 246,000 | the hour, wrapped around in 32 bits |
 | year, month, day, hour | times before 1970 | rounded up before Java 0.11, rounded down since |
 
 (The last line is https://github.com/apache/iceberg/pull/1981.) A column that is long today may have been int, so both

@@ -18,6 +18,8 @@ HOUR, YEAR_10_000 = 3_600, 253_402_300_800
 SECONDS = [-(2**31) * HOUR, -62_135_596_800, -366 * 24 * HOUR, -HOUR, 0, HOUR, YEAR_10_000, 2**31 * HOUR]
 MICROS = [-(2**63), *(one * 10**6 + more for one in SECONDS for more in (-1, 0)), 2**63 - 1]
 NANOS = [-(2**63), *(one * 10**9 + more for one in SECONDS[2:6] for more in (-1, 0)), -999, -1001, 2**63 - 1]
+DECIMALS = ["-9999999.99", "-0.01", "0.00", "1.27", "-1.28", "9999999.99"]
+TEXTS = ["", "a", "abc", "abcd", "äöüß", "😀😀😀😀", "a\U0010ffff\U0010ffffb"]
 WIDE = 2**31 - 1
 CASES: dict[str, tuple[list[str], list[Any]]] = {
     "int": ([f"truncate[{width}]" for width in (1, 3, 10, 16, 1000, 2**30, WIDE)] + ["bucket[16]"], INTS),
@@ -27,9 +29,9 @@ CASES: dict[str, tuple[list[str], list[Any]]] = {
     "timestamptz": (["year", "hour", "bucket[16]"], MICROS[::2]),
     "timestamp_ns": (["year", "month", "day", "hour", "bucket[16]"], NANOS),
     "time": (["bucket[16]"], [0, 1, 86_399_999_999]),
-    "decimal(9, 2)": (["truncate[1]", "truncate[10]", "truncate[50]", "bucket[16]"], ["-9999999.99", "-0.01", "0.00", "1.27", "-1.28", "9999999.99"]),
+    "decimal(9, 2)": (["truncate[1]", "truncate[10]", "truncate[50]", "bucket[16]"], DECIMALS),
     "decimal(38, 0)": (["truncate[10]", "bucket[16]"], ["-" + "9" * 38, "-1", "128", "9" * 38]),
-    "string": (["truncate[1]", "truncate[3]", "bucket[16]"], ["", "a", "abc", "abcd", "äöüß", "😀😀😀😀", "a\U0010ffff\U0010ffffb"]),
+    "string": (["truncate[1]", "truncate[3]", "bucket[16]"], TEXTS),
     "binary": (["truncate[1]", "truncate[3]", "bucket[16]"], ["", "00", "ff", "ffffff", "ffffff00", "61626364"]),
     "fixed[2]": (["bucket[16]"], ["0000", "ffff"]),
     "uuid": (["bucket[16]"], [str(UUID(int=0)), str(UUID(int=2**128 - 1)), "f79c3e09-677c-4bbd-a479-3f349cb785e7"]),

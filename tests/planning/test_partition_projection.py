@@ -48,7 +48,7 @@ from sidecar.planning.partition_projection import exact_transform
 from sidecar.planning.tasks import evaluators_of
 from sidecar.planning.whole_match import WholeMatch
 from tests.iceberg.mixed_tables import append_files, parquet_file
-from tests.planning.java_partitions import FILE, JavaPartition, partitions_of_java
+from tests.planning.java_partitions import JavaPartition, partitions_of_java
 
 LITERALS: dict[str, Callable[[Any], Literal[Any]]] = {
     "int": LongLiteral,
