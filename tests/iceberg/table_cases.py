@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -100,6 +101,29 @@ def delete_by_position(
         file_size_in_bytes=len(io.new_input(path)),
     )
     commit_deletes(table, file, table.specs()[spec_id], snapshot_id)
+
+
+def delete_by_values(
+    table: Table, rows: pa.Table, field_ids: list[int], spec: PartitionSpec, partition: Record, **statistics: Any
+) -> str:
+    """Commit an equality delete file of a partition, with any statistics in its manifest; returns its path."""
+    path = f"{table.location()}/data/equality-delete-{uuid.uuid4()}.parquet"
+    schema = Schema(*(field for field in table.schema().fields if field.name in rows.column_names))
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(rows.cast(schema_to_pyarrow(schema)), stream)
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=rows.num_rows,
+        file_size_in_bytes=len(table.io.new_input(path)),
+        equality_ids=field_ids,
+        **statistics,
+    )
+    commit_deletes(table, file, spec, uuid.uuid4().int >> 66)
+    table.refresh()
+    return path
 
 
 def commit_deletes(table: Table, file: DataFile, spec: PartitionSpec, snapshot_id: int) -> None:
