@@ -54,6 +54,7 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
 from sidecar.parquet.scan.usual_types import with_usual_types
+from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
 from sidecar.reading.residual import residual_of
@@ -433,6 +434,8 @@ class TableReader:
         file_schema, projected, downcasts_ns = self._schemas_of(key, physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
+        if spec is not None and len(task.file.partition or ()) < len(spec.fields):
+            spec = None  # the manifest lacks partition values
         missing = dict[int, Any]()
         for schema in (self.schema, self._only_asked) if self._only_asked.fields else (self.schema,):
             missing |= _get_column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
@@ -452,7 +455,8 @@ class TableReader:
     ) -> FileView:
         row_filter, arrow_filter = self.row_filter, None
         if row_filter is not AlwaysTrue():
-            row_filter = in_types_of_file(row_filter, file_schema, missing)
+            absent = AbsentColumns(self._metadata.schema(), file_schema, missing)
+            row_filter = in_types_of_file(row_filter, file_schema, absent)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
         return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing, downcasts_ns)
 
@@ -465,6 +469,8 @@ class TableReader:
             mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
             downcasts_ns = "[ns" in str(physical.types) and self._downcasts_ns  # pyiceberg's settings are read slowly
             file_schema = _file_schema(key, mapping, downcasts_ns, self._metadata.format_version)
-            projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
+            absent = AbsentColumns(self._metadata.schema(), file_schema, {})
+            read = self.field_ids | absent.structs_asked(extract_field_ids(self.row_filter))
+            projected = prune_columns(file_schema, read, select_full_types=False)
             self._schemas[key] = file_schema, projected, downcasts_ns
         return self._schemas[key]

@@ -43,7 +43,8 @@ def orc_file(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> 
     name = f"{uuid.uuid4()}.orc"
     folder = Path(table.location().removeprefix("file:")) / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    path = write_orc(folder / name, data, table.schema(), ids, **options)
+    schema = Schema(*(field for field in table.schema().fields if field.name in data.column_names))
+    path = write_orc(folder / name, data, schema, ids, **options)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/data/{name}",

@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
     FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
+    ManifestWriterV2,
     write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -107,7 +108,7 @@ def delete_by_position(
         record_count=len(pairs),
         file_size_in_bytes=len(io.new_input(path)),
     )
-    commit_deletes(table, file, table.specs()[spec_id], snapshot_id)
+    commit_files(table, file, table.specs()[spec_id], snapshot_id)
 
 
 def delete_by_values(
@@ -128,7 +129,7 @@ def delete_by_values(
         equality_ids=field_ids,
         **statistics,
     )
-    commit_deletes(table, file, spec, uuid.uuid4().int >> 66)
+    commit_files(table, file, spec, uuid.uuid4().int >> 66)
     table.refresh()
     return path
 
@@ -181,11 +182,13 @@ class _LatestDeleteManifestWriter(_DeleteManifestWriter):
         )
 
 
-def commit_deletes(table: Table, files: DataFile | Sequence[DataFile], spec: PartitionSpec, snapshot_id: int) -> None:
-    """One more snapshot, with a manifest of delete files of one spec."""
+def commit_files(table: Table, files: DataFile | Sequence[DataFile], spec: PartitionSpec, snapshot_id: int) -> None:
+    """One more snapshot, with a manifest of delete files, or of data files, written with any spec."""
     files = [files] if isinstance(files, DataFile) else files
     are_latest = len(files[0]) == len(DATA_FILE_TYPE[LATEST].fields)
-    kind = _LatestDeleteManifestWriter if are_latest else _DeleteManifestWriter
+    kind: Any = _LatestDeleteManifestWriter if are_latest else _DeleteManifestWriter
+    if files[0].content == DataFileContent.DATA:
+        kind = ManifestWriterV2
     snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
     assert snapshot is not None
     folder = f"{table.location()}/metadata"

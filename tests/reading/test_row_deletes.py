@@ -25,7 +25,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.reading.row_deletes import vector_positions
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, parquet_file
-from tests.iceberg.table_cases import commit_deletes, delete_by_values, deletion_vectors
+from tests.iceberg.table_cases import commit_files, delete_by_values, deletion_vectors
 from tests.tables import create_with_rows
 
 SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "p", DoubleType()), NestedField(3, "s", StringType()))
@@ -67,7 +67,7 @@ def test_vectors_of_a_table_that_was_moved_by_its_metadata(catalog: Any, build: 
     table, paths = three_files(catalog, f"moved_vectors_{build}", build)
     positions = {paths[0]: [1, 3], paths[2]: [0], "file:/nowhere/gone.parquet": [0, 1, 2]}
     files = deletion_vectors(table, positions, old=table.location(), new="s3://bucket/old/place")
-    commit_deletes(table, files, table.spec(), 5)
+    commit_files(table, files, table.spec(), 5)
     table.refresh()
     assert left(table) == [k for k in range(30) if k not in (1, 3, 20)]
     assert left(table, "k in (1, 2, 3, 11, 20)") == [2, 11]
@@ -83,7 +83,7 @@ def test_many_vectors_in_one_file_are_read_at_once(catalog: Any) -> None:
         pq.read_table(str(local(t.file.file_path)))["k"][0].as_py(): t.file.file_path
         for t in sidecar.plan(table, "true").tasks
     }
-    commit_deletes(table, deletion_vectors(table, {path: [k // 4 % 4] for k, path in paths.items()}), table.spec(), 5)
+    commit_files(table, deletion_vectors(table, {path: [k // 4 % 4] for k, path in paths.items()}), table.spec(), 5)
     table.refresh()
     assert left(table) == [k for k in range(32) if k % 4 != k // 4 % 4]
 
@@ -99,7 +99,7 @@ def test_a_damaged_vector_brings_no_row_back(catalog: Any, damage: str) -> None:
     else:
         data[offset + {"bits": size - 6, "magic": 5, "length": 3}[damage]] ^= 1
         local(vector.file_path).write_bytes(data)
-    commit_deletes(table, vector, table.spec(), 5)
+    commit_files(table, vector, table.spec(), 5)
     table.refresh()
     with pytest.raises(DamagedFileError, match="deletion vector") as caught:
         sidecar.scan(table, "k = 1")
@@ -163,7 +163,7 @@ def test_positions_of_several_files_of_a_partition(catalog: Any, p: float | None
     files = {pq.read_table(str(local(t.file.file_path)))["k"][0].as_py(): t.file for t in table.scan().plan_files()}
     pairs = [(files[10].file_path, 9), (files[0].file_path, 4), ("gone", 0), (files[10].file_path, 9)]
     pairs += [(files[0].file_path, 2), (files[20].file_path, 0), (files[0].file_path, 400)]
-    commit_deletes(table, position_file(table, pairs, Record(p)), table.spec(), 7)
+    commit_files(table, position_file(table, pairs, Record(p)), table.spec(), 7)
     table.refresh()
     assert left(table) == [k for k in range(30) if k not in (2, 4, 19)]
     assert left(table, "k in (2, 3, 4, 19)") == [3]
@@ -179,7 +179,7 @@ def test_statistics_of_deleted_rows_leave_no_position_delete_out(catalog: Any, p
     ends = {2147483546: task.file.file_path.encode()}
     nulls = {"value_counts": {1: 1, 3: 1}, "null_value_counts": {1: 1, 3: 1}}
     deletes = position_file(table, [(task.file.file_path, 0)], partition, lower_bounds=ends, upper_bounds=ends, **nulls)
-    commit_deletes(table, deletes, table.spec(), 7)
+    commit_files(table, deletes, table.spec(), 7)
     table.refresh()
     for predicate in ("s = 's1'", "k = 1 and s is not null", "k = 1"):
         assert left(table, predicate) == [], predicate

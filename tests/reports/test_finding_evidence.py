@@ -21,7 +21,7 @@ import sidecar
 from sidecar.reports.finding import find
 from sidecar.reports.finding_rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
-from tests.iceberg.table_cases import commit_deletes, delete_by_position, deletion_vectors
+from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once
 
 PERSON = "person-17@example.com"
@@ -265,7 +265,7 @@ def test_an_empty_table_has_nothing(catalog: Any) -> None:
 def test_rows_deleted_by_a_deletion_vector_are_told_apart(table: Table) -> None:
     path = path_with(table)
     mails = pa.parquet.read_table(str(local(path)))["mail"].to_pylist()
-    commit_deletes(table, deletion_vectors(table, {path: [mails.index(PERSON)]}), table.spec(), 77)
+    commit_files(table, deletion_vectors(table, {path: [mails.index(PERSON)]}), table.spec(), 77)
     table.refresh()
     report = find(table, {"mail": [PERSON, mails[0]]})
     rows = {file.value: (file.snapshots[0].live, file.snapshots[0].deleted) for file in report.files}

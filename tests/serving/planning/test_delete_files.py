@@ -17,7 +17,7 @@ from sidecar.iceberg.delete_files import DeleteFile
 from sidecar.iceberg.manifests import LatestFields
 from sidecar.serving.planning.delete_files import ServedDeletes
 from sidecar.serving.planning.scan_planner import ScanPlanner
-from tests.iceberg.table_cases import commit_deletes
+from tests.iceberg.table_cases import commit_files
 from tests.serving.planning.asking import ask
 
 
@@ -52,6 +52,6 @@ def test_equality_deletes_of_a_spec_without_partitions_apply_everywhere(catalog:
         file_size_in_bytes=100,
         equality_ids=[2],
     )
-    commit_deletes(table, file, table.specs()[0], 7)
+    commit_files(table, file, table.specs()[0], 7)
     tasks = ask(ScanPlanner(), table)["file-scan-tasks"]
     assert [task["delete-file-references"] for task in tasks] == [[0], [0]]
