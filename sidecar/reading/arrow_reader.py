@@ -35,7 +35,6 @@ from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
     _get_column_projection_values,
     _get_file_format,
-    _to_requested_schema,
     expression_to_pyarrow,
     pyarrow_to_schema,
 )
@@ -57,6 +56,7 @@ from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
+from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
 from sidecar.reading.row_deletes import Deletes, read_deletes
 from sidecar.source import REMOTE_TAIL, Source, SourceFile, has_cheap_ranges, local_path, open_source
@@ -135,14 +135,7 @@ class FileView:
         if known and known[0] is not None:
             columns = [column.cast(field.type) for column, field in zip(batch.columns, known[0], strict=True)]
             return pa.RecordBatch.from_arrays(columns, schema=known[0])
-        converted = _to_requested_schema(
-            self.reader.schema,
-            self.projected,
-            batch,
-            downcast_ns_timestamp_to_us=self.downcasts_ns,
-            projected_missing_fields=dict(self.missing),
-            allow_timestamp_tz_mismatch=True,
-        )
+        converted = to_requested_schema(self.reader.schema, self.projected, batch, self.missing, self.downcasts_ns)
         if not known:
             self._changes.append((batch.schema, converted.schema if self._keeps_values(batch, converted) else None))
         return converted
