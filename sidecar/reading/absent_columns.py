@@ -71,8 +71,8 @@ class AbsentColumns:
     def decide(self, leaf: BoundPredicate, negated: bool) -> BooleanExpression:
         """Return the predicate of a file's rows that a predicate on an absent column becomes.
 
-        ``negated`` says that it is below an odd number of NOT. A comparison with a field of a NULL struct matches no row,
-        negated or not.
+        ``negated`` says that it is below an odd number of NOT. A comparison with a field of a NULL
+        struct matches no row, negated or not.
         """
         field = leaf.term.ref().field
         if field.field_id in self._partition:
