@@ -1,21 +1,13 @@
 """Finds the data files of a snapshot that may have deleted rows.
 
-The Iceberg specification ("Scan Planning") says which data files a delete file applies to:
-
-- A position delete file: the one file that it names, or files of the same spec and partition whose data sequence
-  number is not greater than its own.
-- An equality delete file: files with smaller data sequence numbers in its partition, or in all partitions if its spec
-  is unpartitioned.
-
-Position delete files are read to find the data files that they name. If one cannot be read, the bounds of its
-``file_path`` column narrow them. In doubt a delete applies: paths that differ only in the spelling of their scheme
-count as equal.
+:mod:`sidecar.iceberg.delete_files` says which data files a delete file applies to. Here position delete files are read
+to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
+doubt a delete applies: paths that differ only in the spelling of their scheme count as equal.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -34,9 +26,11 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import NestedField
 
 from sidecar.errors import SidecarError
+from sidecar.iceberg.delete_files import comparable, divides_files, is_within, only_path, path_bounds
 from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
@@ -44,12 +38,12 @@ from sidecar.source import SourceFile, open_source
 
 EQUALITY = "equality deletes apply to it"
 POSITION = "position deletes apply to it"
-_PATH, _PATH_FIELD = "file_path", 2147483546  # reserved, in position delete files
+_PATH = "file_path"
 _MOST_READ = 64 << 20
 """Position delete files of more than this many bytes are not read; only their bounds are used."""
 
 PartitionKey = tuple[int, tuple[tuple[int, Any], ...]]
-"""A spec id and pairs of partition field id and value, sorted by field id."""
+"""A spec id and pairs of partition field id and value, sorted by field id, without those that are NULL."""
 
 
 @dataclass
@@ -57,7 +51,7 @@ class DeleteIndex:
     """The live delete files of a snapshot, arranged by the data files to which they may apply."""
 
     everywhere: list[_Delete] = field(default_factory=list)
-    """Delete files of unpartitioned specs."""
+    """Delete files of specs that divide nothing, and those whose partition is not known."""
     by_partition: dict[PartitionKey, list[_Delete]] = field(default_factory=dict)
     by_path: dict[str, int] = field(default_factory=dict)
     """Path of a data file -> greatest sequence number of the position deletes that name it."""
@@ -75,47 +69,6 @@ class DeleteIndex:
         return None
 
 
-@dataclass
-class EqualityDeletes:
-    """The equality deletes that a plan met, and the sequence numbers of the data files that it kept."""
-
-    deletes: list[ManifestEntry] = field(default_factory=list)
-    sequence_numbers: dict[str, int] = field(default_factory=dict)
-
-    def see(self, entries: Iterable[ManifestEntry]) -> None:
-        """Add live manifest entries, of delete files or of data files."""
-        sequences = self.sequence_numbers
-        for entry in entries:
-            file = entry.data_file
-            if file.content == DataFileContent.EQUALITY_DELETES:
-                self.deletes.append(entry)
-                continue
-            sequence = entry.sequence_number or 0
-            # Two live entries can have the same path. The smaller number lets more deletes apply.
-            if sequences.setdefault(file.file_path, sequence) > sequence:
-                sequences[file.file_path] = sequence
-
-    def apply_to(self, file: DataFile) -> bool:
-        """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""
-        return bool(self.deletes) and next(self.applying_to(file), None) is not None
-
-    def applying_to(self, file: DataFile) -> Iterator[DataFile]:
-        """Yield the equality delete files that can delete rows of a data file that was added with :meth:`see`."""
-        sequence = self.sequence_numbers.get(file.file_path, -1)
-        for entry in self.deletes:
-            if sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file):
-                yield entry.data_file
-
-
-def _covers(delete: DataFile, file: DataFile) -> bool:
-    """Return whether an equality delete file has the same partition as the data file, or an unpartitioned spec."""
-    values = [_comparable(delete.partition[i]) for i in range(len(delete.partition))]
-    if _may_be_unpartitioned(values):
-        return True
-    own = [_comparable(file.partition[i]) for i in range(len(file.partition))]
-    return delete.spec_id == file.spec_id and values == own
-
-
 @dataclass(frozen=True)
 class _Delete:
     """A delete file; ``lower`` and ``upper`` are the bounds (UTF-8) of the paths that it names, if known."""
@@ -130,26 +83,25 @@ class _Delete:
         # Equality deletes apply to older files only, position deletes also to files of the same commit.
         if self.equality:
             return sequence_number < self.sequence_number
-        return sequence_number <= self.sequence_number and any(self._within(path.encode()) for path in paths)
-
-    def _within(self, path: bytes) -> bool:
-        above = self.lower is None or path >= self.lower
-        # Some writers truncate an upper bound without rounding it up, so longer paths with this prefix are inside too.
-        return above and (self.upper is None or path <= self.upper or path.startswith(self.upper))
+        return sequence_number <= self.sequence_number and any(
+            is_within(path.encode(), self.lower, self.upper) for path in paths
+        )
 
 
-def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
-    """Read the delete manifests among ``lines``, the manifest list of one snapshot.
+def read_deletes(io: FileIO, lines: Iterable[ManifestFile], specs: Mapping[int, PartitionSpec]) -> DeleteIndex:
+    """Read the delete manifests among ``lines``, the manifest list of one snapshot of a table with ``specs``.
 
     Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` with the manifest's path.
     """
     index = DeleteIndex()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
     with ThreadPoolExecutor(READERS) as pool:
-        for contents in pool.map(lambda line: read_manifest(io, line), chosen):
-            entries = list(_live(contents))
+        for line, contents in zip(chosen, pool.map(lambda line: read_manifest(io, line), chosen), strict=True):
+            entries, fields = list(_live(contents)), contents.partition_fields
+            spec = specs.get(line.partition_spec_id)
+            is_known = spec is not None and divides_files(spec) and len(fields) >= len(spec.fields)
             for entry, paths in zip(entries, pool.map(lambda e: _named(io, e.data_file), entries), strict=True):
-                _add(index, entry, contents.partition_fields, paths)
+                _add(index, entry, fields if is_known else None, paths)
     return index
 
 
@@ -161,9 +113,8 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
     """Return the paths that a position delete file names; ``None`` for other deletes and if that is not certain."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
-    lower, upper = ((bounds or {}).get(_PATH_FIELD) for bounds in (file.lower_bounds, file.upper_bounds))
-    if lower is not None and lower == upper:
-        return frozenset([lower.decode("utf-8", "surrogateescape")])
+    if (path := only_path(file)) is not None:
+        return frozenset([path])
     if file.file_format != FileFormat.PARQUET or file.file_size_in_bytes > _MOST_READ:
         return None
     try:
@@ -179,38 +130,27 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
         return None
 
 
-def _add(index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField], paths: frozenset[str] | None) -> None:
+def _add(
+    index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField] | None, paths: frozenset[str] | None
+) -> None:
+    """Add a delete file. ``fields`` are those of its partition, ``None`` if it may apply to files of all partitions."""
     file, sequence = entry.data_file, entry.sequence_number or 0
     if paths is not None:
         for path in paths:
             index.by_path[path] = max(sequence, index.by_path.get(path, sequence))
         return
     equality = file.content == DataFileContent.EQUALITY_DELETES
-    lower = None if equality else (file.lower_bounds or {}).get(_PATH_FIELD)
-    upper = None if equality else (file.upper_bounds or {}).get(_PATH_FIELD)
-    delete = _Delete(sequence, equality, lower, upper)
-    if not _may_be_unpartitioned([file.partition[position] for position in range(len(fields))]):
-        key = _partition_key(file.spec_id, file, fields)
-        index.by_partition.setdefault(key, []).append(delete)
-    else:
+    delete = _Delete(sequence, equality, *((None, None) if equality else path_bounds(file)))
+    if fields is None:
         index.everywhere.append(delete)
-
-
-def _may_be_unpartitioned(values: Sequence[Any]) -> bool:
-    """Return whether a delete file with these partition values may apply to files of all partitions.
-
-    In version 1 a spec whose fields were all removed has void fields, whose values are NULL, and divides nothing. A
-    partition of NULL looks the same, so its deletes are taken to apply everywhere: that keeps what may be deleted.
-    """
-    return all(value is None for value in values)
+    else:
+        index.by_partition.setdefault(_partition_key(file.spec_id, file, fields), []).append(delete)
 
 
 def _partition_key(spec_id: int, file: DataFile, fields: Sequence[NestedField]) -> PartitionKey:
-    """Return a key that is equal for equal partitions, even if manifests store the values in different types."""
-    values = ((part.field_id, _comparable(file.partition[position])) for position, part in enumerate(fields))
-    return spec_id, tuple(sorted(values, key=lambda pair: pair[0]))
+    """Return a key that is equal for equal partitions, whatever order and types the manifests have their fields in.
 
-
-def _comparable(value: Any) -> Any:
-    """Return a value that equals itself: NaN does not, so partitions with NaN would never match."""
-    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+    A field that a manifest lacks is NULL, so NULLs are left out.
+    """
+    values = ((part.field_id, comparable(file.partition[place])) for place, part in enumerate(fields))
+    return spec_id, tuple(sorted((pair for pair in values if pair[1] is not None), key=lambda pair: pair[0]))

@@ -32,7 +32,13 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.errors import DamagedFileError, UsageError
-from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
+from sidecar.iceberg.manifests import (
+    ManifestContents,
+    RawEntry,
+    read_live_entries,
+    read_manifest,
+    read_manifests,
+)
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """File formats that sidecar indexes."""
@@ -212,6 +218,17 @@ def read_checked(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT
                 found=found,
             )
     return contents
+
+
+def live_entries(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> list[ManifestEntry]:
+    """Return the live entries of a manifest; ``version`` is the format version whose fields they have.
+
+    Raises the errors of :func:`read_checked` if the manifest has fewer entries than its line in the manifest list says.
+    """
+    entries = read_live_entries(io, line, version)
+    if len(entries) < (line.added_files_count or 0) + (line.existing_files_count or 0):
+        read_checked(io, line, version)  # raises the error
+    return entries
 
 
 def _list_manifest(

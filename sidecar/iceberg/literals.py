@@ -56,7 +56,7 @@ from pyiceberg.types import (
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.float32 import LIMIT
 from sidecar.filters.literals import literal_from_text
-from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.resolve import find_field
 
 MICROS_PER_DAY = 86_400_000_000
 _COUNTED = (DateType, TimeType, TimestampType, TimestamptzType)  # integers count days or microseconds
@@ -74,12 +74,9 @@ class PredicateColumn:
 def find_column(schema: Schema, name: str, case_sensitive: bool = True) -> PredicateColumn:
     """Return the primitive or struct column ``name``.
 
-    Raises :class:`UsageError` for an unknown name, a list or map, and a column inside a list or map.
+    Raises the errors of :func:`find_field`, and :class:`UsageError` for a list or map and for a column inside of one.
     """
-    try:
-        field = schema.find_field(name, case_sensitive)
-    except ValueError:  # resolve_columns raises the error with similar names
-        field = schema.find_field(resolve_columns(schema, [name], case_sensitive)[0].field_id)
+    field = find_field(schema, name, case_sensitive)
     path = schema.find_column_name(field.field_id) or name
     if not isinstance(field.field_type, PrimitiveType | StructType):
         raise UsageError("a predicate cannot name a list or map", column=path)

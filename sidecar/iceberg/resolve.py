@@ -26,7 +26,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from sidecar.bundle.model import UnitState
 from sidecar.errors import UsageError
@@ -109,11 +109,30 @@ def primitive_columns(schema: Schema) -> list[TableColumn]:
     ]
 
 
-def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableColumn:
+def find_field(schema: Schema, name: str, case_sensitive: bool = True) -> NestedField:
+    """Return the field ``name``: a column, a struct, a list or map, or what is in one.
+
+    Raises :class:`UsageError` for an unknown name (with close matches), and for one that two columns have if case does
+    not matter.
+    """
     try:
         found = schema.find_field(name, case_sensitive)
     except ValueError as error:
         raise _unknown(schema, name) from error
+    if not case_sensitive:
+        path = (schema.find_column_name(found.field_id) or name).lower()
+        alike = sorted(other for other in schema.column_names if other.lower() == path)
+        if len(alike) > 1:
+            raise UsageError(
+                f"'{name}' is the name of more than one column if case does not matter",
+                found=" and ".join(f"'{other}'" for other in alike),
+                hint="Name one of them exactly, with case_sensitive=True.",
+            )
+    return found
+
+
+def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableColumn:
+    found = find_field(schema, name, case_sensitive)
     path = schema.find_column_name(found.field_id) or name
     if not isinstance(found.field_type, PrimitiveType):
         leaves = [c.path for c in primitive_columns(schema) if c.path.startswith(f"{path}.")]

@@ -18,17 +18,12 @@ NaN partitions need more. NaN is greater than every number in Spark and DuckDB, 
 evaluator of partitions. So partitions are asked ``x > v OR x IS NAN`` instead of ``x > v``. Bounds of files are not:
 they do not include NaN, counts of NaN are rarely there, and all engines that prune by bounds drop such files.
 
-Partitions of times before 1970 need more, too. Java's Iceberg up to version 0.10.0 rounded their years, months, days
-and hours up, not down (https://github.com/apache/iceberg/pull/1981). Its readers look into both partitions, and so do
-plans, by :func:`with_rounded_up_times`.
-
 More rows meet the widened predicate than the original one. Use it for inclusive evaluators, which say that a file
 *may* match, and never for strict ones or for rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -51,11 +46,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DoubleLiteral, FloatLiteral, Literal
 from pyiceberg.expressions.visitors import rewrite_not
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, TimeTransform
-from pyiceberg.typedef import Record
-from pyiceberg.types import DateType
 
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 
@@ -76,48 +66,6 @@ def for_bounds(expression: BooleanExpression) -> BooleanExpression:
 def for_partitions(expression: BooleanExpression) -> BooleanExpression:
     """Widen ``expression`` for evaluators of partition values: as :func:`for_bounds` does, with NaN above any float."""
     return _with_nan(for_bounds(expression))
-
-
-def with_rounded_up_times(projected: BooleanExpression, spec: PartitionSpec, schema: Schema) -> BooleanExpression:
-    """Widen an inclusive projection onto the fields of ``spec``, a spec for ``schema``, by partitions rounded up."""
-    names = {spec.fields[place].name for place in _places_of_times(spec, schema)}
-    return _with_rounded_up(projected, names) if names else projected
-
-
-def is_rounded_up(spec: PartitionSpec, schema: Schema) -> Callable[[Record], bool]:
-    """Return the question if a partition of ``spec`` may have been rounded up.
-
-    Then it decides nothing of the rows: some may belong to the partition below.
-    """
-    places = _places_of_times(spec, schema)
-    return lambda partition: any(partition[place] is not None and partition[place] <= 0 for place in places)
-
-
-def _places_of_times(spec: PartitionSpec, schema: Schema) -> list[int]:
-    """Return the places of fields that were rounded. Days of dates were not."""
-    found = []
-    for place, part in enumerate(spec.fields):
-        if isinstance(part.transform, TimeTransform) and part.source_id in schema.field_ids:
-            is_date = isinstance(schema.find_type(part.source_id), DateType)
-            if not (is_date and isinstance(part.transform, DayTransform)):
-                found.append(place)
-    return found
-
-
-def _with_rounded_up(projected: BooleanExpression, names: set[str]) -> BooleanExpression:
-    if isinstance(projected, And | Or):
-        return type(projected)(_with_rounded_up(projected.left, names), _with_rounded_up(projected.right, names))
-    leaf: Any = projected
-    if not isinstance(projected, EqualTo | In | LessThan | LessThanOrEqual) or leaf.term.name not in names:
-        return projected
-    literals = leaf.literals if isinstance(projected, In) else [leaf.literal]
-    values = {literal.value for literal in literals}
-    rounded = {value + 1 for value in values if value < 0}
-    if isinstance(projected, EqualTo | In):
-        leaf = _LISTS[EqualTo](leaf.term, values | rounded)
-    elif rounded:
-        leaf = type(leaf)(leaf.term, *rounded)
-    return leaf  # type: ignore[no-any-return]
 
 
 def _with_nan(expression: BooleanExpression) -> BooleanExpression:

@@ -10,9 +10,10 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.errors import UsageError
+from sidecar.iceberg.listing import live_entries
 from sidecar.planning.files.file_set import DroppedBy, FileSet
 from sidecar.planning.funnel import KeptReason
-from sidecar.planning.tasks import data_of, live_entries
+from sidecar.planning.tasks import data_of
 
 KEPT, OUT = "may match", "ruled out"
 

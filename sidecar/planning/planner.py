@@ -30,7 +30,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
-from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.iceberg.delete_files import EqualityDeletes
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles
@@ -164,10 +164,10 @@ class Planning:
             else:
                 chosen = self._chooser.read(chosen, self._scan.io, self._use)
                 entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}
-                kept = kept_tasks(self._maker.tasks(entries, deletes.see), chosen)
+                kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
         with self._errors():
             kept = by_row_groups(kept, opened, self.question, self._keys)
-        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.apply_to(task.file))
+        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.applying_to(task.file.file_path))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
         funnel = _funnel(kept, opened, self.data_lines)

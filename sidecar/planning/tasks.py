@@ -1,6 +1,6 @@
-"""Runs pyiceberg's planner, by its private API, with the entries of manifests that need not be opened.
+"""Makes scan tasks as pyiceberg's planner does, by its private API, of entries of manifests that need not be opened.
 
-``tests/planning/test_internals.py`` fails when that API changes. How manifests are read is in
+``tests/planning/test_tasks.py`` fails when that API changes. How manifests are read is in
 :mod:`sidecar.iceberg.manifests`.
 """
 
@@ -10,26 +10,23 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, BoundTerm
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, BoundTerm, Or, UnboundPredicate
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
     UnpartitionedResidualEvaluator,
+    _InclusiveMetricsEvaluator,
     expression_evaluator,
-    inclusive_projection,
+    rewrite_not,
 )
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     INITIAL_SEQUENCE_NUMBER,
     DataFile,
-    DataFileContent,
     ManifestContent,
     ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
 )
 from pyiceberg.schema import Schema
@@ -39,14 +36,15 @@ from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.iceberg.listing import read_checked
-from sidecar.planning.bound_literals import for_bounds, for_partitions, is_rounded_up, with_rounded_up_times
+from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes, SnapshotDeletes, partition_of, read_delete_files
+from sidecar.iceberg.listing import live_entries
+from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
+from sidecar.planning.partition_projection import exact_spec, in_doubt, project
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 AnyLiteral = Literal[Any]
 Keep = Callable[[DataFile], bool]
-See = Callable[[Iterable[ManifestEntry]], None]
 Entries = Mapping[int, Sequence[ManifestEntry]]
 """The entries of the data files that are left, by the place of their manifest in the manifest list."""
 
@@ -56,12 +54,20 @@ class Evaluators:
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._planner = planner
+        self._specs = planner.table_metadata.specs()
         self._partition = KeyDefaultDict(planner._build_partition_evaluator)
         self._manifest = KeyDefaultDict(planner._build_manifest_evaluator)
+        self._metrics_of = KeyDefaultDict(self._build_metrics_of)
         self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
 
     def manifest(self, line: ManifestFile) -> bool:
-        """Return whether the partition summaries of a manifest allow a match in one of its files."""
+        """Return whether the partition summaries of a manifest allow a match in one of its files.
+
+        Some writers leave out summaries, and delete manifests may have a spec that the table does not have.
+        """
+        spec = self._specs.get(line.partition_spec_id)
+        if spec is None or len(line.partitions or ()) < len(spec.fields):
+            return True
         return bool(self._manifest[line.partition_spec_id](line))
 
     def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
@@ -73,11 +79,29 @@ class Evaluators:
         """Return the field ids of a spec; ``None`` if their values rule nothing out."""
         if isinstance(self._planner.partition_filters[spec_id], AlwaysTrue):
             return None
-        return [field.field_id for field in self._planner.table_metadata.specs()[spec_id].fields]
+        return [field.field_id for field in self._specs[spec_id].fields]
 
     def match(self, line: ManifestFile, file: DataFile) -> bool:
         """Return whether pyiceberg keeps a data file of a manifest."""
         return bool(self.partition(line.partition_spec_id)(file) and self.metrics(file))
+
+    def deletes_match(self, delete: DeleteFile) -> bool:
+        """Return whether a delete file may delete rows that match.
+
+        Statistics of an equality-delete file rule it out only by its equality columns: others may be filled with
+        anything. Those of position deletes, which may have whole rows, never do.
+        """
+        file = delete.file
+        if not file.record_count or not (delete.is_doubtful or delete.target or self.partition(delete.spec_id)(file)):
+            return False
+        return not delete.is_equality or self._metrics_of[frozenset(file.equality_ids or ())](file)
+
+    def _build_metrics_of(self, field_ids: frozenset[int]) -> Callable[[DataFile], bool]:
+        """Return the evaluator of bounds for the part of the predicate that asks these columns alone."""
+        planner, schema = self._planner, self._planner.table_metadata.schema()
+        names = {name for name in map(schema.find_column_name, field_ids) if name is not None}
+        asked = _about(rewrite_not(planner.row_filter), names)
+        return _InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
 
     def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
         """Return what is left of the predicate for the rows of a file, given its partition."""
@@ -89,7 +113,7 @@ MANY = 10_000
 
 
 class TaskMaker:
-    """Makes the tasks of one scan: pyiceberg's own, with the deletes and the residual of each file.
+    """Makes the tasks of one scan: each file with its deletes and its residual.
 
     ``lines`` are all lines of the snapshot's manifest list.
     """
@@ -112,35 +136,44 @@ class TaskMaker:
         """The data manifests whose partition summaries allow a match, with their places in the manifest list."""
         return [(at, line) for at, line in self._passing if line.content == ManifestContent.DATA]
 
-    def tasks(self, entries: Entries, see: See | None = None) -> list[FileScanTask]:
-        """Return a task for each entry, in the order of manifests. ``see`` gets them, and equality deletes.
+    def tasks(self, entries: Entries, equality: EqualityDeletes) -> list[FileScanTask]:
+        """Return a task for each entry, in the order of manifests.
 
-        pyiceberg raises for any equality delete. With ``see`` it gets none.
+        Tasks have position deletes alone. ``equality`` gets the equality deletes that may apply to each file, since
+        pyiceberg reads none.
         """
-        data = [entries.get(at, ()) for at, _ in self.data]
-        deletes = [line for _, line in self._passing if line.content == ManifestContent.DELETES]
-        if see is not None:
-            for some in data:
-                see(some)
-        if deletes and any(data):
-            oldest = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for some in data for entry in some)
-            deletes = [line for line in deletes if self._planner._check_sequence_number(oldest, line)]
-            self.use.deletes_opened = len(deletes)
-        else:
-            deletes = []
-        self._planner.entries = chain(data, self._deletes(deletes, see))
-        return list(self._planner.plan_files(self._lines))
+        data = [entry for at, _ in self.data for entry in entries.get(at, ())]
+        deletes, tasks = SnapshotDeletes(self._deletes(data)), list[FileScanTask]()
+        residuals = KeyDefaultDict(self._planner._build_residual_evaluator)
+        for entry in data:
+            file, sequence = entry.data_file, entry.sequence_number or INITIAL_SEQUENCE_NUMBER
+            found = list[DeleteFile]()
+            if deletes.count:
+                found = deletes.applying_to(file.file_path, sequence, file.spec_id, partition_of(file))
+                found += deletes.doubtful_for(sequence)
+            equality.add(file.file_path, sequence, (one for one in found if one.is_equality))
+            positions = {one.file for one in found if not one.is_equality}
+            residual = residuals[file.spec_id](file).residual_for(file.partition)
+            tasks.append(FileScanTask(file, delete_files=positions, residual=residual))
+        return tasks
 
-    def _deletes(self, lines: Sequence[ManifestFile], see: See | None) -> Iterator[list[ManifestEntry]]:
-        def read(line: ManifestFile) -> list[ManifestEntry]:
-            entries = live_entries(self._planner.io, line)
-            return [entry for entry in entries if self.evaluators.match(line, entry.data_file)]
+    def _deletes(self, data: Sequence[ManifestEntry]) -> Iterator[DeleteFile]:
+        """Yield the delete files that may delete matching rows of some of these data files."""
+        lines = [line for _, line in self._passing if line.content == ManifestContent.DELETES]
+        if not lines or not data:
+            return
+        # No entry is younger than its manifest, and a delete applies only to files that are not younger.
+        oldest = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for entry in data)
+        lines = [line for line in lines if self._planner._check_sequence_number(oldest, line)]
+        self.use.deletes_opened = len(lines)
+        specs, io = self._planner.table_metadata.specs(), self._planner.io
+
+        def read(line: ManifestFile) -> list[DeleteFile]:
+            deletes = read_delete_files(io, line, specs.get(line.partition_spec_id))
+            return [delete for delete in deletes if self.evaluators.deletes_match(delete)]
 
         for found in ExecutorFactory.get_or_create().map(read, lines):
-            if see is not None:
-                see(entry for entry in found if entry.data_file.content == DataFileContent.EQUALITY_DELETES)
-                found = [e for e in found if e.data_file.content != DataFileContent.EQUALITY_DELETES]
-            yield found
+            yield from found
 
 
 def planned_on_server(scan: DataScan) -> list[FileScanTask] | None:
@@ -151,8 +184,13 @@ def planned_on_server(scan: DataScan) -> list[FileScanTask] | None:
     return list(wide.plan_files())
 
 
-def plan_tasks(scan: DataScan, lines: Sequence[ManifestFile], keep: Keep, see: See | None = None) -> list[FileScanTask]:
-    """Return pyiceberg's own scan tasks of the data files that ``keep`` wants, without any index."""
+def plan_tasks(
+    scan: DataScan, lines: Sequence[ManifestFile], keep: Keep, equality: EqualityDeletes | None = None
+) -> list[FileScanTask]:
+    """Return scan tasks of the data files that ``keep`` wants, without any index.
+
+    ``equality`` gets the equality deletes that may apply to them.
+    """
     if scan.snapshot() is None:
         return []
     if (planned := planned_on_server(scan)) is not None:
@@ -162,7 +200,7 @@ def plan_tasks(scan: DataScan, lines: Sequence[ManifestFile], keep: Keep, see: S
         for at, line in maker.data:
             found = live_entries(scan.io, line)
             entries[at] = [e for e in found if maker.evaluators.match(line, e.data_file) and keep(e.data_file)]
-        return maker.tasks(entries, see)
+        return maker.tasks(entries, EqualityDeletes() if equality is None else equality)
 
 
 @contextmanager
@@ -191,22 +229,17 @@ def count_files(lines: Iterable[ManifestFile]) -> int:
     return sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
 
 
-def live_entries(io: FileIO, line: ManifestFile) -> list[ManifestEntry]:
-    """Return the live entries of a manifest.
-
-    pyiceberg takes an empty Avro block for the end of the file, and so a file that is cut between two blocks for whole.
-    Raises the errors of :func:`read_checked` if the manifest has fewer entries than its line in the manifest list says.
-    """
-    entries: list[ManifestEntry] = line.fetch_manifest_entry(io, discard_deleted=True)
-    if len(entries) >= count_files([line]):
-        return entries
-    every = (raw.entry for raw in read_checked(io, line).entries)
-    return [entry for entry in every if entry.status != ManifestEntryStatus.DELETED]
-
-
 def evaluators_of(scan: DataScan) -> Evaluators:
     """Return the evaluators of a scan, for manifests and files that are not planned by :func:`plan_tasks`."""
     return Evaluators(_Planner(scan._manifest_planner))
+
+
+def _about(node: BooleanExpression, names: set[str]) -> BooleanExpression:
+    """Return an expression without NOT that more rows meet: it asks nothing of columns without one of these names."""
+    if isinstance(node, And | Or):
+        return type(node)(_about(node.left, names), _about(node.right, names))
+    is_other = isinstance(node, UnboundPredicate) and node.term.name not in names  # type: ignore[attr-defined]
+    return AlwaysTrue() if is_other else node
 
 
 class _NullSafeResiduals(ResidualEvaluator):
@@ -229,21 +262,20 @@ class _NullSafeResiduals(ResidualEvaluator):
 
 
 class _Planner(ManifestGroupPlanner):
-    """pyiceberg's planner, which gets the entries that are left.
+    """pyiceberg's planner, of which :class:`Evaluators` and :class:`TaskMaker` use the evaluators.
 
-    It differs from pyiceberg's in six steps:
+    They differ from pyiceberg's in six steps:
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. What is projected onto partitions is widened by
-       :func:`with_rounded_up_times`. Residuals are those of the filter itself.
+       :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Predicates are projected onto partitions by
+       :func:`project`. Residuals are those of the filter itself.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
-       that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
-       applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
-       manifest that is older than all kept files has no delete that applies.
+       that of the manifests that it is given, which would drop deletes that apply to files of the others.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
-    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition :func:`is_rounded_up`.
+       A partition of which a manifest lacks values may match.
+    4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`.
     5. Manifests are read by :func:`live_entries`.
-    6. Entries come from :class:`TaskMaker`.
+    6. :class:`SnapshotDeletes` says which delete files apply. :meth:`Evaluators.deletes_match` says which are needed.
     """
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
@@ -251,15 +283,12 @@ class _Planner(ManifestGroupPlanner):
         wide = for_bounds(self._wide)
         super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
-        self.entries: Iterable[Sequence[ManifestEntry]] = ()
-        """The entries of data files, then of delete files, that become tasks."""
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
         if not spec.fields and not isinstance(self._wide, AlwaysFalse):
             return AlwaysTrue()  # what projecting gives, too, in a twentieth of the time of a lookup
-        project = inclusive_projection(schema, spec, self.case_sensitive)
-        return with_rounded_up_times(project(for_partitions(self._wide)), spec, schema)
+        return project(for_partitions(self._wide), spec, schema, self.case_sensitive)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         if isinstance(self.partition_filters[spec_id], AlwaysTrue):
@@ -269,14 +298,16 @@ class _Planner(ManifestGroupPlanner):
     def _build_partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
         if isinstance(self.partition_filters[spec_id], AlwaysTrue):
             return lambda _: True
-        if not self._has_uuids(spec_id):
-            return super()._build_partition_evaluator(spec_id)
         kinds = self.table_metadata.specs()[spec_id].partition_type(self.table_metadata.schema())
         evaluate = expression_evaluator(Schema(*kinds.fields), self.partition_filters[spec_id], self.case_sensitive)
+        width, has_uuids = len(kinds.fields), self._has_uuids(spec_id)
 
         def match(file: DataFile) -> bool:
-            values = [file.partition[place] for place in range(len(kinds.fields))]
-            return evaluate(Record(*(value.bytes if isinstance(value, UUID) else value for value in values)))
+            partition = file.partition
+            if has_uuids:
+                values = [partition[place] for place in range(len(partition))]
+                partition = Record(*(value.bytes if isinstance(value, UUID) else value for value in values))
+            return len(partition) < width or evaluate(partition)
 
         return match
 
@@ -285,10 +316,12 @@ class _Planner(ManifestGroupPlanner):
         whole = UnpartitionedResidualEvaluator(schema, asked)
         if spec.is_unpartitioned() or self._has_uuids(spec_id):
             return lambda _: whole
-        in_doubt = is_rounded_up(spec, schema)
+        is_doubtful, exact = in_doubt(spec, schema), exact_spec(spec, schema)
 
         def evaluator(file: DataFile) -> ResidualEvaluator:
-            return whole if in_doubt(file.partition) else _NullSafeResiduals(schema, spec, self.case_sensitive, asked)
+            if len(file.partition) < len(spec.fields) or is_doubtful(file.partition):
+                return whole
+            return _NullSafeResiduals(schema, exact, self.case_sensitive, asked)
 
         return evaluator
 
@@ -296,7 +329,3 @@ class _Planner(ManifestGroupPlanner):
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
         sources = {part.source_id for part in spec.fields if isinstance(part.transform, IdentityTransform)}
         return any(isinstance(schema.find_type(one), UUIDType) for one in sources & set(schema.field_ids))
-
-    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-        """Yield entries of data manifests, in order, then those of delete manifests that may apply to kept files."""
-        yield from map(list, self.entries)

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import KeyDefaultDict
 
-from sidecar.planning.bound_literals import is_rounded_up
+from sidecar.planning.partition_projection import exact_spec, in_doubt
 
 
 class WholeMatch:
@@ -31,7 +31,7 @@ class WholeMatch:
         schema, spec = self._metadata.schema(), self._metadata.specs()[spec_id]
         if not spec.fields:
             return lambda _: False
-        projected = strict_projection(schema, spec)(self._row_filter)
+        projected = strict_projection(schema, exact_spec(spec, schema))(self._row_filter)
         evaluate = expression_evaluator(Schema(*spec.partition_type(schema).fields), projected, True)
-        in_doubt = is_rounded_up(spec, schema)
-        return lambda file: not in_doubt(file.partition) and evaluate(file.partition)
+        is_doubtful = in_doubt(spec, schema)
+        return lambda file: not is_doubtful(file.partition) and evaluate(file.partition)

@@ -35,8 +35,6 @@ from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
     _get_column_projection_values,
     _get_file_format,
-    _read_deletes,
-    _to_requested_schema,
     expression_to_pyarrow,
     pyarrow_to_schema,
 )
@@ -47,7 +45,6 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UUIDType
-from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.config import Config
 
 from sidecar.crypto.keys import EncryptionKeys
@@ -56,16 +53,17 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
 from sidecar.parquet.scan.usual_types import with_usual_types
+from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_statistics import has_bit_packed_levels, may_mislead
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
+from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
+from sidecar.reading.row_deletes import Deletes, read_deletes
 from sidecar.source import REMOTE_TAIL, Source, SourceFile, has_cheap_ranges, local_path, open_source
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""
-Deletes = Mapping[str, Mapping[str, Any]]
-"""Path of a delete file -> path of a data file -> its deleted positions, a chunked array of int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,14 +149,7 @@ class FileView:
         if known and known[0] is not None:
             columns = [column.cast(field.type) for column, field in zip(batch.columns, known[0], strict=True)]
             return pa.RecordBatch.from_arrays(columns, schema=known[0])
-        converted = _to_requested_schema(
-            self.reader.schema,
-            self.projected,
-            batch,
-            downcast_ns_timestamp_to_us=self.downcasts_ns,
-            projected_missing_fields=dict(self.missing),
-            allow_timestamp_tz_mismatch=True,
-        )
+        converted = to_requested_schema(self.reader.schema, self.projected, batch, self.missing, self.downcasts_ns)
         if not known:
             self._changes.append((batch.schema, converted.schema if self._keeps_values(batch, converted) else None))
         return converted
@@ -210,7 +201,7 @@ class _KnownFiles(FileIO):
 
     def __init__(self, io: FileIO, encryption_keys: EncryptionKeys | None = None) -> None:
         super().__init__(io.properties)
-        self._io = io
+        self.inner = io
         self._keys = encryption_keys
         self.sizes: dict[str, int] = {}
         """Lengths of files in bytes, by path."""
@@ -229,16 +220,16 @@ class _KnownFiles(FileIO):
         size = self.sizes.get(location)
         keys = self._keys if location in self.parquet else None
         if size is not None and location in self.with_views:
-            return _KnownFile(location, self._io, size, keys, with_usual_types)
-        if size is None or (keys is None and not has_cheap_ranges(location, self._io, size)):
-            return self._io.new_input(location)
-        return _KnownFile(location, self._io, size, keys)
+            return _KnownFile(location, self.inner, size, keys, with_usual_types)
+        if size is None or (keys is None and not has_cheap_ranges(location, self.inner, size)):
+            return self.inner.new_input(location)
+        return _KnownFile(location, self.inner, size, keys)
 
     def new_output(self, location: str) -> Any:
-        return self._io.new_output(location)
+        return self.inner.new_output(location)
 
     def delete(self, location: Any) -> None:
-        self._io.delete(location)
+        self.inner.delete(location)
 
 
 class _KnownFile(InputFile):
@@ -278,18 +269,6 @@ def _has_end_magic(source: Source) -> bool:
     except SidecarError:
         return False
     return end in (b"PAR1", b"PFA1") or end[:3] == b"ORC"
-
-
-def deletes_of(task: FileScanTask, deletes: Deletes) -> list[Any]:
-    """Return the deleted positions of a task's file, from the task's own delete files: chunked arrays of int64.
-
-    A data file can leave the table and be added again. Older delete files that name its path do not apply to it then.
-    pyiceberg combines the positions of all delete files of a scan by path, so it loses rows when such a delete file
-    belongs to another task of the scan.
-    """
-    path = task.file.file_path
-    own = (deletes[file.file_path] for file in task.delete_files)
-    return [positions[path] for positions in own if path in positions]
 
 
 @lru_cache(maxsize=64)
@@ -360,12 +339,11 @@ class TableReader:
         self._views: dict[bytes, FileView] = {}
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
-        """Read each delete file of ``tasks`` once. Raises the errors of pyiceberg and Arrow."""
-        files = list({file for task in tasks for file in task.delete_files})
+        """Read each delete file of ``tasks`` once. Raises the errors of :func:`read_deletes`."""
+        files = [file for task in tasks for file in task.delete_files]
         for file in files:
             self._io.remember(file)
-        deletes = ExecutorFactory.get_or_create().map(partial(_read_deletes, self._io), files)
-        return {file.file_path: positions for file, positions in zip(files, deletes, strict=True)}
+        return read_deletes(self._io.inner, files, self._io)
 
     def read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """Yield the matching rows of a whole file without its ``deletes``, in the steps that pyiceberg takes.
@@ -472,6 +450,8 @@ class TableReader:
         file_schema, projected, downcasts_ns = self._schemas_of(key, physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
+        if spec is not None and len(task.file.partition or ()) < len(spec.fields):
+            spec = None  # the manifest lacks partition values
         missing = dict[int, Any]()
         for schema in (self.schema, self._only_asked) if self._only_asked.fields else (self.schema,):
             missing |= _get_column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
@@ -491,7 +471,8 @@ class TableReader:
     ) -> FileView:
         row_filter, arrow_filter = self.row_filter, None
         if row_filter is not AlwaysTrue():
-            row_filter = in_types_of_file(row_filter, file_schema, missing)
+            absent = AbsentColumns(self._metadata.schema(), file_schema, missing)
+            row_filter = in_types_of_file(row_filter, file_schema, absent)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
         return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing, downcasts_ns)
 
@@ -504,6 +485,8 @@ class TableReader:
             mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
             downcasts_ns = "[ns" in str(physical.types) and self._downcasts_ns  # pyiceberg's settings are read slowly
             file_schema = _file_schema(key, mapping, downcasts_ns, self._metadata.format_version)
-            projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
+            absent = AbsentColumns(self._metadata.schema(), file_schema, {})
+            read = self.field_ids | absent.structs_asked(extract_field_ids(self.row_filter))
+            projected = prune_columns(file_schema, read, select_full_types=False)
             self._schemas[key] = file_schema, projected, downcasts_ns
         return self._schemas[key]

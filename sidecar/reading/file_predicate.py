@@ -10,7 +10,7 @@ as for a FLOAT column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -49,18 +49,19 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.conditions import predicates
 from sidecar.iceberg.literals import PredicateColumn, exact_literal
+from sidecar.reading.absent_columns import AbsentColumns
 
 _is_null: Callable[..., BooleanExpression] = IsNull
 _not_null: Callable[..., BooleanExpression] = NotNull
 
 
-def in_types_of_file(bound: BooleanExpression, file_schema: Schema, missing: Mapping[int, Any]) -> BooleanExpression:
+def in_types_of_file(bound: BooleanExpression, file_schema: Schema, absent: AbsentColumns) -> BooleanExpression:
     """Return an expression that is bound to the table's schema as one that is bound to the schema of a file.
 
-    ``file_schema`` has the field ids of the table. ``missing`` has the values of columns that the file lacks, by field
-    id. Raises :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
+    ``file_schema`` has the field ids of the table. ``absent`` decides predicates on columns that the file lacks. Raises
+    :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
     """
-    return bind(file_schema, _translated(bound, file_schema, missing), case_sensitive=True)
+    return bind(file_schema, _translated(bound, file_schema, absent), case_sensitive=True)
 
 
 def for_statistics(bound: BooleanExpression) -> BooleanExpression:
@@ -108,15 +109,20 @@ def _literals(leaf: BoundPredicate) -> list[Literal[Any]]:
     return [leaf.literal] if isinstance(leaf, BoundLiteralPredicate) else []
 
 
-def _translated(bound: BooleanExpression, file_schema: Schema, missing: Mapping[int, Any]) -> BooleanExpression:
+def _translated(
+    bound: BooleanExpression, file_schema: Schema, absent: AbsentColumns, negated: bool = False
+) -> BooleanExpression:
+    """Translate a part of an expression; ``negated`` says that it is below an odd number of NOT."""
     if isinstance(bound, And | Or):
-        left, right = (_translated(part, file_schema, missing) for part in (bound.left, bound.right))
+        left, right = (_translated(part, file_schema, absent, negated) for part in (bound.left, bound.right))
         return type(bound)(left, right)
     if isinstance(bound, Not):
-        return Not(_translated(bound.child, file_schema, missing))
+        return Not(_translated(bound.child, file_schema, absent, not negated))
+    if isinstance(bound, BoundPredicate) and file_schema.find_column_name(bound.term.ref().field.field_id) is None:
+        return absent.decide(bound, negated)
     column = _narrower_column(bound, file_schema)
     if column is None:
-        return translate_column_names(bound, file_schema, projected_field_values=dict(missing))
+        return translate_column_names(bound, file_schema)
     leaf: Any = bound
     literals = [_in_file(literal, column) for literal in _literals(leaf)]
     if isinstance(leaf, BoundLiteralPredicate):

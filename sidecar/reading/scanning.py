@@ -31,7 +31,7 @@ from sidecar.errors import (
     foreign_reason,
     refuse_text,
 )
-from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.resolve import find_field, resolve_columns
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.key_sets import Keys
 from sidecar.planning.plan import Plan
@@ -305,8 +305,11 @@ def reading_errors(file: str | None = None) -> Iterator[None]:
 
 
 def _select(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> Schema:
+    if not case_sensitive:
+        fields = ((name, find_field(schema, name, case_sensitive)) for name in columns)
+        columns = [schema.find_column_name(field.field_id) or name for name, field in fields]
     try:
-        return schema.select(*columns, case_sensitive=case_sensitive)
+        return schema.select(*columns)
     except ValueError as error:
-        resolve_columns(schema, columns, case_sensitive)  # raises a better error for an unknown name
+        resolve_columns(schema, columns)  # raises a better error for an unknown name
         raise UsageError(f"the columns cannot be selected: {foreign_reason(error)}") from error

@@ -43,9 +43,10 @@ from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.reading.arrow_reader import SMALL, Deletes, PackedLevelsError, TableReader, deletes_of
+from sidecar.reading.arrow_reader import SMALL, PackedLevelsError, TableReader
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
+from sidecar.reading.row_deletes import Deletes, deletes_of
 from sidecar.source import CountingSource, Source, open_source
 
 TOO_MUCH = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pyiceberg.types import PrimitiveType
 from sidecar.filters.column_types import ColumnType
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.partition_projection import exact_transform
 from sidecar.questions.bounds import Comparable
 from sidecar.reports.advising_values import literal
 
@@ -155,10 +157,10 @@ class AdmittedFiles:
 
     def _transformed(self, partition_field: PartitionField, value: Any) -> bytes | None:
         """Return the partition value that a value of the column has; ``None`` if it is not known."""
-        transform = partition_field.transform
+        transform = exact_transform(partition_field.transform)
         try:
             return to_bytes(transform.result_type(self._type), transform.transform(self._type)(value))  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, struct.error):
             return None
 
 

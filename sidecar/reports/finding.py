@@ -33,7 +33,7 @@ from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
-from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
 from sidecar.planning.tasks import plan_tasks
@@ -270,20 +270,21 @@ class _Search:
             self.not_asked.append(NotAsked("delete file", paths, error.what, hit.question.name))
             _note(hit, snapshot, Counter(), hit.rows, ())
             return
-        applying = list(deletes.applying_to(task.file))
+        applying = deletes.applying_to(task.file.file_path)
         fates = {text: self._fate(hit.question, text, applying) for text in hit.rows}
         left = {text: rows for text, rows in live.items() if fates[text] is not RowFate.DELETED}
         in_doubt = Counter({text: rows for text, rows in left.items() if fates[text] is RowFate.IN_DOUBT})
-        _note(hit, snapshot, Counter(left) - in_doubt, in_doubt, [file.file_path for file in applying])
+        _note(hit, snapshot, Counter(left) - in_doubt, in_doubt, [one.file.file_path for one in applying])
 
-    def _fate(self, question: ValueQuestion, text: str, applying: Sequence[DataFile]) -> RowFate:
-        """Return what the equality deletes that apply to a data file do to its rows with a value."""
+    def _fate(self, question: ValueQuestion, text: str, applying: Sequence[DeleteFile]) -> RowFate:
+        """Return what the equality deletes that apply to a data file, or may, do to its rows with a value."""
         fate = RowFate.LIVE
         for delete in applying:
-            ids, held = delete.equality_ids or [], self._held.get((question.key, delete.file_path))
+            ids, held = delete.file.equality_ids or [], self._held.get((question.key, delete.file.file_path))
             if question.field_id in ids and held is not None and not held[text]:
                 continue  # it deletes rows with other values
-            if ids == [question.field_id] and held is not None and not isinstance(question.column.type, _FLOATS):
+            is_certain = ids == [question.field_id] and held is not None and not delete.is_doubtful
+            if is_certain and not isinstance(question.column.type, _FLOATS):
                 return RowFate.DELETED
             fate = RowFate.IN_DOUBT
         return fate
@@ -297,7 +298,7 @@ class _Search:
         ]
         scan = self.table.scan(snapshot_id=found.snapshot.snapshot_id)
         with reading_errors(found.snapshot.manifest_list):
-            tasks = plan_tasks(scan, lines, lambda file: file.file_path in paths, deletes.see)
+            tasks = plan_tasks(scan, lines, lambda file: file.file_path in paths, deletes)
         return {task.file.file_path: task for task in tasks}
 
 

@@ -30,7 +30,8 @@ from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.planning.file_question import FileQuestion
-from sidecar.reading.arrow_reader import Deletes, TableReader
+from sidecar.reading.arrow_reader import TableReader
+from sidecar.reading.row_deletes import DeleteKey, Deletes
 from sidecar.reading.scanning import reading_errors
 from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding_values import ValueQuestion
@@ -55,7 +56,7 @@ class RowCounter:
         is_few = len(question.literals) <= MOST_ASKED
         if not read_all and is_few and isinstance(question.column.type, _BYTES):
             self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
-        self._counted: dict[tuple[str, frozenset[str]], Counter[str]] = {}
+        self._counted: dict[tuple[str, frozenset[DeleteKey]], Counter[str]] = {}
 
     def count(self, file: DataFile) -> Counter[str]:
         """Count the rows of a file with each value, deleted rows included. A file is read once.
@@ -125,6 +126,7 @@ class RowCounter:
             file.partition[place]
             for place, part in parts
             if part.source_id == question.field_id and isinstance(part.transform, IdentityTransform)
+            if place < len(file.partition)
         ]
         plain = (value.bytes if isinstance(value, UUID) else value for value in held)
         return [text for value in plain if value is not None for text in question.texts_of(value)]

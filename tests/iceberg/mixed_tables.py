@@ -1,4 +1,4 @@
-"""Iceberg tables whose data files are ORC and Parquet, as pyiceberg (which writes no ORC) can be made to list them."""
+"""Iceberg tables of files that pyiceberg does not write, as it can be made to list them: ORC, any partition."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from tests.iceberg.cases import SCHEMA, rows
+from tests.iceberg.cases import SCHEMA, local, rows
 from tests.orc_cases import write_orc
 
 UNREADABLE = ("fx", "u", "t")
@@ -41,7 +43,8 @@ def orc_file(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> 
     name = f"{uuid.uuid4()}.orc"
     folder = Path(table.location().removeprefix("file:")) / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    path = write_orc(folder / name, data, table.schema(), ids, **options)
+    schema = Schema(*(field for field in table.schema().fields if field.name in data.column_names))
+    path = write_orc(folder / name, data, schema, ids, **options)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/data/{name}",
@@ -49,6 +52,25 @@ def orc_file(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> 
         partition=Record(),
         record_count=data.num_rows,
         file_size_in_bytes=path.stat().st_size,
+    )
+
+
+def parquet_file(table: Table, rows: pa.Table, partition: Record | None = None, **options: Any) -> DataFile:
+    """A new file in Parquet with any partition, as others write it; its manifest entry has no bounds.
+
+    ``rows`` may lack columns of the table.
+    """
+    schema = Schema(*(field for field in table.schema().fields if field.name in rows.column_names))
+    path = f"{table.location()}/data/{uuid.uuid4()}.parquet"
+    local(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows.cast(schema_to_pyarrow(schema)), local(path), **options)
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=partition or Record(),
+        record_count=len(rows),
+        file_size_in_bytes=local(path).stat().st_size,
     )
 
 

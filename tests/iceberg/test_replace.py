@@ -35,7 +35,6 @@ from sidecar.iceberg.deletes import (
     EQUALITY,
     POSITION,
     DeleteIndex,
-    EqualityDeletes,
     _add,
     _Delete,
     _named,
@@ -82,40 +81,6 @@ def test_position_deletes_apply_to_files_that_are_not_newer(listing: Listing, da
 def test_equality_deletes_apply_to_files_that_are_older(listing: Listing, data: int, applies: bool) -> None:
     index = DeleteIndex(everywhere=[_Delete(5, True, None, None)])
     assert reason(listing, index, sequence_number=data) == (EQUALITY if applies else None)
-
-
-@pytest.mark.parametrize("ages", [(1, 5), (5, 1)])
-def test_equality_deletes_apply_to_the_older_of_two_entries_with_one_path(
-    listing: Listing, ages: tuple[int, int]
-) -> None:
-    (file,) = listing.files
-    seen = EqualityDeletes()
-    for sequence in ages:
-        seen.see([ManifestEntry.from_args(sequence_number=sequence, data_file=file.data_file)])
-    assert not seen.apply_to(file.data_file)
-    delete = DataFile.from_args(content=DataFileContent.EQUALITY_DELETES, file_path="d", partition=Record())
-    seen.see([ManifestEntry.from_args(sequence_number=3, data_file=delete)])
-    assert seen.apply_to(file.data_file)
-
-
-@pytest.mark.parametrize(
-    ("sequence", "spec_id", "value", "applies"),
-    [(6, 1, "a", True), (5, 1, "a", False), (6, 2, "a", False), (6, 1, "b", False)],
-)
-def test_equality_deletes_that_planning_saw_are_of_one_partition_of_one_spec(
-    sequence: int, spec_id: int, value: str, applies: bool
-) -> None:
-    """Two specs may have equal values of other columns; a delete spares what came with it in one commit."""
-    seen, files = EqualityDeletes(), []
-    for content, spec, own in (
-        (DataFileContent.DATA, 1, "a"),
-        (DataFileContent.EQUALITY_DELETES, spec_id, value),
-    ):
-        files.append(DataFile.from_args(content=content, file_path=str(content), partition=Record(own)))
-        files[-1].spec_id = spec
-    seen.see([ManifestEntry.from_args(sequence_number=5, data_file=files[0])])
-    seen.see([ManifestEntry.from_args(sequence_number=sequence, data_file=files[1])])
-    assert seen.apply_to(files[0]) is applies
 
 
 def test_bounds_of_paths_narrow_position_deletes(listing: Listing) -> None:

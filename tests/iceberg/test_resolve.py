@@ -32,6 +32,7 @@ from pyiceberg.types import (
 from sidecar.bundle.model import UnitState
 from sidecar.cli.options import names as cli_names
 from sidecar.errors import UsageError
+from sidecar.iceberg.literals import find_column
 from sidecar.iceberg.resolve import (
     IDENTITY_NOT_STORED,
     IDENTITY_UNPROVEN,
@@ -82,6 +83,25 @@ def test_names_resolve_to_ids_types_and_paths() -> None:
         TableColumn(14, "long", "path.element.x"),
     ]
     assert resolve_columns(SCHEMA, ["PRICE"], case_sensitive=False) == [TableColumn(2, "decimal(9, 2)", "price")]
+
+
+TWICE = Schema(
+    NestedField(1, "K", LongType()),
+    NestedField(2, "k", StringType()),
+    NestedField(3, "St", StructType(NestedField(4, "x", LongType()))),
+    NestedField(5, "st", StructType(NestedField(6, "X", LongType()), NestedField(7, "y", LongType()))),
+)
+
+
+@pytest.mark.parametrize(("name", "both"), [("k", "'K' and 'k'"), ("K", "'K' and 'k'"), ("ST.x", "'St.x' and 'st.X'")])
+def test_a_name_of_two_columns_is_refused_if_case_does_not_matter(name: str, both: str) -> None:
+    for find in (find_column, lambda *given: resolve_columns(given[0], [given[1]], given[2])):
+        with pytest.raises(UsageError, match="more than one column") as caught:
+            find(TWICE, name, False)
+        assert caught.value.found == both
+    assert find_column(TWICE, "k", True).field_id == 2
+    assert find_column(TWICE, "K", True).field_id == 1
+    assert find_column(TWICE, "sT.Y", False).field_id == 7
 
 
 @pytest.mark.parametrize(

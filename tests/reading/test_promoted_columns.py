@@ -21,6 +21,7 @@ from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedF
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
+from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_predicate import in_types_of_file
 from tests.iceberg.mixed_tables import append_files, orc_file
@@ -135,7 +136,7 @@ def test_dates_are_not_compared_with_times_of_a_day() -> None:
     schema = Schema(NestedField(1, "day", TimestampType(), required=False))
     predicate = bind(schema, parse_predicate("day < '2020-01-01T12:00:00'", schema), case_sensitive=True)
     with pytest.raises(UnsupportedFeatureError, match="timestamp"):
-        in_types_of_file(predicate, Schema(day), {})
+        in_types_of_file(predicate, Schema(day), AbsentColumns(schema, Schema(day), {}))
 
 
 def test_a_sidecar_changes_no_row(tables: tuple[Table, Table], expected: dict[str, set[int]]) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 import sidecar
@@ -82,6 +83,23 @@ def test_a_limit_and_columns_that_make_no_sense(table: Table) -> None:
         scan(table, "k = 1", columns=["k", "nope"])
     with pytest.raises(UsageError, match="no column 'nope'"):
         scan(table, "nope = 1")
+
+
+def test_two_columns_of_one_name_are_told_apart_by_case_alone(catalog: Any) -> None:
+    rows = pa.table({"K": pa.array([1, 2], pa.int64()), "k": ["a", "b"], "other": pa.array([5, 6], pa.int64())})
+    table = catalog.create_table("db.scan_case", rows.schema)
+    table.append(rows)
+    assert scan(table, "K = 1", ["k"]).to_pylist() == [{"k": "a"}]
+    assert scan(table, "OTHER = 6", ["Other"], case_sensitive=False).to_pylist() == [{"other": 6}]
+    refused: list[Any] = [
+        lambda: scan(table, "k = 1", case_sensitive=False),
+        lambda: scan(table, "other = 5", ["K"], case_sensitive=False),
+        lambda: scan(table, "true", keys={"K": [1]}, case_sensitive=False),
+        lambda: plan(table, EqualTo("K", 1), case_sensitive=False),
+    ]
+    for call in refused:
+        with pytest.raises(UsageError, match=r"more than one column.*'K' and 'k'"):
+            call()
 
 
 def test_the_file_that_was_pruned_is_not_opened(table: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -31,7 +29,7 @@ from sidecar.reports.advising_verdicts import refusal
 from sidecar.source import BytesSource, CountingSource, open_source
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
-from tests.iceberg.mixed_tables import append_files, append_orc
+from tests.iceberg.mixed_tables import append_files, append_orc, parquet_file
 from tests.tables import create_with_rows
 
 FILES = 8
@@ -124,7 +122,7 @@ def test_values_that_only_neighbours_share(catalog: Any) -> None:
     own = [np.random.default_rng(number).integers(0, 2**60, 150) for number in range(121)]
     rows = [pa.table({"k": np.concatenate(own[number : number + 2])}) for number in range(120)]
     table = catalog.create_table("db.sampled_twice", rows[0].schema)
-    append_files(table, [data_file(table, part, Record()) for part in rows])
+    append_files(table, [parquet_file(table, part, Record()) for part in rows])
     evidence = sidecar.advise(table, row_groups=12).columns[0].evidence
     assert evidence is not None
     assert evidence.existing.by_bounds == 120
@@ -188,28 +186,13 @@ def test_files_that_lack_a_column_are_kept(catalog: Any) -> None:
     assert evidence.absent.with_filters == pytest.approx(4, abs=0.5)
 
 
-def data_file(table: Table, rows: pa.Table, partition: Record, **options: Any) -> DataFile:
-    """A data file as pyiceberg itself does not write it here; its manifest entry has no bounds."""
-    path = f"{table.location()}/data/{uuid.uuid4()}.parquet"
-    local(path).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows.cast(schema_to_pyarrow(table.schema())), local(path), **options)
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=partition,
-        record_count=len(rows),
-        file_size_in_bytes=local(path).stat().st_size,
-    )
-
-
 def test_partitions_count_as_bounds(catalog: Any) -> None:
     schema, bucket_of = Schema(NestedField(1, "k", LongType())), BucketTransform(4).transform(LongType())
     spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b"))
     table = catalog.create_table("db.sampled_buckets", schema, partition_spec=spec)
     for start in range(0, 300, 100):  # pyiceberg itself cannot write buckets without its Rust part
         keys = [[key for key in range(start, start + 100) if bucket_of(key) == bucket] for bucket in range(4)]
-        append_files(table, [data_file(table, pa.table({"k": own}), Record(b)) for b, own in enumerate(keys)])
+        append_files(table, [parquet_file(table, pa.table({"k": own}), Record(b)) for b, own in enumerate(keys)])
     (column,) = sidecar.advise(table).columns
     assert {len(list(table.scan(EqualTo("k", key)).plan_files())) for key in range(0, 300, 60)} == {3}
     assert column.evidence is not None
@@ -249,7 +232,7 @@ def test_a_page_index_where_row_groups_are_in_order(catalog: Any, monkeypatch: p
     rows = pa.table({"at": n, "k": n * 7919 % 8_000})
     table = catalog.create_table("db.sampled_pages", rows.schema)
     parts = [rows.slice(0, 4_000), rows.slice(4_000)]
-    append_files(table, [data_file(table, part, Record(), use_dictionary=False) for part in parts])
+    append_files(table, [parquet_file(table, part, Record(), use_dictionary=False) for part in parts])
     at, k = sidecar.advise(table).columns
     assert (at.kinds, k.kinds) == (["bloom", "theta", "page-index"], ["bloom", "theta"])
     assert at.evidence is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyiceberg.expressions import EqualTo
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
-from pyroaring import BitMap
 
 import sidecar
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.reports.finding import find
 from sidecar.reports.finding_rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
-from tests.iceberg.table_cases import commit_deletes, delete_by_position
+from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once
 
 PERSON = "person-17@example.com"
@@ -270,29 +265,8 @@ def test_an_empty_table_has_nothing(catalog: Any) -> None:
 def test_rows_deleted_by_a_deletion_vector_are_told_apart(table: Table) -> None:
     path = path_with(table)
     mails = pa.parquet.read_table(str(local(path)))["mail"].to_pylist()
-    commit_deletes(table, deletion_vector(table, path, [mails.index(PERSON)]), table.spec(), 77)
+    commit_files(table, deletion_vectors(table, {path: [mails.index(PERSON)]}), table.spec(), 77)
     table.refresh()
     report = find(table, {"mail": [PERSON, mails[0]]})
     rows = {file.value: (file.snapshots[0].live, file.snapshots[0].deleted) for file in report.files}
     assert rows == {PERSON: (0, 1), mails[0]: (1, 0)}
-
-
-def deletion_vector(table: Table, path: str, positions: list[int]) -> DataFile:
-    """A Puffin file with one deletion vector: length, magic, one 32-bit bitmap, checksum."""
-    bitmap = (1).to_bytes(8, "little") + bytes(4) + BitMap(positions).serialize()
-    content = bytes.fromhex("d1d33964") + bitmap
-    blob = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
-    name = f"{table.location()}/data/deletes.puffin"
-    with table.io.new_output(name).create() as stream:
-        writer = PuffinWriter(stream)
-        of = {"referenced-data-file": path, "cardinality": str(len(positions))}
-        writer.add_blob("deletion-vector-v1", [2147483645], -1, -1, blob, properties=of)
-        writer.finish()
-    return DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=name,
-        file_format=FileFormat.PUFFIN,
-        partition=Record(),
-        record_count=len(positions),
-        file_size_in_bytes=local(name).stat().st_size,
-    )

@@ -20,14 +20,14 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.listing import identity_of, live_entries
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Mask, Ordinals
 from sidecar.planning.files.sources import ListedManifests, opened, with_entries
 from sidecar.planning.funnel import ManifestUse
-from sidecar.planning.tasks import Evaluators, live_entries
+from sidecar.planning.tasks import Evaluators
 
 if TYPE_CHECKING:
     from sidecar.iceberg.records.entries import StoredRecords

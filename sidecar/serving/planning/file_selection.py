@@ -22,6 +22,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
+from sidecar.iceberg.delete_files import comparable
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning.file_question import FileQuestion
@@ -35,7 +36,6 @@ from sidecar.planning.planner import Planning, count_indexed
 from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
-from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds
 from sidecar.serving.planning.scan_binding import ScanBinding
@@ -229,7 +229,7 @@ def _decider(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -
     def is_decided(file: DataFile, spec_id: int) -> bool:
         try:
             # NULL and NaN decide nothing: pyiceberg says that x != 1 holds for them, which its rows contradict.
-            if {None, "NaN"} & {*partition_of(file)}:
+            if {None, "NaN"} & {comparable(file.partition[place]) for place in range(len(file.partition))}:
                 return False
             if not evaluators:
                 evaluators.append(_evaluators(files, table, row_filter))

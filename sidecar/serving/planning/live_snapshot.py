@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
+from sidecar.iceberg.delete_files import DeleteFile, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.files.by_filters import IndexedFiles
@@ -23,7 +24,7 @@ from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
-from sidecar.serving.planning.delete_files import DeleteFile, SnapshotDeletes, read_delete_manifest
+from sidecar.serving.planning.delete_files import ServedDeletes
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class ManifestCaches:
     """What is kept of manifests, for all tables of a server."""
 
     data: BoundedCache[tuple[object, ...], DataManifest]
-    deletes: BoundedCache[tuple[object, ...], SnapshotDeletes]
+    deletes: BoundedCache[tuple[object, ...], ServedDeletes]
     delete_manifests: BoundedCache[tuple[object, ...], tuple[DeleteFile, ...]]
     lines: BoundedCache[tuple[object, ...], list[ManifestFile]]
 
@@ -121,20 +122,20 @@ class LiveSnapshot:
         return list(accumulate(map(len, self.manifests), initial=0))
 
     @cached_property
-    def deletes(self) -> SnapshotDeletes:
+    def deletes(self) -> ServedDeletes:
         """The live delete files."""
         # Deletes are kept as JSON, which has partition values, and these have types of the present schema.
         key = (*self._scope, self.snapshot.manifest_list, self.table.metadata.current_schema_id)
         return self._caches.deletes.get(key, self._read_deletes)
 
-    def _read_deletes(self) -> SnapshotDeletes:
+    def _read_deletes(self) -> ServedDeletes:
         chosen = [line for line in self.lines if line.content == ManifestContent.DELETES]
-        return SnapshotDeletes(delete for line in chosen for delete in self._deletes_of(line))
+        return ServedDeletes(delete for line in chosen for delete in self._deletes_of(line))
 
     def _deletes_of(self, line: ManifestFile) -> tuple[DeleteFile, ...]:
         key = (*self._scope, line.manifest_path, line.sequence_number)
         spec = self.table.metadata.specs()[line.partition_spec_id]
-        return self._caches.delete_manifests.get(key, lambda: read_delete_manifest(self.table.io, line, spec))
+        return self._caches.delete_manifests.get(key, lambda: tuple(read_delete_files(self.table.io, line, spec)))
 
     def partition_types(self, spec_id: int) -> list[IcebergType]:
         """Return the types of a spec's partition values."""

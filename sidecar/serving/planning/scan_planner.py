@@ -19,11 +19,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.iceberg.delete_files import partition_of
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.absent_columns import AbsentColumns
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.delete_files import partition_of
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.kept_sidecars import KeptSidecars

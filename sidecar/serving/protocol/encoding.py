@@ -112,7 +112,9 @@ def _partition_for_pyiceberg(file: DataFile) -> list[Any]:
 
 
 def _partition(file: DataFile, kinds: Sequence[IcebergType]) -> list[Any]:
-    return [_value(file.partition[place], kind, file.file_path) for place, kind in enumerate(kinds)]
+    values = [file.partition[place] for place in range(min(len(file.partition), len(kinds)))]
+    values += [None] * (len(kinds) - len(values))  # a field that the manifest lacks
+    return [_value(value, kind, file.file_path) for value, kind in zip(values, kinds, strict=True)]
 
 
 def _value(value: Any, kind: IcebergType, path: str) -> Any:

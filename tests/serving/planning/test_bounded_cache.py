@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.delete_files import SnapshotDeletes
+from sidecar.serving.planning.delete_files import ServedDeletes
 from sidecar.serving.planning.live_snapshot import ManifestCaches
 
 
@@ -39,7 +39,7 @@ def test_tables_without_deletes_do_not_fill_the_memory() -> None:
     """Each snapshot of such a table has an entry with nothing in it."""
     caches = ManifestCaches.of_size(1 << 20)
     for number in range(2000):
-        caches.deletes.keep((number,), SnapshotDeletes([]))
+        caches.deletes.keep((number,), ServedDeletes([]))
         caches.delete_manifests.keep((number,), ())
         caches.lines.keep((number,), [])
     for kept in (caches.deletes, caches.delete_manifests, caches.lines):

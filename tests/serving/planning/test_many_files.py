@@ -143,7 +143,7 @@ def test_a_table_without_a_sidecar_is_read_once(catalog: Any, monkeypatch: pytes
     planner = ScanPlanner()
     found, facts = ask_for_facts(planner, table, equal("s", "most"))
     assert (len(paths(found)), facts.fallback) == (3, file_selection.NO_SIDECAR)
-    monkeypatch.setattr("sidecar.planning.tasks.live_entries", None)
+    monkeypatch.setattr("sidecar.planning.files.records.live_entries", None)
     monkeypatch.setattr("sidecar.serving.planning.data_manifests.read_checked", None)
     assert len(kept(planner, table, equal("s", "most"))) == 3
     assert len(kept(planner, table, {"type": "and", "left": equal("s", "most"), "right": equal("n", 1)})) == 1
