@@ -27,7 +27,7 @@ from sidecar.iceberg.entry_commits import ATTEMPTS, is_gone, try_to_change
 from sidecar.iceberg.merge import NDV
 from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
-from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_format_version
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
@@ -98,12 +98,12 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
     interfere each time.
     """
-    check_table(table)
+    read = one_version(table)
     done: dict[int, Repair] = {}
     problems: list[str] = []
     displaced: Statistics = {}
     for _ in range(ATTEMPTS):
-        now = table if dry_run else reload_table(table)
+        now = read if dry_run else reload_table(read)
         problems.clear()
         repairs = find_repairs(now, problems, displaced)
         if dry_run:

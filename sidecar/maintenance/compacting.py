@@ -24,7 +24,7 @@ from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.iceberg.catalog import show_commit
+from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
@@ -136,24 +136,27 @@ def compact(
     """
     start = time.monotonic()
     asked_engine(engine, spark)
-    check_writable(table)
-    doubts: list[str] = []
-    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
-    if found is None and doubts:
-        raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
-    try:
-        report = (
-            _without_sidecar(dry_run)
-            if found is None
-            else _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
-        )
-    finally:
-        if found is not None:
-            found.sidecar.close()
-    report = replace(report, warnings=[*doubts, *report.warnings])
+    with held(table) as own:
+        report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, progress or no_progress, dry_run)
     report = replace(report, seconds=time.monotonic() - start)
     log_run(log, lambda: report.log_line(".".join(table.name())), report.warnings)
     return report
+
+
+def _compact(
+    table: Table, snapshot_id: int | None, keys: EncryptionKeys | None, progress: Progress, dry_run: bool
+) -> CompactReport:
+    check_writable(table)
+    doubts: list[str] = []
+    found = find_sidecar(table, snapshot_id, warnings=doubts)
+    if found is None and doubts:
+        raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
+    try:
+        report = _without_sidecar(dry_run) if found is None else _Compaction(table, found, keys, progress).run(dry_run)
+    finally:
+        if found is not None:
+            found.sidecar.close()
+    return replace(report, warnings=[*doubts, *report.warnings])
 
 
 def _without_sidecar(dry_run: bool) -> CompactReport:

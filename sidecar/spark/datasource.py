@@ -29,7 +29,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from sidecar.crypto.keys import encryption_keys_from
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.refs import schema_at
 from sidecar.iceberg.resolve import listed_names, resolve_columns
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
@@ -77,18 +77,27 @@ class SidecarDataSource(DataSource):
         target = options.get("target-bytes", str(TARGET_BYTES))
         if not target.isdecimal() or int(target) == 0:
             raise UsageError("the option target-bytes is not a positive whole number", found=target[:40])
-        table, projected, snapshot_id = self._open()
+        table, projected = self._open()
         _require_columns(schema, _spark_schema(projected))
         keys_place = options.get("encryption-keys")
         keys = None if keys_place is None else encryption_keys_from(keys_place)
         predicate = options.get("predicate") or AlwaysTrue()
-        planned = plan(table, predicate, snapshot_id=snapshot_id, encryption_keys=keys)
+        snapshot_id, ref = self._snapshot()
+        planned = plan(table, predicate, snapshot_id=snapshot_id, ref=ref, encryption_keys=keys)
         return SidecarReader(planned, schema.names, int(target), keys_place)
 
     def _options(self) -> dict[str, str]:
         return {key.lower(): str(value) for key, value in self.options.items()}
 
-    def _open(self) -> tuple[Table, Schema, int | None]:
+    def _snapshot(self) -> tuple[int | None, str | None]:
+        """Return the snapshot id, and the name of a branch or tag, as options give them."""
+        options = self._options()
+        text = options.get("snapshot-id")
+        if text is not None and not text.lstrip("-").isdecimal():
+            raise UsageError("the option snapshot-id is not a number", found=text[:40])
+        return None if text is None else int(text), options.get("ref")
+
+    def _open(self) -> tuple[Table, Schema]:
         options = self._options()
         name = options.get("table") or options.get("path")
         if not name:
@@ -99,11 +108,7 @@ class SidecarDataSource(DataSource):
             if key.startswith(CATALOG_PROPERTY)
         }
         table = open_table(name, options.get("catalog"), **properties)
-        text = options.get("snapshot-id")
-        if text is not None and not text.lstrip("-").isdecimal():
-            raise UsageError("the option snapshot-id is not a number", found=text[:40])
-        snapshot_id = snapshot_id_of(table, None if text is None else int(text), options.get("ref"))
-        schema = table.scan(snapshot_id=snapshot_id).projection()
+        schema = schema_at(table, *self._snapshot())
         if "columns" in options:
             names = listed_names(options["columns"])
             try:
@@ -111,7 +116,7 @@ class SidecarDataSource(DataSource):
             except ValueError:
                 resolve_columns(schema, names)  # raises a better error for an unknown name
                 raise
-        return table, schema, snapshot_id
+        return table, schema
 
 
 def _spark_schema(schema: Schema) -> StructType:

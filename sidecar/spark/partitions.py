@@ -57,7 +57,6 @@ class PartitionReading:
     metadata_location: str
     io_properties: Mapping[str, Any]
     snapshot_id: int | None
-    time_travel: bool
     row_filter: BooleanExpression
     keys: KeySet | None
     columns: tuple[str, ...] | None
@@ -86,7 +85,6 @@ class PartitionReading:
             table.metadata_location,
             dict(table.io.properties),
             chosen,
-            planned.time_travel,
             planned.row_filter,
             planned.keys,
             None if columns is None else tuple(columns),
@@ -102,7 +100,6 @@ class PartitionReading:
         planned = Plan(
             table,
             self.snapshot_id,
-            self.time_travel,
             self.row_filter,
             list(share.tasks),
             row_groups=share.row_groups,

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.iceberg.refs import as_it_was, with_schema
+from sidecar.iceberg.refs import schema_at, unreadable_field, with_schema
 from sidecar.serving.protocol.filters import FieldsOfNames, ParsedFilter, fields_of, parse_filter
 from sidecar.serving.protocol.requests import PlanRequest
 
@@ -40,8 +40,7 @@ def without_catalog(table: Table) -> Table:
 def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
     """Return the snapshot's own schema and the table's present one, which can be the same."""
     present = table.schema()
-    own = None if snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
-    return own or present, present
+    return schema_at(table, snapshot.snapshot_id), present
 
 
 def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest) -> list[ScanBinding]:
@@ -57,7 +56,7 @@ def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest) -> list[Sc
         if fields not in meanings and (schema is own_schema or _are_complete(fields)):
             parsed = parse_filter(asked.filter, schema, asked.case_sensitive)
             meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed)
-    if as_it_was(table, snapshot.snapshot_id) is not table:
+    if unreadable_field(present_schema, own_schema) is not None:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
         is_certain = len(meanings) == 1
         own = parse_filter(asked.filter, own_schema, asked.case_sensitive)
