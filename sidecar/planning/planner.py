@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
@@ -48,7 +48,6 @@ from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
 from sidecar.run_log import counted, log_run, quantity
 
@@ -140,15 +139,14 @@ class Planning:
         schema = table.schema()
         if keys is not None and (within := keys.within()) is not None:
             row_filter = And(row_filter, as_expression(within, schema))
-        bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
         self._table, self._row_filter, self._keys, self._encryption_keys = table, row_filter, keys, encryption_keys
-        self.question = FileQuestion(bound, schema)
+        self.question = FileQuestion(row_filter, schema)
         is_empty = snapshot_id is None and table.metadata.current_snapshot() is None
         self._snapshot = None if is_empty else snapshot_of(table, snapshot_id)
         if lines is None:
             lines = [] if self._snapshot is None else read_manifests(table.io, self._snapshot.manifest_list)
         self._lines, self.data_lines = lines, data_of(lines)
-        fields = extract_field_ids(bound) | ({keys.field_id} if keys is not None else set())
+        fields = extract_field_ids(self.question.bound) | ({keys.field_id} if keys is not None else set())
         self.opened = OpenedSidecar(
             table, self._snapshot, self.question.for_filters.condition, encryption_keys, fields, opener
         )

@@ -32,7 +32,7 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.expressions.literals import DoubleLiteral, Literal
-from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
+from pyiceberg.expressions.visitors import rewrite_not, translate_column_names
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -49,6 +49,7 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.conditions import predicates
 from sidecar.iceberg.literals import PredicateColumn, exact_literal
+from sidecar.iceberg.struct_nulls import bound_to
 
 _is_null: Callable[..., BooleanExpression] = IsNull
 _not_null: Callable[..., BooleanExpression] = NotNull
@@ -60,7 +61,7 @@ def in_types_of_file(bound: BooleanExpression, file_schema: Schema, missing: Map
     ``file_schema`` has the field ids of the table. ``missing`` has the values of columns that the file lacks, by field
     id. Raises :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
     """
-    return bind(file_schema, _translated(bound, file_schema, missing), case_sensitive=True)
+    return bound_to(file_schema, _translated(bound, file_schema, missing))
 
 
 def for_statistics(bound: BooleanExpression) -> BooleanExpression:

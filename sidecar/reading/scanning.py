@@ -240,7 +240,7 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
             planned.row_filter,
             planned.encryption_keys,
         )
-        question = FileQuestion(table_reader.row_filter, planned.table.schema())
+        question = FileQuestion(planned.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
         most = None if key_rows else limit
         reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)

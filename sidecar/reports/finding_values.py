@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
 from pyiceberg.expressions.literals import Literal
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.types import FloatType, StructType
@@ -125,7 +124,7 @@ class ValueQuestion:
     @cached_property
     def question(self) -> FileQuestion:
         """The predicate as bounds, filters and page indexes are asked."""
-        return FileQuestion(bind(self.schema, self.predicate, case_sensitive=True), self.schema)
+        return FileQuestion(self.predicate, self.schema)
 
     @cached_property
     def values(self) -> Mapping[Any, list[str]]:

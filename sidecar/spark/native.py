@@ -22,7 +22,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
@@ -30,6 +29,7 @@ from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import check_table, one_version, with_schema
 from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.key_sets import Keys, key_array
 from sidecar.planning.planner import plan_as_read
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
@@ -84,7 +84,7 @@ def spark_read(
             )
         schema = table.schema() if scan is None else scan.schema
         expression = as_expression(predicate, schema, case_sensitive)
-        condition = spark_column(bind(schema, expression, case_sensitive=True), schema)
+        condition = spark_column(bound_to(schema, expression), schema)
         key_rows = None if keys is None else key_frame(session, *key_array(keys, schema, case_sensitive))
         if scan is not None and (keys is not None or not isinstance(expression, AlwaysTrue)):
             frame = _pruned(scan, name, table, expression, keys, stack) or frame
