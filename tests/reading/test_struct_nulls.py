@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from functools import partial
@@ -217,6 +218,18 @@ def test_counts_of_a_manifest_that_leave_out_null_structs_keep_files(catalog: An
             assert 0 not in ids(sidecar.scan(made, f"{name} is not null")), (step, name)
         sidecar.build(made, ["id"], engine="local")
     assert whole.file.file_path in sidecar.plan(made, "s.x is not null").kept_files
+
+
+def test_predicates_are_bound_in_one_place() -> None:
+    """By pyiceberg's own ``bind``, the NULLs of structs would be lost again."""
+    package = Path(sidecar.__file__).parent
+    imports = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and any(one.name == "bind" for one in node.names)
+    }
+    assert imports == {"iceberg/struct_nulls.py"}
 
 
 def test_a_filter_for_manifests_loses_only_its_null_tests() -> None:
