@@ -31,7 +31,7 @@ from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
 from sidecar.indexing.previous.build_state import joined_state
-from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge
+from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
@@ -192,7 +192,7 @@ class _Compaction:
                 file=self.found.statistics.statistics_path,
                 hint=BUILD_AGAIN,
             )
-        self.found.use_keys(self.table, self.keys)
+        use_keys(self.table, self.keys, sidecar)
         self.progress("listing files")
         self.listing = list_snapshot(self.table, self.found.snapshot_id)
         has_moved = self._has_moved()
