@@ -42,11 +42,9 @@ class Plan(Summarized):
     """
 
     table: Table = field(repr=False)
-    """The table as it was in the snapshot."""
+    """The table as it was when the plan was made. Its current schema is that of the rows and of ``row_filter``."""
     snapshot_id: int | None
     """The snapshot of the plan; ``None`` for a table that has no snapshot yet."""
-    time_travel: bool
-    """Whether the caller named the snapshot. pyiceberg then reads it with its own schema, not the table's."""
     row_filter: BooleanExpression
     """The predicate with exact literals."""
     tasks: list[FileScanTask] = field(default_factory=list, repr=False)

@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
@@ -36,7 +36,7 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import as_it_was, snapshot_id_of
+from sidecar.iceberg.refs import check_readable, table_at
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
@@ -48,7 +48,6 @@ from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
 from sidecar.run_log import counted, log_run, quantity
 
@@ -69,7 +68,8 @@ def plan(
     """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
 
     This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``case_sensitive`` says
-    whether the names of columns are.
+    whether the names of columns are. The plan keeps the version of the table that it was made of: its rows stay the
+    same if ``table`` is refreshed before they are read.
 
     ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
     have one of them (a semi-join). Integers and decimals may be narrower or wider than the column if every key fits.
@@ -79,16 +79,38 @@ def plan(
     ``encryption_keys`` open encrypted bundles of the sidecar and encrypted data files. Without its key, a bundle keeps
     all files, with one warning.
 
-    ``predicate`` and ``keys`` name columns of the table's present schema. If the table was replaced after the snapshot,
-    a column id may have another type in it; then they name columns of the snapshot's own schema.
+    ``predicate`` and ``keys`` name columns as Spark does, and rows have the same columns: of the snapshot's own schema
+    for a ``snapshot_id`` and for a tag, else of the table's present one.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
     error in a sidecar raises.
     """
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    table = as_it_was(table, snapshot_id)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
+    check_readable(table, snapshot_id)
+    return plan_as_read(
+        table,
+        predicate,
+        snapshot_id,
+        case_sensitive=case_sensitive,
+        keys=keys,
+        allow_equality_deletes=allow_equality_deletes,
+        encryption_keys=encryption_keys,
+    )
+
+
+def plan_as_read(
+    table: Table,
+    predicate: str | BooleanExpression,
+    snapshot_id: int | None,
+    *,
+    case_sensitive: bool = True,
+    keys: Mapping[str, Keys] | None = None,
+    allow_equality_deletes: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+) -> Plan:
+    """Do the same as :func:`plan` for one version of a table whose current schema is that in which rows are read."""
     row_filter = as_expression(predicate, table.schema(), case_sensitive)
     join_keys = None if keys is None else key_set(keys, table.schema(), case_sensitive)
     with closing(Planning(table, row_filter, snapshot_id, keys=join_keys, encryption_keys=encryption_keys)) as planning:
@@ -117,16 +139,14 @@ class Planning:
         schema = table.schema()
         if keys is not None and (within := keys.within()) is not None:
             row_filter = And(row_filter, as_expression(within, schema))
-        bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
         self._table, self._row_filter, self._keys, self._encryption_keys = table, row_filter, keys, encryption_keys
-        self.question = FileQuestion(bound, schema)
-        self._time_travel = snapshot_id is not None
+        self.question = FileQuestion(row_filter, schema)
         is_empty = snapshot_id is None and table.metadata.current_snapshot() is None
         self._snapshot = None if is_empty else snapshot_of(table, snapshot_id)
         if lines is None:
             lines = [] if self._snapshot is None else read_manifests(table.io, self._snapshot.manifest_list)
         self._lines, self.data_lines = lines, data_of(lines)
-        fields = extract_field_ids(bound) | ({keys.field_id} if keys is not None else set())
+        fields = extract_field_ids(self.question.bound) | ({keys.field_id} if keys is not None else set())
         self.opened = OpenedSidecar(
             table, self._snapshot, self.question.for_filters.condition, encryption_keys, fields, opener
         )
@@ -174,7 +194,6 @@ class Planning:
         planned_files = Plan(
             self._table,
             None if self._snapshot is None else self._snapshot.snapshot_id,
-            self._time_travel,
             self._row_filter,
             kept.tasks,
             funnel,

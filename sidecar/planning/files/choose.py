@@ -79,7 +79,7 @@ class FileChooser:
             return chosen
         if self.question.for_filters.condition is not None:
             opened.open_for_question()
-        elif cheapest.is_worth_opening([line.file for line in lines], self.question.bound, self.evaluators):
+        elif cheapest.is_worth_opening([line.file for line in lines], self.question.for_manifests, self.evaluators):
             opened.guarded(opened.open, None)
         if opened.index is None:
             return chosen
@@ -98,10 +98,10 @@ class FileChooser:
     def _by_columns(self, index: IndexedFiles, source: ListedManifests) -> FileSet:
         files = FileSet.all(source)
         if len(files) <= cheapest.FEW:
-            files = by_bounds(files, self.question.bound, self.evaluators)
+            files = by_bounds(files, self.question.for_manifests, self.evaluators)
         if index.question is not None:
             files = by_filters(files, index, sorted({source.number, *index.asked}))
-        return files if len(files) <= cheapest.FEW else by_bounds(files, self.question.bound, self.evaluators)
+        return files if len(files) <= cheapest.FEW else by_bounds(files, self.question.for_manifests, self.evaluators)
 
     def read(self, chosen: ChosenFiles, io: FileIO, use: ManifestUse) -> ChosenFiles:
         """Read the entries of the files that are left, and open the other manifests and ask filters about their files.
@@ -127,7 +127,7 @@ class FileChooser:
             source = files.source
             assert isinstance(source, ListedManifests)
             try:
-                yield read_entries(files, self.question.bound, self.evaluators, io, use, self.opened.warn)
+                yield read_entries(files, self.question.for_manifests, self.evaluators, io, use, self.opened.warn)
             except WrongRecords as wrong:  # start again without these manifests
                 good = [line for line in source.lines if line.place not in wrong.places]
                 left = _in_order(index, source.number, good) if good else None
