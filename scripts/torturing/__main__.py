@@ -11,6 +11,7 @@ RUNS = {
     "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
     "life": "random lives of tables beside a list of their rows",
     "fuzz": "all decoders of scripts/fuzz",
+    "differential": "plans beside those of another checkout",
 }
 """Modules of this folder, each with ``main(arguments) -> exit status``, and what they do."""
 
@@ -21,7 +22,7 @@ def main(arguments: list[str]) -> int:
         print(usage)
         return 0
     if arguments == ["--list"]:
-        print("\n".join(f"{name:<10}{what}" for name, what in RUNS.items()))
+        print("\n".join(f"{name:<14}{what}" for name, what in RUNS.items()))
         return 0
     if not arguments or arguments[0] not in RUNS:
         print(usage, file=sys.stderr)
