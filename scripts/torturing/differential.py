@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
             _make(folder, cases, given)
         found = folder / "other.jsonl", folder / "this.jsonl"
         asking = [_ask(code, cases, out) for code, out in zip((given.other, HERE), found, strict=True)]
-        if any([process.wait() for process in asking]):
+        ended = [process.wait() for process in asking]
+        if any(ended):
             return 1
         return compare(*found, but=given.but)
 

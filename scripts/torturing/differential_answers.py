@@ -95,7 +95,7 @@ def costs(way: str, twice: bool = False) -> Iterator[None]:
                 patches.enter_context(mock.patch.object(module, name, WAYS[way][name]))
         for name, attribute in COMPARISONS if WAYS[way] else ():
             if _module(name) is not None:
-                patches.enter_context(mock.patch(f"{name}.{attribute}", lambda *_: True))
+                patches.enter_context(mock.patch(f"{name}.{attribute}", return_value=True))
         if twice:
             planner: Any = import_module("sidecar.planning.planner")
             read = planner.read_manifests
