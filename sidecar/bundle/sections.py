@@ -134,6 +134,7 @@ class SectionReader:
         self._place = place
         self._lengths: dict[tuple[str, int], list[int]] | None = None
         self._held: tuple[int, bytes] | None = None
+        self._kept: dict[tuple[int, int], bytes] = {}
 
     def hold_together(self, names: Sequence[str], most_bytes: int) -> None:
         """Read several sections at once, with what is between them, and keep the bytes. Later calls do nothing.
@@ -150,8 +151,16 @@ class SectionReader:
             (data,) = self._read_ranges([(start, end - start)])
             self._held = start, data
 
+    def hold(self, sections: Sequence[Section]) -> None:
+        """Read all pieces of these sections together, and keep the bytes of each section until it is read."""
+        ranges = [one for section in sections for one in self.ranges(section)]
+        if len(sections) > 1 and all(length <= MAX_PIECE_BYTES for _, length in ranges):
+            self._kept = dict(zip(ranges, self._stored(ranges), strict=True))
+
     def _stored(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges of the blob; those that are held are not read."""
+        if self._kept.keys() >= {*ranges}:
+            return [self._kept.pop(one) for one in ranges]
         first, held = self._held or (0, b"")
         if all(first <= offset and offset + length <= first + len(held) for offset, length in ranges):
             return [held[offset - first : offset - first + length] for offset, length in ranges]

@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.errors import UsageError
-from sidecar.planning.files.file_set import DroppedBy, FileSet
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource
 from sidecar.planning.funnel import KeptReason
 from sidecar.planning.tasks import data_of, live_entries
 
@@ -22,7 +22,7 @@ class PlanHistory:
     """The sets of a plan with their steps, and what became of files after these."""
 
     lines: Sequence[ManifestFile] = ()
-    sets: Sequence[FileSet] = ()
+    sets: Sequence[FileSet[FileSource]] = ()
     out: Mapping[str, DroppedBy] | None = None
     reasons: Sequence[KeptReason] = ()
     """Why each task is kept."""
@@ -50,7 +50,7 @@ class PlanHistory:
         if files is None:
             return
         row = int(files.source.spans[list(files.source.places).index(place), 0]) + at
-        for by, is_kept in files.judged(row):
+        for by, _, is_kept in files.judgements(row):
             yield by.value, KEPT if is_kept else OUT
             if not is_kept:
                 return

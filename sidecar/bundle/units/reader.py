@@ -181,6 +181,11 @@ class UnitsReader:
         """Field ids with recorded bounds."""
         return [section.field_id for section in self.toc.sections if section.name == BOUNDS]
 
+    def hold_bounds(self, field_ids: Sequence[int]) -> None:
+        """Read the columns of :meth:`bounds` of these fields together. Each is kept until it is asked for."""
+        found = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
+        self._sections.hold([section for section in found if section is not None])
+
     def bounds(self, field_id: int) -> pa.Table | None:
         """Return columns lower, upper (binary), value_count, null_count, nan_count; ``None`` if not recorded."""
         if self._sections.find(BOUNDS, field_id) is None:
