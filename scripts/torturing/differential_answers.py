@@ -27,7 +27,7 @@ import sidecar
 COSTS = ("sidecar.planning.files.cheapest", "sidecar.planning.listed_files", "sidecar.planning.file_pruner")
 """Modules with the measured costs of stages, in the versions of the code."""
 COMPARISONS = (
-    ("sidecar.planning.files.by_bounds", "columns_are_cheaper"),
+    ("sidecar.planning.files.cheapest", "columns_are_cheaper"),
     ("sidecar.planning.listed_files", "ListedFiles._columns_are_cheaper"),
 )
 """The question whether columns of bounds are fewer bytes than records."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,10 +151,11 @@ class SectionReader:
             (data,) = self._read_ranges([(start, end - start)])
             self._held = start, data
 
-    def hold(self, sections: Sequence[Section]) -> None:
-        """Read all pieces of these sections together, and keep the bytes of each section until it is read."""
-        ranges = [one for section in sections for one in self.ranges(section)]
-        if len(sections) > 1 and all(length <= MAX_PIECE_BYTES for _, length in ranges):
+    def hold(self, pieces: Iterable[tuple[Section, Sequence[int] | None]]) -> None:
+        """Read pieces of several sections (``None``: all) together, and keep each until it is read."""
+        wanted = [(self.ranges(section), chosen) for section, chosen in pieces]
+        ranges = [known[at] for known, chosen in wanted for at in (range(len(known)) if chosen is None else chosen)]
+        if all(length <= MAX_PIECE_BYTES for _, length in ranges):
             self._kept = dict(zip(ranges, self._stored(ranges), strict=True))
 
     def _stored(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:

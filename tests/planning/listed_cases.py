@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 import sidecar
-from sidecar.planning.files import by_bounds, cheapest
+from sidecar.planning.files import cheapest
 from sidecar.planning.files.choose import FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
@@ -40,7 +40,7 @@ def way(**settings: Any) -> Iterator[None]:
         for name, value in settings.items():
             patch.setattr(cheapest, name, value)
         if settings:
-            patch.setattr(by_bounds, "columns_are_cheaper", lambda *_: True)
+            patch.setattr(cheapest, "columns_are_cheaper", lambda *_: True)
         yield
 
 

@@ -32,7 +32,7 @@ import sidecar
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 from sidecar.iceberg.predicate import as_expression, parse_predicate
 from sidecar.orc.inspect import probe_file
-from sidecar.planning.files import by_bounds, cheapest
+from sidecar.planning.files import cheapest
 from sidecar.planning.files.choose import FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.source import local_path, open_source
@@ -175,7 +175,7 @@ def ways_of_planning(way: str) -> Iterator[None]:
         if way == "listed":
             patch.setattr(cheapest, "FEW", 0)
             patch.setattr(cheapest, "BROAD", 0)
-            patch.setattr(by_bounds, "columns_are_cheaper", lambda *_: True)
+            patch.setattr(cheapest, "columns_are_cheaper", lambda *_: True)
         elif way == "opened":
             patch.setattr(FileChooser, "_listed", lambda self, index, lines, manifests: [])
         yield

@@ -17,7 +17,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns, partition_columns
-from sidecar.planning.files.cheapest import columns_are_cheaper
+from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals
 from sidecar.planning.files.sources import Kind, ListedManifests
 from sidecar.planning.tasks import Evaluators
@@ -34,16 +34,21 @@ def by_bounds(
     kinds, kind_of = files.source.kinds_of(ordinals)
     fields = [_partition_fields(segment, kind, evaluators) for kind in kinds]
     helpful = bound_columns.helpful_fields(bound)
-    if not columns_are_cheaper(segment, helpful, any(fields), ordinals):
+    if not cheapest.columns_are_cheaper(segment, helpful, any(fields), ordinals):
         return files
-    rows = pa.array(ordinals, pa.int64())
-    columns = {field_id: table and table.take(rows) for field_id, table in segment.bounds_of(helpful).items()}
+    # Records of few files come in the same read: most of these need it anyway, and a read takes longer than its bytes.
+    segment.hold(helpful, any(fields), ordinals if len(ordinals) <= cheapest.FEW else None)
+    columns = {field_id: _of_files(segment.bounds(field_id), ordinals) for field_id in sorted(helpful)}
     keep = bound_columns.may_match(bound, columns.get, len(ordinals))
     for at, (parts, (spec_id, _)) in enumerate(zip(fields, kinds, strict=True)):
         if parts:
             chosen = keep & (kind_of == at)
             keep[chosen] = _within_partitions(segment, ordinals[chosen], parts, evaluators.partition(spec_id))
     return files.narrow(keep, DroppedBy.METADATA)
+
+
+def _of_files(table: pa.Table | None, ordinals: Ordinals) -> pa.Table | None:
+    return None if table is None else table.take(pa.array(ordinals, pa.int64()))
 
 
 def _partition_fields(segment: Segment, kind: Kind, evaluators: Evaluators) -> tuple[NestedField, ...]:
@@ -65,8 +70,7 @@ def _partition_fields(segment: Segment, kind: Kind, evaluators: Evaluators) -> t
 def _within_partitions(
     segment: Segment, ordinals: Ordinals, fields: tuple[NestedField, ...], evaluate: Callable[[DataFile], bool]
 ) -> Mask:
-    partitions = segment.partitions()
-    if partitions is None:
+    chosen = _of_files(segment.partitions(), ordinals)
+    if chosen is None:
         return np.ones(len(ordinals), np.bool_)
-    chosen = partitions.take(pa.array(ordinals, pa.int64()))
     return partition_columns.may_match(chosen, fields, lambda record: evaluate(DataFile.from_args(partition=record)))
