@@ -196,11 +196,26 @@ class Planning:
             manifests=self._use,
             encryption_keys=self._encryption_keys,
             is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
-            history=PlanHistory(self._lines, kept.chosen.sets, dict(kept.out), kept.reasons),
+            history=self._history(kept),
         )
         if self._snapshot is not None:
             log_run(log, lambda: log_line(planned_files), planned_files.warnings)
         return planned_files
+
+    def _history(self, kept: KeptTasks) -> PlanHistory:
+        if not self._lines:
+            return PlanHistory()
+        return PlanHistory(
+            self._lines,
+            [files.without_entries() for files in kept.chosen.sets],
+            self.question,
+            None if self._scan._should_use_server_side_planning() else self.evaluators,
+            self.opened.index,
+            dict(kept.out),
+            {**kept.row_groups, **kept.ruled_out},
+            None if self._keys is None else self._keys.column,
+            kept.reasons,
+        )
 
     def close(self) -> None:
         """Close the sidecar."""
@@ -254,7 +269,7 @@ def _of_server(
     if opened.index is not None:
         with opened.guarded():
             identities = [live.find(task.file) for task in tasks]
-    files = ask_filters(opened, FileSet.all(PlannedFiles(identities)))
+    files = ask_filters(opened, FileSet.all(PlannedFiles([task.file.file_path for task in tasks], identities)))
     return kept_tasks([tasks[row] for row in files.rows.tolist()], ChosenFiles(sets=[files]))
 
 
@@ -282,7 +297,7 @@ def _funnel(kept: KeptTasks, opened: OpenedSidecar, lines: Sequence[ManifestFile
     chosen = kept.chosen
     listed, indexed = count_indexed(opened, lines, chosen.sets)
     out = Counter(by for _, by in kept.out)
-    by_filter = chosen.dropped()[DroppedBy.FILTER] + out[DroppedBy.KEYS]
+    by_filter = sum(files.dropped()[DroppedBy.FILTER] for files in chosen.sets) + out[DroppedBy.KEYS]
     units = sum(files.counts.row_groups_dropped for files in chosen.sets) + kept.units_dropped
     units = 0 if opened.index is None else units
     planned = len(kept.tasks) + by_filter + out[DroppedBy.PAGES]

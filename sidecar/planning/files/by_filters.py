@@ -7,8 +7,7 @@ list one file (columns that were indexed at different times); each of them can d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +78,9 @@ class IndexedFiles:
         self._answers: dict[int, SegmentAnswer] = {}
         self._listings: dict[int, tuple[ManifestFile, dict[int, ListedManifest]]] = {}
         self._moved_to: dict[DataFileIdentity, dict[int, int]] = {}
+        fields = {leaf.column.index for leaf in looked_up(question)} if question else set[int]()
+        self.asked = [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
+        """Numbers of the segments with filters of a column of the question."""
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self.segments]
 
     def listing(self, line: ManifestFile) -> dict[int, ListedManifest]:
@@ -106,12 +108,6 @@ class IndexedFiles:
             )
         return self._answers[number]
 
-    @cached_property
-    def asked(self) -> list[int]:
-        """Numbers of the segments with filters of a column of the question."""
-        fields = {leaf.column.index for leaf in looked_up(self.question)} if self.question else set()
-        return [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
-
     def moved_to(self, file: DataFileIdentity) -> dict[int, int]:
         """Return the ordinals of a file by segment, if no segment lists it under its present path."""
         if file not in self._moved_to:
@@ -132,30 +128,32 @@ def by_filters(files: FileSet[S_co], index: IndexedFiles) -> FileSet[S_co]:
 
     The segment whose ordinals are the rows comes first. Each of the others sees what those before it leave.
     """
-    source, before, dropped = files.source, files, 0
+    source, before, row_groups = files.source, files, 0
     own = source.own
     if own is not None and own in index.asked:
         files = files.within(index.answer(own).left, DroppedBy.FILTER, own)
         first = index.segments[own].unit_ranges
-        dropped = _count_rows(first[before.left.pairs]) - _count_rows(first[files.left.pairs])
+        row_groups = _count_rows(first[before.left.pairs]) - _count_rows(first[files.left.pairs])
     places: dict[int, Ordinals] = {}
-    for number in source.asked(index) if len(files) else ():
+    for number in source.asked(index):
+        if not len(files):
+            break
         ordinals = source.ordinals(number, files.rows, index)
-        known = ordinals >= 0
-        if not known.any():
-            continue
-        if number != own and number in index.asked:
+        if number != own:
+            known = ordinals >= 0
+            if not known.any():
+                continue
             keep = ~known | index.answer(number).left.holds(ordinals)
-            files = files.narrow(keep, DroppedBy.FILTER, number)
+            files = files.narrow(keep, DroppedBy.FILTER, number) if number in index.asked else files
             if not keep.all():
-                dropped += index.count_units(number, ordinals[~keep])
+                row_groups += index.count_units(number, ordinals[~keep])
                 ordinals = ordinals[keep]
                 places = {other: found[keep] for other, found in places.items()}
         places[number] = ordinals
     reasons, listed, indexed = _reasons(len(files), index, places)
     out = len(before) - len(files)  # what filters drop is listed and indexed
     counts = (0, 0) if source.is_counted(index) else (listed + out, indexed + out)
-    return replace(files, reasons=reasons, counts=FilterCounts(*counts, dropped))
+    return FileSet(source, files.left, files.steps, reasons, FilterCounts(*counts, row_groups))
 
 
 def _count_rows(pairs: npt.NDArray[np.int64]) -> int:
@@ -168,16 +166,22 @@ def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) ->
 
     The reason of a segment that could answer beats that of one that could not.
     """
-    reasons, able = Reasons.all(count, KeptBecause.NOT_LISTED), np.zeros(count, np.bool_)
+    reasons, listed, able = (
+        Reasons.all(count, KeptBecause.NOT_LISTED),
+        np.zeros(count, np.bool_),
+        np.zeros(count, np.bool_),
+    )
     for number, ordinals in places.items():
-        answer, known = index.answer(number), np.flatnonzero(ordinals >= 0)
-        is_indexed = answer.indexed[ordinals[known]]
-        able[known] |= is_indexed
-        reasons = reasons.put(known[is_indexed], answer.kept_because)
-        unable = known[~is_indexed]
-        if len(unable):
-            reasons = _why_not_indexed(reasons, index, number, ordinals, unable[reasons.codes[unable] == 0])
-    return reasons, int((reasons.codes > 0).sum()), int(able.sum())
+        answer, known = index.answer(number), ordinals >= 0
+        is_indexed = known & answer.indexed[ordinals]
+        if is_indexed.all():
+            reasons = Reasons.all(count, answer.kept_because)
+        else:
+            reasons = reasons.put(np.flatnonzero(is_indexed), answer.kept_because)
+            unable = np.flatnonzero(known & ~is_indexed & ~listed)
+            reasons = _why_not_indexed(reasons, index, number, ordinals, unable)
+        listed, able = listed | known, able | is_indexed
+    return reasons, int(listed.sum()), int(able.sum())
 
 
 def _why_not_indexed(reasons: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: Rows) -> Reasons:
@@ -213,13 +217,13 @@ def count_listed(index: IndexedFiles, lines: Iterable[ManifestFile]) -> tuple[in
     """Count the files of ``lines`` that segments list with their manifests, and those indexed for the question."""
     listed = indexed = 0
     for line in lines:
-        flags: list[Mask] = [
-            index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
-            for number, entry in index.listing(line).items()
-        ]
-        if flags:
-            listed += len(flags[0])
-            indexed += int(np.logical_or.reduce(flags).sum())
+        flags: Mask | None = None
+        for number, entry in index.listing(line).items():
+            own = index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
+            flags = own if flags is None else flags | own
+        if flags is not None:
+            listed += len(flags)
+            indexed += int(np.count_nonzero(flags))
     return listed, indexed
 
 

@@ -8,7 +8,6 @@ with bytes from untrusted writers. If a record of a manifest is wrong, the manif
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
-from sidecar.planning.files.sources import ListedManifests, OpenedManifest, having, opened
+from sidecar.planning.files.sources import ListedManifests, OpenedManifest, opened
 from sidecar.planning.tasks import Evaluators, live_entries
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ def read_entries(files: Files, bound: BooleanExpression, evaluators: Evaluators,
 
 
 def _with(entries: dict[int, ManifestEntry], files: Files) -> Files:
-    return replace(having(entries, files), source=replace(files.source, entries=entries))
+    left = files.having(entries)
+    return FileSet(files.source.holding(entries), left.left, left.steps, left.reasons, left.counts)
 
 
 def _decoded_entries(files: Files, evaluators: Evaluators, io: FileIO) -> tuple[Files, int]:

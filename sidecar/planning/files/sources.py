@@ -8,7 +8,7 @@ so they are read only if the segment may list a file after all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -22,8 +22,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.iceberg.listing import identity_of
 from sidecar.planning.files.by_filters import IndexedFiles
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, S_co, Spans
-from sidecar.questions.row_ranges import RowRanges
+from sidecar.planning.files.file_set import FileSet, Line, Ordinals, Rows, Spans
 
 Kind = tuple[int, int]
 """A spec id, and the ordinal of the Avro schema of records. Partition tuples compare only within one of each."""
@@ -70,6 +69,10 @@ class ListedManifests:
     def is_counted(self, index: IndexedFiles) -> bool:
         """Return whether segments list the manifests of the files."""
         return True
+
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> ListedManifests:
+        """Return the source with other entries."""
+        return replace(self, entries=entries)
 
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return the segment itself and all that have filters of a column of the question."""
@@ -134,6 +137,10 @@ class OpenedManifest:
         """Return whether segments list the manifest of the files."""
         return bool(index.listing(self.line.file))
 
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> OpenedManifest:
+        """Return the source with other entries."""
+        return replace(self, entries=entries)
+
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return all segments: each may list some of the files."""
         return range(len(index.segments))
@@ -148,24 +155,17 @@ class OpenedManifest:
 
 def opened(line: Line, count: int, entries: Mapping[int, ManifestEntry]) -> FileSet[OpenedManifest]:
     """Return those of the ``count`` live files of an opened manifest that have an entry, by their positions."""
-    return having(entries, FileSet.all(OpenedManifest(line, count, entries)))
-
-
-def having(entries: Mapping[int, ManifestEntry], files: FileSet[S_co]) -> FileSet[S_co]:
-    """Return those of ``files`` that have an entry, which partition and bounds leave."""
-    left = files.left
-    if len(entries) < len(files):
-        left = RowRanges.of_rows(np.fromiter(entries, np.int64, len(entries)))
-    return files.within(left, DroppedBy.METADATA)
+    return FileSet.all(OpenedManifest(line, count, entries)).having(entries)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedFiles:
     """Files that a catalog planned. A row is the position of a file in its plan.
 
-    ``identities`` has ``None`` for files whose identity is ambiguous.
+    ``identities`` has ``None`` for files whose identity is ambiguous or unknown.
     """
 
+    paths: Sequence[str]
     identities: Sequence[DataFileIdentity | None]
     places: ClassVar[tuple[int, ...]] = (0,)
     own: ClassVar[None] = None
@@ -174,11 +174,15 @@ class PlannedFiles:
     @property
     def spans(self) -> Spans:
         """All rows."""
-        return np.array([(0, len(self.identities))])
+        return np.array([(0, len(self.paths))])
 
     def is_counted(self, index: IndexedFiles) -> bool:
         """Return False: the manifests of the files are unknown."""
         return False
+
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> PlannedFiles:
+        """Return this source: a catalog returns no entries."""
+        return self
 
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return all segments: each may list some of the files."""

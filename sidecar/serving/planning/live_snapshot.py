@@ -184,6 +184,10 @@ class FilesInMemory:
         """Return whether segments list all manifests of the files."""
         return all(index.listing(line.file) for line in self.chosen.lines)
 
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> FilesInMemory:
+        """Return this source: its entries are in memory, in another form."""
+        return self
+
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return the segments that have filters of a column of the question."""
         return index.asked

@@ -72,7 +72,7 @@ def live(path: str) -> DataFileIdentity:
 
 
 def files(*identities: DataFileIdentity | None) -> FileSet[PlannedFiles]:
-    return FileSet.all(PlannedFiles(identities))
+    return FileSet.all(PlannedFiles([""] * len(identities), identities))
 
 
 def keeps(index: IndexedFiles) -> list[bool]:
