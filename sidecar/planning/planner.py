@@ -28,6 +28,7 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.delete_files import EqualityDeletes
@@ -41,8 +42,8 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
 from sidecar.planning.files.choose import ChosenFiles, FileChooser, ask_filters
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
-from sidecar.planning.files.sources import KnownFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
+from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import Funnel, ManifestUse, NotIndexed
 from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
@@ -182,7 +183,9 @@ class Planning:
             elif (planned := planned_on_server(self._scan)) is not None:
                 kept = _of_server(planned, self._lines, self._scan, opened)
             else:
-                chosen = self._chooser.read(chosen, self._scan.io, self._use)
+                chosen = self._chooser.read(chosen, self._scan.io)
+                self._use.opened = chosen.manifests_opened
+                self._use.listed = len(chosen.lines) - chosen.manifests_opened
                 entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}
                 kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
         with self._errors():
@@ -212,13 +215,26 @@ class Planning:
             manifests=self._use,
             encryption_keys=self._encryption_keys,
             is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
-            history=PlanHistory(
-                self._lines, [files.without_source() for files in kept.chosen.sets], dict(kept.out), kept.reasons
-            ),
+            history=self._history(kept),
         )
         if self._snapshot is not None:
             log_run(log, lambda: log_line(planned_files), planned_files.warnings)
         return planned_files
+
+    def _history(self, kept: KeptTasks) -> PlanHistory:
+        if not self._lines:
+            return PlanHistory()
+        return PlanHistory(
+            self._lines,
+            [files.without_entries() for files in kept.chosen.sets],
+            self.question,
+            None if self._scan._should_use_server_side_planning() else self.evaluators,
+            self.opened.index,
+            dict(kept.out),
+            {**kept.row_groups, **kept.ruled_out},
+            None if self._keys is None else self._keys.column,
+            kept.reasons,
+        )
 
     def close(self) -> None:
         """Close the sidecar."""
@@ -267,14 +283,18 @@ def _of_server(
     tasks: list[FileScanTask], lines: Sequence[ManifestFile], scan: DataScan, opened: OpenedSidecar
 ) -> KeptTasks:
     """Filter tasks that the catalog planned. The identity of each file is looked up in ``lines``."""
-    live = LiveFiles(scan.io, lines)
-    files = FileSet.all(KnownFiles(len(tasks), lambda row: live.find(tasks[row].file)))
+    live, identities = LiveFiles(scan.io, lines), list[DataFileIdentity | None]([None] * len(tasks))
     opened.open_for_question()
-    files = ask_filters(opened, files)
+    if opened.index is not None:
+        with opened.guarded():
+            identities = [live.find(task.file) for task in tasks]
+    files = ask_filters(opened, FileSet.all(PlannedFiles([task.file.file_path for task in tasks], identities)))
     return kept_tasks([tasks[row] for row in files.rows.tolist()], ChosenFiles(sets=[files]))
 
 
-def count_indexed(opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: Iterable[FileSet]) -> tuple[int, int]:
+def count_indexed(
+    opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: Iterable[FileSet[FileSource]]
+) -> tuple[int, int]:
     """Count the files that the sidecar lists, and those indexed for the question.
 
     All files of ``lines`` that a segment lists are counted. Of other manifests, files that were asked about are.
@@ -282,10 +302,12 @@ def count_indexed(opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: It
     index = opened.index
     if index is None:
         return 0, 0
-    listed, indexed = opened.guarded(lambda: count_listed(index, lines), (0, 0))
+    listed = indexed = 0
+    with opened.guarded():
+        listed, indexed = count_listed(index, lines)
     if opened.index is None:
         return 0, 0
-    asked = [counts for files in sets for counts in files.counts]
+    asked = [files.counts for files in sets]
     return listed + sum(one.listed for one in asked), indexed + sum(one.indexed for one in asked)
 
 
@@ -294,9 +316,9 @@ def _funnel(kept: KeptTasks, opened: OpenedSidecar, lines: Sequence[ManifestFile
     chosen = kept.chosen
     listed, indexed = count_indexed(opened, lines, chosen.sets)
     out = Counter(by for _, by in kept.out)
-    by_filter = chosen.dropped()[DroppedBy.FILTER] + out[DroppedBy.KEYS]
-    asked = [counts for files in chosen.sets for counts in files.counts]
-    units = 0 if opened.index is None else sum(one.row_groups_dropped for one in asked) + kept.units_dropped
+    by_filter = sum(files.dropped()[DroppedBy.FILTER] for files in chosen.sets) + out[DroppedBy.KEYS]
+    units = sum(files.counts.row_groups_dropped for files in chosen.sets) + kept.units_dropped
+    units = 0 if opened.index is None else units
     planned = len(kept.tasks) + by_filter + out[DroppedBy.PAGES]
     total = max(count_files(lines), planned + out[DroppedBy.KEY_BOUNDS])  # counts in manifest lists are optional
     by_pages = out[DroppedBy.PAGES] + sum(bool(one.stored or one.row_indexes) for one in kept.row_groups.values())

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -36,7 +35,7 @@ from sidecar.planning.planner import Planning, count_indexed
 from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
-from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds
+from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds_in_memory
 from sidecar.serving.planning.scan_binding import ScanBinding
 from sidecar.serving.protocol.errors import place_of
 
@@ -162,9 +161,10 @@ def _in_memory(
     """Return the files that filters and bounds keep, and the number of files that are indexed for the question."""
     opened, index = planning.opened, planning.opened.index
     every = asked = FileSet.all(FilesInMemory(files, chosen))
-    bounded = by_bounds(every, planning.question.for_manifests, planning.evaluators)
+    bounded = by_bounds_in_memory(every, planning.question.for_manifests, planning.evaluators)
     if index is not None:
-        asked = opened.guarded(partial(by_filters, every, index, index.asked), every)
+        with opened.guarded():
+            asked = by_filters(every, index)
     kept = asked.within(bounded.left, DroppedBy.METADATA)
     ordinals, sentinel = kept.rows.tolist(), None
     # One sentinel too many does no harm, so only the first files are looked at.
@@ -179,11 +179,13 @@ def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, wh
     """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
     if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
         return None
-    bounded = by_bounds(_everything(files), planning.question.for_manifests, planning.evaluators)
+    bounded = by_bounds_in_memory(_everything(files), planning.question.for_manifests, planning.evaluators)
     return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole)
 
 
-def _smallest(files: LiveSnapshot, bounded: FileSet, kept: Sequence[int], whole: WholeMatch) -> int | None:
+def _smallest(
+    files: LiveSnapshot, bounded: FileSet[FilesInMemory], kept: Sequence[int], whole: WholeMatch
+) -> int | None:
     """Return the smallest file of a set that is not kept and does not match wholly."""
     out = np.setdiff1d(bounded.rows, np.array(kept, np.int64))
     sizes = [size for manifest in files.manifests for size in manifest.sizes]
@@ -195,7 +197,7 @@ def _smallest(files: LiveSnapshot, bounded: FileSet, kept: Sequence[int], whole:
     return None
 
 
-def _everything(files: LiveSnapshot) -> FileSet:
+def _everything(files: LiveSnapshot) -> FileSet[FilesInMemory]:
     lines = [Line(place, line) for place, line in enumerate(files.data_lines)]
     return FileSet.all(FilesInMemory(files, ChosenFiles(lines)))
 
@@ -208,7 +210,8 @@ def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpressi
     """
     try:
         bound = FileQuestion(row_filter, table.schema()).for_manifests
-        ordinals: list[int] = by_bounds(_everything(files), bound, _evaluators(files, table, row_filter)).rows.tolist()
+        evaluators = _evaluators(files, table, row_filter)
+        ordinals: list[int] = by_bounds_in_memory(_everything(files), bound, evaluators).rows.tolist()
         return ordinals
     except SidecarError:
         raise
