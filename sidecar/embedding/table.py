@@ -34,6 +34,7 @@ from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.iceberg.table_names import name_of
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
@@ -93,7 +94,7 @@ def embed_table(
     check_rules(harvest, placement)
     rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
     replaceable = find_replaceable(table)
-    report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
+    report = EmbedTableReport(name_of(table), dry_run, replaceable.listing.snapshot_id, fpp)
     report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
     if dry_run:
         chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))

@@ -32,6 +32,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
@@ -97,7 +98,7 @@ def refresh(
     if not 0 <= min_uncovered <= 1:
         raise UsageError("the share of uncovered rows is from 0 to 1", found=min_uncovered)
     snapshot_id = snapshot_id_of(table, None, ref)
-    run = _Refresh(table, request, RefreshReport(table=".".join(table.name()), dry_run=dry_run, ref=ref))
+    run = _Refresh(table, request, RefreshReport(table=name_of(table), dry_run=dry_run, ref=ref))
     if is_empty(table, snapshot_id):
         run.report.end("empty", "the table has no snapshot yet")
     else:
