@@ -38,6 +38,7 @@ from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import check_readable, table_at
+from sidecar.iceberg.table_names import name_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
@@ -264,7 +265,7 @@ def log_line(planned: Plan) -> str:
         "by page indexes": funnel.dropped_by_page_index,
     }
     return (
-        f"plan of {'.'.join(planned.table.name())}: {funnel.kept:,} of {funnel.total:,} files kept "
+        f"plan of {name_of(planned.table)}: {funnel.kept:,} of {funnel.total:,} files kept "
         f"({counted(funnel.kept_because)}), dropped {counted(dropped)}; "
         f"{planned.index_bytes_read:,} index bytes in {quantity(planned.index_reads, 'read')}; {planned.seconds:.3f} s"
     )

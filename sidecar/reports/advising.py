@@ -22,6 +22,7 @@ from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import check_readable, is_empty, table_at
 from sidecar.iceberg.resolve import TableColumn, encoded_name, primitive_columns, resolve_columns
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import options_of
 from sidecar.kernels.announcing import announces_compiling
@@ -98,7 +99,7 @@ def auto_columns(table: Table) -> list[str]:
     """
     found = [column.name for column in advise(table).columns if column.filters == "yes"]
     if not found:
-        name = ".".join(table.name())
+        name = name_of(table)
         raise UsageError(f"no column of {name} deserves filters", hint=f"{command_for(table, 'advise')} says why.")
     return found
 
@@ -127,7 +128,7 @@ def _advice(
     unsupported = sum(file.not_indexable is not None for file in files)
     skipped = [f"{unsupported:,} files in formats that are not indexed are kept by every lookup"] if unsupported else []
     return Advice(
-        table=".".join(table.name()),
+        table=name_of(table),
         snapshot_id=listing.snapshot_id,
         files=len(files),
         fpp=options.fpp,
@@ -170,7 +171,7 @@ def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
 
 def _of_empty(table: Table, start: float) -> Advice:
     return Advice(
-        table=".".join(table.name()),
+        table=name_of(table),
         snapshot_id=None,
         files=0,
         fpp=None,
