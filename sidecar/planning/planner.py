@@ -191,7 +191,7 @@ class Planning:
                 kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
         with self._errors():
             kept = by_row_groups(kept, opened, self.question, self._keys)
-        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.applying_to(task.file.file_path))
+        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.may_apply_to(task.file.file_path))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
         funnel = _funnel(kept, opened, self.data_lines)

@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.iceberg.delete_files import partition_of
+from sidecar.iceberg.delete_files import FileKey, partition_of
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.absent_columns import AbsentColumns
@@ -274,7 +274,7 @@ class _Scan:
             return ()
         return [
             deletes.encoded(one, self.files.partition_types(one.spec_id), self._for_pyiceberg)
-            for one in deletes.applying_to(path, sequence_number, spec_id, partition)
+            for one in deletes.applying_to(path, FileKey(sequence_number, spec_id, partition))
         ]
 
     def encode(self, tasks: Sequence[EncodedTask], plan_tasks: Sequence[str] = (), *, is_plan: bool) -> list[bytes]:
