@@ -70,7 +70,7 @@ def schema_at(table: Table, snapshot_id: int | None = None, ref: str | None = No
         return table.schema()
     snapshot = None if chosen is None else table.metadata.snapshot_by_id(chosen)
     own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
-    return own or table.schema()
+    return table.schema() if own is None else own  # a schema without columns is false
 
 
 def table_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> tuple[Table, int | None]:

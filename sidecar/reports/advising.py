@@ -91,13 +91,15 @@ def advise(
     return advice
 
 
-def auto_columns(table: Table) -> list[str]:
-    """Return the names of the columns of a table's current snapshot that deserve filters, by :func:`advise`.
+def auto_columns(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> list[str]:
+    """Return the names of the columns of a snapshot that deserve filters, by :func:`advise`.
 
-    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them. Raises
+    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them.
+    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot. Raises
     :class:`UsageError` if no column deserves filters, and the errors of :func:`advise`.
     """
-    found = [column.name for column in advise(table).columns if column.filters == "yes"]
+    judged_columns = advise(table, snapshot_id=snapshot_id, ref=ref).columns
+    found = [column.name for column in judged_columns if column.filters == "yes"]
     if not found:
         name = name_of(table)
         raise UsageError(f"no column of {name} deserves filters", hint=f"{command_for(table, 'advise')} says why.")
