@@ -35,8 +35,8 @@ def verify_page_index(source: Source, footer: Footer, compared: Collection[int] 
     """Return every defect of the file's page indexes; ``unit`` is the row group.
 
     ``compared`` are the row groups whose statistics are compared with the values. In others a contradiction of the
-    page index with the statistics is a defect. Reads every chunk that has an index, whole. Defects of the file never raise. Defects of pages are reported in the
-    words of :func:`sidecar.parquet.verify.file.verify_file`.
+    page index with the statistics is a defect. Reads every chunk that has an index, whole. Defects of the file never
+    raise. Defects of pages are reported in the words of :func:`sidecar.parquet.verify.file.verify_file`.
     """
     problems: list[Problem] = []
     for group in footer.row_groups:
