@@ -315,12 +315,13 @@ class _Groups:
             return ""
         if statistics.all_null:
             return "the filter has values, but the row group has none"
-        for value in (statistics.min, statistics.max) if statistics.exact else ():
+        bounds = {"minimum": statistics.min, "maximum": statistics.max} if statistics.exact else {}
+        for name, value in bounds.items():
             if encoding.family == "long" and type(value) is int:  # the usual case, and most of the work of a lookup
                 is_denied = not found.might_contain_hash(hash_long(value))
             else:
                 probe = probe_orc(value, self.column.iceberg_type or "", encoding)
                 is_denied = probe.verdict == "probe" and not any(map(found.might_contain_hash, probe.hashes))
             if is_denied:
-                return f"the filter denies {value}, which is a value of the row group"
+                return f"the filter denies the {name} of the row group"
         return ""
