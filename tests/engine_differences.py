@@ -1,7 +1,8 @@
 """What engines answer differently for the same predicate on the same rows: the one list, for tests and the guide.
 
 Each door gives the rows of the engine behind it, so a sidecar must leave the rows of all of them. Only where pyiceberg
-loses rows of older files, or finds NULL in them, does ``sidecar.scan`` give those that Spark and DuckDB give.
+loses rows of older files, finds NULL in them, or takes a field of a NULL struct for a value, does ``sidecar.scan`` give
+those that Spark and DuckDB give.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ ROWS: dict[int, tuple[float | None, float | None, float | None]] = {
     7: (None, float("inf"), 0.7),
 }
 """By id, ``x`` (double), ``p`` (written as float, promoted to double since) and ``f`` (float)."""
+STRUCTS: dict[int, dict[str, int] | None] = {key: {"n": key} if key < 3 else None for key in ROWS}
+"""By id, ``s``, an optional struct with the required field ``n``."""
 
 
 class Difference(NamedTuple):
@@ -55,6 +58,8 @@ DIFFERENCES = [
     Difference("p > 0.1", "the same", {7}, {6, 7}, {7}),
     Difference("p = inf", "infinity written as float, the column a double by now", set(), {7}, {7}, {7}),
     Difference("p < 1e39", "NULL or infinity, likewise", {1, 2, 3, 4, 5, 6, 7}, {1, 6}, {1, 6}, {1, 6}),
+    Difference("s.n is null", "a NULL struct whose field n is required", set(), *[{3, 4, 5, 6, 7}] * 3),
+    Difference("s.n is not null", "the same", {1, 2, 3, 4, 5, 6, 7}, *[{1, 2}] * 3),
 ]
 AGREED = {
     "x != 1": {2, 4, 5, 6},
@@ -62,6 +67,8 @@ AGREED = {
     "x < 5": {1, 4, 5},
     "x is nan": {2},
     "x is null": {3, 7},
+    "s is null": {3, 4, 5, 6, 7},
+    "s.n != 1": {2},
     "f = 0.1": {6},
     "f > 0.1": {7},
     "f >= 0.1": {6, 7},

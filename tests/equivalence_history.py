@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.iceberg.refs import schema_at
 from tests.iceberg.cases import predicate
 
 CANNOT_COMPARE = ("u",)
@@ -52,6 +53,12 @@ class History:
         """Columns that predicates may ask."""
         cannot = () if self.flavour == "spark" else CANNOT_COMPARE
         return sorted(name for name, value in self.values.items() if value not in cannot)
+
+    def columns_at(self, snapshot_id: int | None) -> list[str]:
+        """Those of :attr:`columns` whose names mean columns of the same type in the schema of a snapshot."""
+        present, then = self.table.schema(), schema_at(self.table, snapshot_id)
+        known = set(then.column_names)
+        return [name for name in self.columns if name in known and then.find_type(name) == present.find_type(name)]
 
     def predicate(self, columns: list[str] | None = None) -> str:
         """A random predicate, often only for some ids: these rise from row to row."""

@@ -7,25 +7,28 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.types import DoubleType
 
 import sidecar
 from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.source import local_path
 from tests.duckdb_predicates import duckdb_condition
-from tests.engine_differences import AGREED, DIFFERENCES, ROWS, Difference
+from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
 
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Any:
-    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("p", pa.float32()), ("f", pa.float32())])
+    floats = [("x", pa.float64()), ("p", pa.float32()), ("f", pa.float32())]
+    struct = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+    schema = pa.schema([("id", pa.int64()), *floats, ("s", struct)])
     made = catalog.create_table("db.differences", schema)
-    columns = [pa.array(list(ROWS)), *(pa.array(list(cells)) for cells in zip(*ROWS.values(), strict=True))]
-    made.append(pa.table([column.cast(f.type) for column, f in zip(columns, schema, strict=True)], schema))
+    columns = [list(ROWS), *zip(*ROWS.values(), strict=True), STRUCTS.values()]
+    arrays = [pa.array(list(cells), field.type) for cells, field in zip(columns, schema, strict=True)]
+    made.append(pa.table(arrays, schema))
     with made.update_schema() as update:
         update.update_column("p", DoubleType())
-    sidecar.build(made, ["x", "p", "f"], kinds=["bloom", "page-index"], engine="local")
+    sidecar.build(made, ["x", "p", "f", "s.n"], kinds=["bloom", "page-index"], engine="local")
     return catalog.load_table("db.differences")
 
 
@@ -41,7 +44,7 @@ def test_pyiceberg_and_duckdb(table: Any, duckdb_iceberg: Any, expected: Differe
     expression = parse_predicate(predicate, table.schema())
     assert {*table.scan(expression).to_arrow()["id"].to_pylist()} == expected.pyiceberg
     assert {*sidecar.scan(table, predicate)["id"].to_pylist()} == expected.scanned
-    condition = duckdb_condition(bind(table.schema(), expression, True), table.schema())
+    condition = duckdb_condition(bound_to(table.schema(), expression), table.schema())
     path = local_path(table.metadata_location)
     rows = duckdb_iceberg.execute(f"select id from iceberg_scan(?) where {condition}", [path]).fetchall()
     assert {key for (key,) in rows} == expected.duckdb

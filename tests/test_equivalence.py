@@ -30,6 +30,7 @@ from pyiceberg.types import DoubleType, FloatType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.refs import table_at
 from sidecar.planning.files import cheapest
 from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
@@ -105,10 +106,11 @@ def planned_or_refused(
             return None
         if isinstance(error.__cause__, TypeError):
             # pyiceberg 0.12 compares a NULL of an identity partition with a range's end, with or without a sidecar
-            row_filter = parse_predicate(text, history.table.schema())
+            table = table_at(history.table, snapshot_id)[0]
+            row_filter = parse_predicate(text, table.schema())
             before = snapshot_id or history.before_equality
             with pytest.raises(TypeError):
-                history.table.scan(row_filter, snapshot_id=before).plan_files()
+                table.scan(row_filter, snapshot_id=before).plan_files()
             return None
         raise
 
@@ -116,13 +118,17 @@ def planned_or_refused(
 def pyiceberg_rows(
     history: History, row_filter: Any, fields: tuple[str, ...], snapshot_id: int | None = None
 ) -> pa.Table:
-    """pyiceberg's own rows, without those that were deleted by equality: it does not apply such deletes."""
+    """pyiceberg's own rows, without those that were deleted by equality: it does not apply such deletes.
+
+    pyiceberg looks names up in the table's current schema, which is made that of the snapshot for it.
+    """
+    table = table_at(history.table, snapshot_id)[0]
     if history.gone and snapshot_id is None:
         found = rows_of_all_files(history.table, row_filter, fields, None, history.before_equality)
         return found.filter(pa.array([key not in history.gone for key in found["id"].to_pylist()], pa.bool_()))
     if "floats" in history.features:
-        return rows_of_all_files(history.table, row_filter, fields, snapshot_id)
-    return history.table.scan(row_filter, selected_fields=fields, snapshot_id=snapshot_id).to_arrow()
+        return rows_of_all_files(table, row_filter, fields, snapshot_id)
+    return table.scan(row_filter, selected_fields=fields, snapshot_id=snapshot_id).to_arrow()
 
 
 def same_as_pyiceberg(
@@ -194,13 +200,14 @@ def besides_nan(history: History, found: Rows, whole: Rows, left: set[int], snap
 
     Where they are asked, engines differ: DuckDB 1.5 asks none about two columns with OR between them.
     """
-    schema = history.table.scan(snapshot_id=snapshot_id).projection()
+    table = table_at(history.table, snapshot_id)[0]
+    schema = table.schema()
     floats = [f.name for f in schema.fields if isinstance(f.field_type, FloatType | DoubleType)]
     if not floats:
         return whole
     is_nan = parse_predicate(" or ".join(f"{name} is nan" for name in floats), schema)
-    tasks = history.table.scan(snapshot_id=history.before_equality or snapshot_id).plan_files()
-    reader = ArrowScan(history.table.metadata, history.table.io, schema.select("id", *floats), is_nan)
+    tasks = table.scan(snapshot_id=history.before_equality or snapshot_id).plan_files()
+    reader = ArrowScan(table.metadata, table.io, schema.select("id", *floats), is_nan)
     excused = _ids(reader.to_table(tasks)) - left
     return [row for row in whole if row in found or row["id"] not in excused]
 
@@ -250,7 +257,8 @@ def test_pyiceberg(
     made = history(seed, flavour)
     with damaged(made) as damage:
         for number in range(BATCH):
-            text, snapshot_id = made.predicate(), made.snapshot()
+            snapshot_id = made.snapshot()
+            text = made.predicate(made.columns_at(snapshot_id))
             said = (seed, number, text, snapshot_id, damage, made.log)
             if number % 10 == 9:
                 same_as_a_semi_join(tally, made, text, said)

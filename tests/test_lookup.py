@@ -17,7 +17,7 @@ from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.planning.files.choose import ask_filters
 from sidecar.planning.files.file_set import FileSet
-from sidecar.planning.files.sources import KnownFiles
+from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.questions.conditions import HoldsAny
 
@@ -53,7 +53,7 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
         opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(column, (int(key),)))
         opened.open_for_question()
-        kept += len(ask_filters(opened, FileSet.all(KnownFiles(FILES, files.__getitem__))))
+        kept += len(ask_filters(opened, FileSet.all(PlannedFiles([file.path for file in files], files))))
         assert opened.warnings == ()
         most_bytes = max(most_bytes, opened.index_bytes)
         most_reads = max(most_reads, opened.index_reads)

@@ -214,7 +214,7 @@ def test_plans_and_reports_are_short() -> None:
     from pyiceberg.expressions import AlwaysTrue
 
     funnel = sidecar.Funnel(total=600, kept=600, row_groups=1200)
-    plan = sidecar.Plan(None, 1, False, AlwaysTrue(), funnel=funnel, warnings=("x",))  # type: ignore[arg-type]
+    plan = sidecar.Plan(None, 1, AlwaysTrue(), funnel=funnel, warnings=("x",))  # type: ignore[arg-type]
     assert repr(plan) == (
         "Plan(snapshot_id=1, files_total=600, dropped_by_metadata=0, dropped_by_filter=0, "
         "dropped_by_page_index=0, files_kept=0, row_groups_kept=1200, notes=[], warnings=<1 item>)"

@@ -175,7 +175,7 @@ BUGS = {
         _bug(
             "not-of-unknown", "NOT of a filter that is not understood is FALSE", "plan-request",
             ("serving.protocol.filters",
-             "            return ParsedFilter(Not(child.expression) if child.is_exact else AlwaysTrue(), child.inexact)",
+             "            return ParsedFilter(Not(child.expression) if child.is_exact else AlwaysTrue(), child.inexact)",  # noqa: E501
              "            return ParsedFilter(Not(child.expression), child.inexact)"),
         ),
         _bug(

@@ -13,6 +13,7 @@ RUNS = {
     "fuzz": "all decoders of scripts/fuzz",
     "corpus": "files of other projects, against other readers",
     "tables": "Iceberg tables of other projects, against other engines",
+    "differential": "plans beside those of another checkout",
 }
 """Modules of this folder, each with ``main(arguments) -> exit status``, and what they do."""
 
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> int:
         print(usage)
         return 0
     if arguments == ["--list"]:
-        print("\n".join(f"{name:<10}{what}" for name, what in RUNS.items()))
+        print("\n".join(f"{name:<14}{what}" for name, what in RUNS.items()))
         return 0
     if not arguments or arguments[0] not in RUNS:
         print(usage, file=sys.stderr)

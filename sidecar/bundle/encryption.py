@@ -227,8 +227,10 @@ class KeyRing:
     """Unlocks the blobs of one file with the given keys, and requests each key once.
 
     A field is *protected* if its key is available: ``bundle_keys`` name its column, or the keys include the one that
-    encrypts some blob of the field in this file. The ring refuses plaintext blobs of a protected field, and blobs under
-    another key than the named one, because an attacker without the key could have written them.
+    encrypts some blob of the field in this file. All fields are if the keys are those of encrypted data files
+    (:attr:`sidecar.crypto.keys.EncryptionKeys.doubts_plaintext_indexes`). The ring refuses plaintext blobs of a
+    protected field, and blobs under another key than the named one, because an attacker without the key could have
+    written them.
     """
 
     def __init__(self, keys: EncryptionKeys | None = None) -> None:
@@ -272,10 +274,10 @@ class KeyRing:
 
     def protects(self, field_id: int) -> bool:
         """Return whether blobs of the field are believed only if they are encrypted."""
-        if self._keys is None:
-            return False
-        locks = self._locks.get(field_id, ())
-        return bool(self._expected(field_id)) or any(map(self._is_at_hand, locks))
+        return self._keys is not None and (self._keys.doubts_plaintext_indexes or self._has_key_of(field_id))
+
+    def _has_key_of(self, field_id: int) -> bool:
+        return bool(self._expected(field_id)) or any(map(self._is_at_hand, self._locks.get(field_id, ())))
 
     def _expected(self, field_id: int) -> set[bytes]:
         """Return the key metadata that the caller requires for a field."""
@@ -305,9 +307,16 @@ class KeyRing:
 
     def _plaintext(self, owner: Owner) -> BlobContext:
         if self.protects(owner.field_id):
+            what = f"an index of field {owner.field_id} is in plaintext although"
+            if self._has_key_of(owner.field_id):
+                raise UsageError(
+                    f"{what} its key was given, so it may be forged",
+                    hint="Rebuild the index of the column with its key in bundle_keys, or give no key for it.",
+                )
             raise UsageError(
-                f"an index of field {owner.field_id} is in plaintext although its key was given, so it may be forged",
-                hint="Rebuild the index of the column with its key in bundle_keys, or give no key for it.",
+                f"{what} keys of encrypted files were given, so it may be forged",
+                hint="Name the column's key in bundle_keys and build the index again, or let the keys allow it: "
+                "allow_plaintext_indexes.",
             )
         return BlobContext(owner.segment_id, owner.field_id)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,7 @@ class SectionReader:
         self._place = place
         self._lengths: dict[tuple[str, int], list[int]] | None = None
         self._held: tuple[int, bytes] | None = None
+        self._kept: dict[tuple[int, int], bytes] = {}
 
     def hold_together(self, names: Sequence[str], most_bytes: int) -> None:
         """Read several sections at once, with what is between them, and keep the bytes. Later calls do nothing.
@@ -150,8 +151,17 @@ class SectionReader:
             (data,) = self._read_ranges([(start, end - start)])
             self._held = start, data
 
+    def hold(self, pieces: Iterable[tuple[Section, Sequence[int] | None]]) -> None:
+        """Read pieces of several sections (``None``: all) together, and keep each until it is read."""
+        wanted = [(self.ranges(section), chosen) for section, chosen in pieces]
+        ranges = [known[at] for known, chosen in wanted for at in (range(len(known)) if chosen is None else chosen)]
+        if all(length <= MAX_PIECE_BYTES for _, length in ranges):
+            self._kept = dict(zip(ranges, self._stored(ranges), strict=True))
+
     def _stored(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges of the blob; those that are held are not read."""
+        if self._kept.keys() >= {*ranges}:
+            return [self._kept.pop(one) for one in ranges]
         first, held = self._held or (0, b"")
         if all(first <= offset and offset + length <= first + len(held) for offset, length in ranges):
             return [held[offset - first : offset - first + length] for offset, length in ranges]

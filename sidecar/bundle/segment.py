@@ -310,6 +310,10 @@ class Segment:
         """Return the bounds of a field, one row for each file; ``None`` if there are none or they cannot be read."""
         return self._certain(partial(self.units.bounds, field_id))
 
+    def hold(self, field_ids: Iterable[int], partitions: bool, files: npt.NDArray[np.int64] | None) -> None:
+        """Read what :meth:`bounds`, :meth:`partitions` and :meth:`files` will be asked for, in few reads."""
+        self._certain(partial(self.units.hold, field_ids, partitions, files))
+
     def partitions(self) -> pa.Table | None:
         """Return the partition tuples, one row for each file; ``None`` if they cannot be read."""
         return self._certain(self.units.partitions)

@@ -164,18 +164,18 @@ class SidecarFile:
         return [segment for segment in self.segments if self._is_vouched(segment, protected)]
 
     def _is_vouched(self, segment: Segment, protected: set[int]) -> bool:
-        refusal: SidecarError | None = None
+        refusal: tuple[SidecarError, int] | None = None
         for blob in segment.blobs:
             if blob.toc.lock is None and blob.toc.field_id not in protected:
                 continue
             try:
                 blob.check_key()
             except SidecarError as error:
-                refusal = error
+                refusal = error, blob.toc.field_id
             else:
                 return True
         if refusal is not None:
-            self.doubts.add(refusal)
+            self.doubts.add(*refusal)
         return False
 
     @property

@@ -9,7 +9,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import one_predicate
 from sidecar.cli.options import KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys, opened_table
-from sidecar.cli.output import escaped, facts, output, without_folder
+from sidecar.cli.output import escaped, facts, output, table, without_folder
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.keys import KeyFile, read_keys
 from sidecar.run_log import quantity
@@ -29,7 +29,8 @@ def plan(
     ref: Ref = None,
     encryption: KeyPlace = None,
     why: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Show what each stage found about this data file.")
+        str | None,
+        typer.Option(metavar="FILE", help="Show what each stage found about a data file of this name, kept or not."),
     ] = None,
 ) -> None:
     """Show which files can hold matching rows, and why.
@@ -55,18 +56,31 @@ def plan(
     )
     out.warn(found.warnings)
     if why is not None:
-        out.result(
-            {"file": why, "stages": [{"stage": one, "found": said} for one, said in found.why(why)]},
-            draw_why,
-        )
+        out.result(found.why(why).to_dict(), draw_why)
         return
     out.result(found.to_dict(), draw)
 
 
 def draw_why(to: Console, data: Any) -> None:
-    """Draw what each stage found about one file."""
+    """Draw what became of one file, what each stage found about it, and its row groups."""
+    said = "kept" if data["kept"] else "ruled out by"
+    to.print(facts([("file", escaped(data["file"])), (said, f"[bold]{escaped(data['because'])}[/]")]))
+    stages = table("stage", "found", "columns", "segment")
     for one in data["stages"]:
-        to.print(f"{one['stage']}: {one['found']}", markup=False)
+        segment = "" if one["segment"] is None else f"{one['segment']}, of snapshot {one['segment_snapshot_id']}"
+        stages.add_row(one["stage"], _verdict(one["kept"]), escaped(", ".join(one["columns"])), segment)
+    to.print(stages)
+    if not data["row_groups"]:
+        return
+    groups = table("row group", "found", "rows that may match", "of", "by", right=(0, 2, 3))
+    for one in data["row_groups"]:
+        counts = ("" if n is None else humanize.count(n) for n in (one["may_match"], one["rows"]))
+        groups.add_row(str(one["row_group"]), _verdict(one["dropped_by"] is None), *counts, one["dropped_by"] or "")
+    to.print(groups)
+
+
+def _verdict(kept: bool) -> str:
+    return "may match" if kept else "ruled out"
 
 
 def draw(to: Console, data: Any) -> None:

@@ -24,6 +24,7 @@ ENVIRONMENT = "env:"
 """Prefix of a name in place of a path: ``env:NAME`` reads the environment variable ``NAME``."""
 
 MAX_TEXT = 1 << 20
+_PERMISSIONS = ("allow_plaintext_files", "allow_plaintext_indexes")
 
 PrefixRule = Callable[[str], bytes | None]
 """Returns the AAD prefix that the file with this path must have."""
@@ -67,6 +68,9 @@ class EncryptionKeys:
     If ``footer_key`` or ``column_keys`` are given, a plaintext Parquet file is refused, because an attacker could have
     put it in place of the encrypted one. If only ``retriever`` is given, it is read with a logged warning.
     With ``allow_plaintext_files`` it is always read.
+
+    For the same reason, plaintext blobs of sidecars are not believed (:attr:`doubts_plaintext_indexes`). With
+    ``allow_plaintext_indexes`` they are, except those of columns that ``bundle_keys`` name.
     """
 
     retriever: KeyRetriever | None = None
@@ -75,11 +79,29 @@ class EncryptionKeys:
     aad_prefix: bytes | PrefixRule | None = None
     bundle_keys: Mapping[str, bytes] = field(default_factory=dict)
     allow_plaintext_files: bool = False
+    allow_plaintext_indexes: bool = False
 
     def __post_init__(self) -> None:
         for key in (self.footer_key, *self.column_keys.values()):
             if key is not None:
                 check_key(key)
+
+    @property
+    def doubts_plaintext_indexes(self) -> bool:
+        """Whether a plaintext index may stand in the place of one that nobody could write without a key.
+
+        It may if the keys are those of encrypted data files. If there are only a ``retriever`` and ``bundle_keys``, the
+        latter name the columns that must be encrypted, and others need not be.
+        """
+        if self.allow_plaintext_indexes:
+            return False
+        are_of_files = self.footer_key is not None or bool(self.column_keys)
+        may_be = self.retriever is not None and self.retriever != ExplicitKeys({})
+        return are_of_files or (may_be and not self.bundle_keys)
+
+    def for_copying(self) -> EncryptionKeys:
+        """Return the keys for work that copies the blobs of a sidecar into the next one, plaintext as plaintext."""
+        return replace(self, allow_plaintext_indexes=True)
 
     def beside(self, file: str) -> EncryptionKeys:
         """Return the keys for one file. A retriever that reads key material beside files gets the file's path."""
@@ -113,24 +135,24 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
     """Read keys from ``place``: a JSON file, or an environment variable with the JSON (``env:NAME``).
 
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
-    {PATH: KEY METADATA}, "allow_plaintext_files": true}``, all optional. A KEY is ``hex:...``, ``base64:...``
-    or ``env:NAME`` (a variable with one of these). ``bundle_keys`` refer to entries of ``keys``. Raises
-    :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
+    {PATH: KEY METADATA}, "allow_plaintext_files": true, "allow_plaintext_indexes": true}``, all optional. A KEY is
+    ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable with one of these). ``bundle_keys`` refer to entries of
+    ``keys``. Raises :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
     """
     try:
         value = json.loads(_text(place))
         json.dumps(value, ensure_ascii=False).encode()  # JSON can escape half a character, which no name can have
     except (ValueError, RecursionError):
         raise UsageError("the keys are not JSON", file=place) from None  # the JSON error would show the text
-    known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", "allow_plaintext_files"}
+    known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", *_PERMISSIONS}
     if not isinstance(value, dict) or not value.keys() <= known:
         raise UsageError("the keys are not a JSON object of known parts", file=place, expected=", ".join(sorted(known)))
     footer, prefix = value.get("footer_key"), value.get("aad_prefix")
     if prefix is not None and not isinstance(prefix, str):
         raise UsageError("aad_prefix is not a text", file=place)
-    allowed = value.get("allow_plaintext_files", False)
-    if not isinstance(allowed, bool):
-        raise UsageError("allow_plaintext_files is neither true nor false", file=place)
+    for name in _PERMISSIONS:
+        if not isinstance(value.get(name, False), bool):
+            raise UsageError(f"{name} is neither true nor false", file=place)
     keys = {name.encode(): key for name, key in _keys(value.get("keys", {}), place).items()}
     return EncryptionKeys(
         ExplicitKeys(keys),
@@ -138,7 +160,7 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
         _keys(value.get("column_keys", {}), place),
         None if prefix is None else prefix.encode(),
         _bundle_keys(value.get("bundle_keys", {}), keys, place),
-        allowed,
+        **{name: value.get(name, False) for name in _PERMISSIONS},
     )
 
 

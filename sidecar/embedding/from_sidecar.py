@@ -36,6 +36,7 @@ from sidecar.embedding.restorer import RestoreChoice, Restorer, RestoreWay, plan
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
 from sidecar.errors import UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
+from sidecar.iceberg.refs import one_version
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import Placement, check_embeddable
@@ -394,7 +395,10 @@ def _loading(
 
 def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
     """Return the live files of a table's current snapshot by path, without paths that occur twice."""
-    if table is None or table.current_snapshot() is None:
+    if table is None:
+        return {}
+    table = one_version(table)
+    if table.current_snapshot() is None:
         return {}
     files = list_snapshot(table).files
     counted = Counter(file.path for file in files)

@@ -27,10 +27,9 @@ from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, wor
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError, UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.iceberg.catalog import show_commit
+from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import ListedFile
-from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
@@ -85,29 +84,29 @@ def embed_table(
     They stay only if it is not known whether the commit succeeded, and the error says so.
     """
     start = time.monotonic()
-    check_table(table)
-    refuse_text(bloom=bloom)
-    fields = _fields(table, bloom, page_index)
-    check_rules(harvest, placement)
-    rules = FilterRules((), check_fpp(fpp), harvest)
-    replaceable = find_replaceable(table)
-    report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
-    report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
-    if dry_run:
-        chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))
-        report.engine, report.engine_reason = chosen
-        report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
-    else:
-        at_once, each = _threads(threads, len(replaceable.files))
-        workers = _engine_for(replaceable.files, engine, spark, at_once)
-        report.engine, report.engine_reason = workers.name, workers.reason
-        wanted = EmbedOptions(rules, page_index, placement)
-        each = each if workers.name == "local" else threads or 1
-        writer = SuccessorWriter(table.io, NewPaths.of(table), fields, wanted, encryption_keys, each)
-        _run(RewrittenFiles(writer, workers), table, replaceable, report, progress)
-        if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
-            request = {"threads": threads, "encryption_keys": encryption_keys, "engine": engine, "spark": spark}
-            _refresh(table, report, request, progress)
+    with held(table) as own:
+        refuse_text(bloom=bloom)
+        fields = _fields(own, bloom, page_index)
+        check_rules(harvest, placement)
+        rules = FilterRules((), check_fpp(fpp), harvest)
+        replaceable = find_replaceable(own)
+        report = EmbedTableReport(".".join(own.name()), dry_run, replaceable.listing.snapshot_id, fpp)
+        report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
+        if dry_run:
+            chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))
+            report.engine, report.engine_reason = chosen
+            report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
+        else:
+            at_once, each = _threads(threads, len(replaceable.files))
+            workers = _engine_for(replaceable.files, engine, spark, at_once)
+            report.engine, report.engine_reason = workers.name, workers.reason
+            wanted = EmbedOptions(rules, page_index, placement)
+            each = each if workers.name == "local" else threads or 1
+            writer = SuccessorWriter(own.io, NewPaths.of(own), fields, wanted, encryption_keys, each)
+            _run(RewrittenFiles(writer, workers), own, replaceable, report, progress)
+            if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
+                request = {"threads": threads, "encryption_keys": encryption_keys, "engine": engine, "spark": spark}
+                _refresh(own, report, request, progress)
     report.seconds = time.monotonic() - start
     return report
 

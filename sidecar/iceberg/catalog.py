@@ -14,8 +14,8 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ from sidecar.iceberg.partial_loading import (
     load_partly,
     state_of_registrations,
 )
+from sidecar.iceberg.refs import one_version
 from sidecar.many_files.find import has_data_ending
 
 if TYPE_CHECKING:
@@ -182,6 +183,22 @@ def with_all_snapshots(table: Table) -> Table:
 
 def _leaves_out_snapshots(catalog: Catalog) -> bool:
     return catalog.properties.get(_SNAPSHOTS) == "refs"
+
+
+@contextmanager
+def held(table: Table) -> Iterator[Table]:
+    """Yield a copy of a caller's ``table``, which keeps its version of the metadata if the caller refreshes the table.
+
+    If a commit changes the copy, the caller's table is refreshed at the end. Raises :class:`UsageError` for a table
+    that is not open.
+    """
+    own = one_version(table)
+    before = own.metadata
+    try:
+        yield own
+    finally:
+        if own.metadata is not before:
+            show_commit(table)
 
 
 def show_commit(table: Table) -> None:

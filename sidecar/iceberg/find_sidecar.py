@@ -20,7 +20,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
-from sidecar.iceberg.refs import lineage, snapshot_id_of
+from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.source import open_source
 
@@ -124,6 +124,7 @@ def open_sidecar(
     if there is no sidecar.
     """
     doubts: list[str] = []
+    table = one_version(table)
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
     if found is None:
         name = ".".join(table.name())

@@ -1,9 +1,12 @@
-"""Finds snapshots by the name of a branch or tag, and walks their ancestors.
+"""Finds the snapshot that is asked about, and the schema in which it is read; walks the ancestors of snapshots.
 
-A name is resolved once, when it is used. As with pyiceberg's ``use_ref``, rows have the schema of the named snapshot
-(also for ``main``), while the predicate names columns as in the table's current schema. CREATE OR REPLACE TABLE can
-give a column a type to which the old type cannot be promoted. Older snapshots of such a table are read with their own
-schema.
+Spark's rule holds, for predicates, keys, columns and rows alike: a snapshot id or a tag means the snapshot's own
+schema, a branch (``main`` too) or nothing means the table's present schema. pyiceberg takes the names in a predicate
+from the present schema, and those of rows from the snapshot's.
+
+pyiceberg changes a :class:`Table` in place: ``refresh`` and each commit give the object other metadata. So whoever uses
+a table for more than a moment uses a copy (:func:`one_version`, :func:`table_at`, and for commits
+:func:`sidecar.iceberg.catalog.held`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
 
 from sidecar.errors import UsageError
 
@@ -54,36 +58,75 @@ def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> in
     )
 
 
-def as_it_was(table: Table, snapshot_id: int | None) -> Table:
-    """Return the table with the schema of a snapshot if the current schema cannot read the snapshot, else ``table``."""
-    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
-    schemas = table.schemas()
-    if snapshot is None or snapshot.schema_id not in schemas:
-        return table
-    if _reads(table.schema(), schemas[snapshot.schema_id]):
-        return table
-    return with_schema(table, snapshot.schema_id)
+def schema_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> Schema:
+    """Return the schema in which a snapshot is read, of which a caller gave the id or a branch or tag.
+
+    It is the table's present one if the metadata does not say which schema the snapshot has. Raises as
+    :func:`snapshot_id_of`.
+    """
+    chosen = snapshot_id_of(table, snapshot_id, ref)
+    if ref is not None and table.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.BRANCH:
+        return table.schema()
+    snapshot = None if chosen is None else table.metadata.snapshot_by_id(chosen)
+    own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
+    return own or table.schema()
+
+
+def table_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> tuple[Table, int | None]:
+    """Return one version of the table whose current schema is that of :func:`schema_at`, and the snapshot id.
+
+    Raises as :func:`snapshot_id_of`.
+    """
+    table = one_version(table)
+    chosen, schema = snapshot_id_of(table, snapshot_id, ref), schema_at(table, snapshot_id, ref)
+    is_present = schema.schema_id == table.metadata.current_schema_id
+    return (table if is_present else with_schema(table, schema.schema_id)), chosen
+
+
+def check_readable(table: Table, snapshot_id: int | None) -> None:
+    """Raise :class:`UsageError` if the table's current schema cannot read the named snapshot, as a branch may have it.
+
+    CREATE OR REPLACE TABLE can give a column a type to which the old type cannot be promoted.
+    """
+    if snapshot_id is None:
+        return
+    schema, own = table.schema(), schema_at(table, snapshot_id)
+    field_id = None if own is schema else unreadable_field(schema, own)
+    if field_id is not None:
+        raise UsageError(
+            f"the table's present schema cannot read the snapshot {snapshot_id}",
+            column=schema.find_column_name(field_id),
+            expected=str(schema.find_type(field_id)),
+            found=str(own.find_type(field_id)),
+            hint="Name the snapshot by its id, not by a branch, to read it in its own schema.",
+        )
+
+
+def one_version(table: Table) -> Table:
+    """Return a copy of a table that no refresh changes. Raises :class:`UsageError` for a table that is not open."""
+    check_table(table)
+    return copy.copy(table)
 
 
 def with_schema(table: Table, schema_id: int) -> Table:
     """Return the table with one of its other schemas as the current one."""
-    changed = copy.copy(table)
-    changed.metadata = table.metadata.model_copy(update={"current_schema_id": schema_id})
+    changed = one_version(table)
+    changed.metadata = changed.metadata.model_copy(update={"current_schema_id": schema_id})
     return changed
 
 
-def _reads(schema: Schema, written: Schema) -> bool:
-    """Return whether the types in ``written`` can be promoted to those in ``schema``, for all common field ids."""
-    for field_id in schema.field_ids & written.field_ids:
+def unreadable_field(schema: Schema, written: Schema) -> int | None:
+    """Return a field id whose type in ``written`` cannot be promoted to that in ``schema``; ``None`` if all can."""
+    for field_id in sorted(schema.field_ids & written.field_ids):
         old, new = written.find_type(field_id), schema.find_type(field_id)
         if old.is_primitive != new.is_primitive or (not old.is_primitive and type(old) is not type(new)):
-            return False
+            return field_id
         try:
             if old != new and old.is_primitive:
                 promote(old, new)
         except ResolveError:
-            return False
-    return True
+            return field_id
+    return None
 
 
 def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:

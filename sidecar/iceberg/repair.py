@@ -26,7 +26,7 @@ from sidecar.iceberg.entry_commits import ATTEMPTS, Displaced, is_gone, to_set_a
 from sidecar.iceberg.merge import NDV
 from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
-from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_format_version
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
@@ -97,11 +97,11 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
     interfere each time.
     """
-    check_table(table)
+    read = one_version(table)
     done: dict[int, list[Repair]] = {}
     displaced: Displaced = {}
     for _ in range(ATTEMPTS):
-        now = table if dry_run else reload_table(table)
+        now = read if dry_run else reload_table(read)
         found = find_repairs(now, displaced)
         if dry_run:
             done = found.repairs

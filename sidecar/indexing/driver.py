@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from pyiceberg.table import Table
@@ -20,9 +20,9 @@ from sidecar.convert.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import StorageError
-from sidecar.iceberg.catalog import show_commit
+from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.listing import ListedFile
-from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.registering import Registration
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
@@ -131,7 +131,8 @@ def build(
     ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark``
     if one is given, else this process for tables up to 4 GiB or if Spark cannot start. The default is ``auto``.
     ``snapshot_id``: the snapshot to index; by default the current one.
-    ``ref``: a branch or tag whose snapshot is indexed instead.
+    ``ref``: a branch or tag whose snapshot is indexed instead. ``columns`` are names of the schema in which a plan
+    reads that snapshot.
     ``spark``: a Spark session.
     ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
     ``progress``: called as work goes on.
@@ -168,11 +169,20 @@ def build(
         encryption_keys=encryption_keys,
         allow_plaintext=allow_plaintext,
     )
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    with held(table) as own:
+        request = replace(request, schema=schema_at(own, snapshot_id, ref))
+        return _build(own, snapshot_id_of(own, snapshot_id, ref), request, save=save, dry_run=dry_run)
+
+
+def _build(
+    table: Table, snapshot_id: int | None, request: BuildRequest, *, save: bool, dry_run: bool
+) -> BuildReport | PlannedBuild:
+    result: BuildReport | PlannedBuild
     if is_empty(table, snapshot_id):
         request.check_options()
         wishes: Sequence[ColumnWish] = request.wishes(table, None, {})[0]
-        result = (nothing_planned if dry_run else empty_report)("auto" if fpp is None else fpp, request.seconds())
+        rate = "auto" if request.fpp is None else request.fpp
+        result = (nothing_planned if dry_run else empty_report)(rate, request.seconds())
     else:
         with prepare(table, snapshot_id, request) as prepared:
             wishes = prepared.asked

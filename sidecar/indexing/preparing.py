@@ -22,7 +22,7 @@ from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
-from sidecar.indexing.request import BuildRequest, schema_for_names
+from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.tasks import BuildPlan
 
@@ -108,7 +108,7 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
     request.check_options()
     snapshot = snapshot_of(table, snapshot_id)
     if request.columns is not None:  # wrong names are refused before any file is opened
-        resolve_columns(schema_for_names(table, snapshot), request.columns)
+        resolve_columns(request.schema_for_names(table), request.columns)
     if request.chosen_engine() == "spark" and request.spark is None:
         from sidecar.spark.session import check_available
 
@@ -146,7 +146,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
-    plan = BuildPlan(wanted, schema_for_names(table, snapshot), table.name_mapping(), options, request.encryption_keys)
+    plan = BuildPlan(wanted, request.schema_for_names(table), table.name_mapping(), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files)
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 

@@ -27,9 +27,10 @@ from sidecar.indexing.options import USUAL_KINDS, BuildKind, FilterFormat, check
 class BuildRequest:
     """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
 
-    ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and carry
-    over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of the
-    sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
+    ``schema`` has the names of the columns (:func:`sidecar.iceberg.refs.schema_at`), by default the table's present
+    one. ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and
+    carry over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of
+    the sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
     """
 
     columns: Sequence[str] | None = None
@@ -47,6 +48,7 @@ class BuildRequest:
     allow_plaintext: bool = False
     most_files: int | None = None
     only_carry: bool = False
+    schema: Schema | None = None
     what: str = "build"
     started: float = field(default_factory=time.monotonic)
     at: datetime = field(default_factory=partial(datetime.now, timezone.utc))
@@ -69,9 +71,12 @@ class BuildRequest:
         """
         if self.only_carry:
             return [], []
-        schema = table.schema() if snapshot is None else schema_for_names(table, snapshot)
-        found, notes = wishes_of(table, schema, self.columns, self.kinds, self.fpp, built)
+        found, notes = wishes_of(table, self.schema_for_names(table), self.columns, self.kinds, self.fpp, built)
         return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
+
+    def schema_for_names(self, table: Table) -> Schema:
+        """Return the schema that has the names of the columns."""
+        return self.schema or table.schema()
 
     def check_options(self) -> None:
         """Raise :class:`UsageError` for an option that makes no sense."""
@@ -83,14 +88,6 @@ class BuildRequest:
             check_rate(self.fpp)
         if self.most_files is not None and self.most_files < 1:
             raise UsageError("the number of files to be indexed is at least 1", found=self.most_files)
-
-
-def schema_for_names(table: Table, snapshot: Snapshot) -> Schema:
-    """Return the schema for column names: the table's present one for its current snapshot, else the snapshot's."""
-    current = table.metadata.current_snapshot()
-    if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
-        return table.schema()
-    return table.schemas()[snapshot.schema_id]
 
 
 def _typed(table: Table, snapshot: Snapshot | None, column: TableColumn) -> TableColumn:

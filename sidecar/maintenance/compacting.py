@@ -24,14 +24,14 @@ from sidecar.convert.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.iceberg.catalog import show_commit
+from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
 from sidecar.indexing.previous.build_state import joined_state
-from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge
+from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
@@ -136,24 +136,27 @@ def compact(
     """
     start = time.monotonic()
     asked_engine(engine, spark)
-    check_writable(table)
-    doubts: list[str] = []
-    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
-    if found is None and doubts:
-        raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
-    try:
-        report = (
-            _without_sidecar(dry_run)
-            if found is None
-            else _Compaction(table, found, encryption_keys, progress or no_progress).run(dry_run)
-        )
-    finally:
-        if found is not None:
-            found.sidecar.close()
-    report = replace(report, warnings=[*doubts, *report.warnings])
+    with held(table) as own:
+        report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, progress or no_progress, dry_run)
     report = replace(report, seconds=time.monotonic() - start)
     log_run(log, lambda: report.log_line(".".join(table.name())), report.warnings)
     return report
+
+
+def _compact(
+    table: Table, snapshot_id: int | None, keys: EncryptionKeys | None, progress: Progress, dry_run: bool
+) -> CompactReport:
+    check_writable(table)
+    doubts: list[str] = []
+    found = find_sidecar(table, snapshot_id, warnings=doubts)
+    if found is None and doubts:
+        raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
+    try:
+        report = _without_sidecar(dry_run) if found is None else _Compaction(table, found, keys, progress).run(dry_run)
+    finally:
+        if found is not None:
+            found.sidecar.close()
+    return replace(report, warnings=[*doubts, *report.warnings])
 
 
 def _without_sidecar(dry_run: bool) -> CompactReport:
@@ -189,7 +192,7 @@ class _Compaction:
                 file=self.found.statistics.statistics_path,
                 hint=BUILD_AGAIN,
             )
-        self.found.use_keys(self.table, self.keys)
+        use_keys(self.table, self.keys, sidecar)
         self.progress("listing files")
         self.listing = list_snapshot(self.table, self.found.snapshot_id)
         has_moved = self._has_moved()

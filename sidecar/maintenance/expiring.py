@@ -21,7 +21,7 @@ from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshot
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.merge import has_blobs_of_others
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_writable, unregister
 from sidecar.results import Result
 from sidecar.run_log import counted, logged
@@ -110,13 +110,13 @@ def expire(
     pyiceberg cannot write the table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and
     :class:`sidecar.errors.CommitConflictError` if other commits interfere each time.
     """
-    check_table(table)
+    read = one_version(table)
     if older_than < timedelta(0):
         raise UsageError("older_than is negative", found=older_than)
     if retain_last < 1:
         raise UsageError("retain_last is below 1: plans need the nearest sidecar", found=retain_last)
-    check_writable(table)
-    now = with_all_snapshots(table) if dry_run else reload_table(table)
+    check_writable(read)
+    now = with_all_snapshots(read) if dry_run else reload_table(read)
     decision = _decide(now, older_than, retain_last)
     reached("expire: decided")
     if decision.expired and not dry_run:

@@ -18,6 +18,7 @@ Then the entry that the new one supersedes is removed, unless a branch or a tag 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,9 +30,10 @@ from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
+from sidecar.iceberg.catalog import held
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
@@ -96,12 +98,14 @@ def refresh(
     request.check_options()
     if not 0 <= min_uncovered <= 1:
         raise UsageError("the share of uncovered rows is from 0 to 1", found=min_uncovered)
-    snapshot_id = snapshot_id_of(table, None, ref)
-    run = _Refresh(table, request, RefreshReport(table=".".join(table.name()), dry_run=dry_run, ref=ref))
-    if is_empty(table, snapshot_id):
-        run.report.end("empty", "the table has no snapshot yet")
-    else:
-        run.run(snapshot_of(table, snapshot_id).snapshot_id, min_uncovered, max_behind)
+    with held(table) as own:
+        request = replace(request, schema=schema_at(own, None, ref))
+        snapshot_id = snapshot_id_of(own, None, ref)
+        run = _Refresh(own, request, RefreshReport(table=".".join(own.name()), dry_run=dry_run, ref=ref))
+        if is_empty(own, snapshot_id):
+            run.report.end("empty", "the table has no snapshot yet")
+        else:
+            run.run(snapshot_of(own, snapshot_id).snapshot_id, min_uncovered, max_behind)
     run.report.seconds = request.seconds()
     if run.report.action != "written":  # the build has logged itself
         log_run(log, run.report.log_line, run.report.warnings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.conditions import condition_of
+from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.questions.conditions import Condition
 from sidecar.questions.filter_questions import filter_question
@@ -20,10 +21,15 @@ from sidecar.questions.narrowing import asks_for_few, helpful
 
 
 class FileQuestion:
-    """One predicate, bound to a table's schema, in the forms in which bounds, filters and page indexes are asked."""
+    """One predicate on a table's schema, in the forms in which bounds, filters and page indexes are asked.
 
-    def __init__(self, bound: BooleanExpression, schema: Schema) -> None:
-        self.bound = bound
+    ``row_filter`` is not bound, and has the names of ``schema``.
+    """
+
+    def __init__(self, row_filter: BooleanExpression, schema: Schema) -> None:
+        self._row_filter, self._schema = row_filter, schema
+        self.bound = bound = bound_to(schema, row_filter)
+        """The predicate as rows and page indexes are asked."""
         columns = {i: schema.find_field(i) for i in sorted(extract_field_ids(bound))}
         self.types = {i: str(column.field_type) for i, column in columns.items()}
         """Iceberg types of the columns in the predicate, by field id."""
@@ -32,6 +38,11 @@ class FileQuestion:
         lost: list[Condition] = []
         self._condition = condition_of(bound, self._column, lost)
         self.for_filters = filter_question(self._condition, lost)
+
+    @cached_property
+    def for_manifests(self) -> BooleanExpression:
+        """The bound predicate as the counts in manifests are asked; more rows meet it."""
+        return bound_to(self._schema, keeping_struct_nulls(self._row_filter, self._schema))
 
     def helpful_fields(self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True) -> set[int]:
         """Return the ids of the columns whose page indexes may rule out more of a file than its bounds do.

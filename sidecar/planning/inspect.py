@@ -15,7 +15,7 @@ from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
+from sidecar.iceberg.refs import generations, is_empty, table_at
 from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.results import Result
@@ -122,7 +122,7 @@ def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | No
     are in the result's ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
     The ``snapshot_id`` is ``None`` for a table without a snapshot.
     """
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
     if is_empty(table, snapshot_id):
         return describe_empty(table)
     listing = list_snapshot(table, snapshot_id)

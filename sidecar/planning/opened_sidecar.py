@@ -5,9 +5,9 @@ No query may fail because of a sidecar. After an error the sidecar is not asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -24,8 +24,6 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
 from sidecar.source import open_source
-
-T = TypeVar("T")
 
 
 class OpenedSidecar:
@@ -65,22 +63,23 @@ class OpenedSidecar:
         self._resolutions: dict[tuple[int, str], bool] = {}
         self._warnings: list[str] = []
 
-    def guarded(self, read: Callable[[], T], fallback: T) -> T:
-        """Return what ``read`` returns. If it raises, warn, return ``fallback``, and do not use the sidecar again."""
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Make an error a warning. Then :attr:`index` is ``None``, and the sidecar is not asked again."""
         try:
-            return read()
+            yield
         except Exception as error:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
             self.index, self.otherwise = None, KeptBecause.UNREADABLE
             if self._sidecar is not None:
                 self._sidecar.take_over = None  # what has failed serves no other plan
-            return fallback
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""
         if self.question is not None and not self._is_open:
             self.otherwise = KeptBecause.NO_SIDECAR
-            self.guarded(self.open, None)
+            with self.guarded():
+                self.open()
 
     def open(self) -> None:
         """Open the sidecar, once."""

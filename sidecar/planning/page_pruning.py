@@ -183,7 +183,8 @@ class PagePruner:
         if units is None:
             return None
         places = tuple((place.segment, place.first_unit) for place in file.places)
-        return KeptRowGroups(units, tuple(rows), alive.count(False), places, pages, by_rows)
+        denied = frozenset(at for at, is_alive in enumerate(alive) if not is_alive)
+        return KeptRowGroups(units, tuple(rows), denied, places, pages, by_rows)
 
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored], wanted: RowRanges) -> RowRanges:
         """Return which of the ``wanted`` rows of a unit its page or row indexes, by field id in ``stored``, leave."""

@@ -17,7 +17,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.plan_history import PlanHistory
+from sidecar.planning.plan_history import FileHistory, PlanHistory
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
 from sidecar.results import Summarized
 from sidecar.run_log import quantity
@@ -42,11 +42,9 @@ class Plan(Summarized):
     """
 
     table: Table = field(repr=False)
-    """The table as it was in the snapshot."""
+    """The table as it was when the plan was made. Its current schema is that of the rows and of ``row_filter``."""
     snapshot_id: int | None
     """The snapshot of the plan; ``None`` for a table that has no snapshot yet."""
-    time_travel: bool
-    """Whether the caller named the snapshot. pyiceberg then reads it with its own schema, not the table's."""
     row_filter: BooleanExpression
     """The predicate with exact literals."""
     tasks: list[FileScanTask] = field(default_factory=list, repr=False)
@@ -223,12 +221,13 @@ class Plan(Summarized):
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
-    def why(self, path: str) -> list[tuple[str, str]]:
-        """Return each stage that looked at a data file, dropped or kept, and what it found.
+    def why(self, file: str) -> FileHistory:
+        """Return what each stage of the plan found about a data file, kept or not, and what is left of its row groups.
 
-        Opens manifests until one has the file. Raises :class:`UsageError` if none has.
+        ``file`` is a path, or the end of one after a slash. Opens manifests until one has the file. Raises
+        :class:`UsageError` if the snapshot has no such live file, or several.
         """
-        return self.history.of(path, self.tasks, self.table.io)
+        return self.history.of(file, self.tasks, self.table)
 
     def _files_in_part(self) -> list[str]:
         shown = list(self.row_groups.items())[:SHOWN]

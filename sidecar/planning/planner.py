@@ -24,10 +24,11 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.delete_files import EqualityDeletes
@@ -36,19 +37,18 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import as_it_was, snapshot_id_of
+from sidecar.iceberg.refs import check_readable, table_at
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
 from sidecar.planning.files.choose import ChosenFiles, FileChooser, ask_filters
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
-from sidecar.planning.files.sources import KnownFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
+from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import Funnel, ManifestUse, NotIndexed
 from sidecar.planning.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
 from sidecar.run_log import counted, log_run, quantity
 
@@ -69,7 +69,8 @@ def plan(
     """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
 
     This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``case_sensitive`` says
-    whether the names of columns are.
+    whether the names of columns are. The plan keeps the version of the table that it was made of: its rows stay the
+    same if ``table`` is refreshed before they are read.
 
     ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
     have one of them (a semi-join). Integers and decimals may be narrower or wider than the column if every key fits.
@@ -79,16 +80,38 @@ def plan(
     ``encryption_keys`` open encrypted bundles of the sidecar and encrypted data files. Without its key, a bundle keeps
     all files, with one warning.
 
-    ``predicate`` and ``keys`` name columns of the table's present schema. If the table was replaced after the snapshot,
-    a column id may have another type in it; then they name columns of the snapshot's own schema.
+    ``predicate`` and ``keys`` name columns as Spark does, and rows have the same columns: of the snapshot's own schema
+    for a ``snapshot_id`` and for a tag, else of the table's present one.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
     error in a sidecar raises.
     """
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    table = as_it_was(table, snapshot_id)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
+    check_readable(table, snapshot_id)
+    return plan_as_read(
+        table,
+        predicate,
+        snapshot_id,
+        case_sensitive=case_sensitive,
+        keys=keys,
+        allow_equality_deletes=allow_equality_deletes,
+        encryption_keys=encryption_keys,
+    )
+
+
+def plan_as_read(
+    table: Table,
+    predicate: str | BooleanExpression,
+    snapshot_id: int | None,
+    *,
+    case_sensitive: bool = True,
+    keys: Mapping[str, Keys] | None = None,
+    allow_equality_deletes: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+) -> Plan:
+    """Do the same as :func:`plan` for one version of a table whose current schema is that in which rows are read."""
     row_filter = as_expression(predicate, table.schema(), case_sensitive)
     join_keys = None if keys is None else key_set(keys, table.schema(), case_sensitive)
     with closing(Planning(table, row_filter, snapshot_id, keys=join_keys, encryption_keys=encryption_keys)) as planning:
@@ -117,16 +140,14 @@ class Planning:
         schema = table.schema()
         if keys is not None and (within := keys.within()) is not None:
             row_filter = And(row_filter, as_expression(within, schema))
-        bound = bind(schema, keeping_struct_nulls(row_filter, schema), case_sensitive=True)
         self._table, self._row_filter, self._keys, self._encryption_keys = table, row_filter, keys, encryption_keys
-        self.question = FileQuestion(bound, schema)
-        self._time_travel = snapshot_id is not None
+        self.question = FileQuestion(row_filter, schema)
         is_empty = snapshot_id is None and table.metadata.current_snapshot() is None
         self._snapshot = None if is_empty else snapshot_of(table, snapshot_id)
         if lines is None:
             lines = [] if self._snapshot is None else read_manifests(table.io, self._snapshot.manifest_list)
         self._lines, self.data_lines = lines, data_of(lines)
-        fields = extract_field_ids(bound) | ({keys.field_id} if keys is not None else set())
+        fields = extract_field_ids(self.question.bound) | ({keys.field_id} if keys is not None else set())
         self.opened = OpenedSidecar(
             table, self._snapshot, self.question.for_filters.condition, encryption_keys, fields, opener
         )
@@ -162,7 +183,9 @@ class Planning:
             elif (planned := planned_on_server(self._scan)) is not None:
                 kept = _of_server(planned, self._lines, self._scan, opened)
             else:
-                chosen = self._chooser.read(chosen, self._scan.io, self._use)
+                chosen = self._chooser.read(chosen, self._scan.io)
+                self._use.opened = chosen.manifests_opened
+                self._use.listed = len(chosen.lines) - chosen.manifests_opened
                 entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}
                 kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
         with self._errors():
@@ -174,7 +197,6 @@ class Planning:
         planned_files = Plan(
             self._table,
             None if self._snapshot is None else self._snapshot.snapshot_id,
-            self._time_travel,
             self._row_filter,
             kept.tasks,
             funnel,
@@ -193,13 +215,26 @@ class Planning:
             manifests=self._use,
             encryption_keys=self._encryption_keys,
             is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
-            history=PlanHistory(
-                self._lines, [files.without_source() for files in kept.chosen.sets], dict(kept.out), kept.reasons
-            ),
+            history=self._history(kept),
         )
         if self._snapshot is not None:
             log_run(log, lambda: log_line(planned_files), planned_files.warnings)
         return planned_files
+
+    def _history(self, kept: KeptTasks) -> PlanHistory:
+        if not self._lines:
+            return PlanHistory()
+        return PlanHistory(
+            self._lines,
+            [files.without_entries() for files in kept.chosen.sets],
+            self.question,
+            None if self._scan._should_use_server_side_planning() else self.evaluators,
+            self.opened.index,
+            dict(kept.out),
+            {**kept.row_groups, **kept.ruled_out},
+            None if self._keys is None else self._keys.column,
+            kept.reasons,
+        )
 
     def close(self) -> None:
         """Close the sidecar."""
@@ -248,14 +283,18 @@ def _of_server(
     tasks: list[FileScanTask], lines: Sequence[ManifestFile], scan: DataScan, opened: OpenedSidecar
 ) -> KeptTasks:
     """Filter tasks that the catalog planned. The identity of each file is looked up in ``lines``."""
-    live = LiveFiles(scan.io, lines)
-    files = FileSet.all(KnownFiles(len(tasks), lambda row: live.find(tasks[row].file)))
+    live, identities = LiveFiles(scan.io, lines), list[DataFileIdentity | None]([None] * len(tasks))
     opened.open_for_question()
-    files = ask_filters(opened, files)
+    if opened.index is not None:
+        with opened.guarded():
+            identities = [live.find(task.file) for task in tasks]
+    files = ask_filters(opened, FileSet.all(PlannedFiles([task.file.file_path for task in tasks], identities)))
     return kept_tasks([tasks[row] for row in files.rows.tolist()], ChosenFiles(sets=[files]))
 
 
-def count_indexed(opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: Iterable[FileSet]) -> tuple[int, int]:
+def count_indexed(
+    opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: Iterable[FileSet[FileSource]]
+) -> tuple[int, int]:
     """Count the files that the sidecar lists, and those indexed for the question.
 
     All files of ``lines`` that a segment lists are counted. Of other manifests, files that were asked about are.
@@ -263,10 +302,12 @@ def count_indexed(opened: OpenedSidecar, lines: Iterable[ManifestFile], sets: It
     index = opened.index
     if index is None:
         return 0, 0
-    listed, indexed = opened.guarded(lambda: count_listed(index, lines), (0, 0))
+    listed = indexed = 0
+    with opened.guarded():
+        listed, indexed = count_listed(index, lines)
     if opened.index is None:
         return 0, 0
-    asked = [counts for files in sets for counts in files.counts]
+    asked = [files.counts for files in sets]
     return listed + sum(one.listed for one in asked), indexed + sum(one.indexed for one in asked)
 
 
@@ -275,9 +316,9 @@ def _funnel(kept: KeptTasks, opened: OpenedSidecar, lines: Sequence[ManifestFile
     chosen = kept.chosen
     listed, indexed = count_indexed(opened, lines, chosen.sets)
     out = Counter(by for _, by in kept.out)
-    by_filter = chosen.dropped()[DroppedBy.FILTER] + out[DroppedBy.KEYS]
-    asked = [counts for files in chosen.sets for counts in files.counts]
-    units = 0 if opened.index is None else sum(one.row_groups_dropped for one in asked) + kept.units_dropped
+    by_filter = sum(files.dropped()[DroppedBy.FILTER] for files in chosen.sets) + out[DroppedBy.KEYS]
+    units = sum(files.counts.row_groups_dropped for files in chosen.sets) + kept.units_dropped
+    units = 0 if opened.index is None else units
     planned = len(kept.tasks) + by_filter + out[DroppedBy.PAGES]
     total = max(count_files(lines), planned + out[DroppedBy.KEY_BOUNDS])  # counts in manifest lists are optional
     by_pages = out[DroppedBy.PAGES] + sum(bool(one.stored or one.row_indexes) for one in kept.row_groups.values())

@@ -16,7 +16,7 @@ from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.iceberg.literals import PredicateColumn, exact_value, find_column
-from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.refs import check_readable, is_empty, table_at
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.files.by_filters import BLOOM, state_of
 from sidecar.planning.funnel import KeptBecause
@@ -55,13 +55,15 @@ def probe_table(
 ) -> TableProbe:
     """Ask the filters of one ``column`` for one value, in a snapshot of ``table``.
 
-    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``value`` is a text as
+    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. The name is as in the
+    schema in which a plan reads it. ``value`` is a text as
     a person writes it, or a value that the column's type takes exactly. The result has an answer for each row group of
     each live file. A file whose row groups are unknown has one answer with ``row_group`` ``None``.
     ``encryption_keys`` open encrypted filters. Raises :class:`sidecar.errors.UsageError` for an unknown column and for
     a value that does not fit it.
     """
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
+    check_readable(table, snapshot_id)
     found_column = find_column(table.schema(), column)
     literal = exact_value(value, found_column)
     if is_empty(table, snapshot_id):

@@ -26,8 +26,8 @@ class KeptRowGroups:
     units: tuple[UnitEntry, ...]
     """The row groups as they were indexed."""
     rows: tuple[RowRanges, ...]
-    by_filter: int = 0
-    """Row groups that filters dropped; page indexes dropped the others."""
+    denied: frozenset[int] = frozenset()
+    """Ordinals of the row groups that filters dropped; page indexes dropped the others of which no row is left."""
     places: tuple[tuple[Segment, int], ...] = ()
     """Segments that list the file, each with the ordinal of the file's first unit in it."""
     stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)
@@ -39,6 +39,11 @@ class KeptRowGroups:
     def total(self) -> int:
         """Number of row groups."""
         return len(self.units)
+
+    @property
+    def by_filter(self) -> int:
+        """Number of row groups that filters dropped."""
+        return len(self.denied)
 
     @property
     def kept(self) -> list[int]:

@@ -40,7 +40,7 @@ class SegmentAnswer:
     @cached_property
     def left(self) -> RowRanges:
         """The files that may match."""
-        return RowRanges.of_rows(np.flatnonzero(self.keep))
+        return RowRanges.of_rows(self.keep.nonzero()[0])
 
 
 def answer_of(

@@ -20,6 +20,7 @@ from pyiceberg.expressions.visitors import (
     UnpartitionedResidualEvaluator,
     _InclusiveMetricsEvaluator,
     expression_evaluator,
+    extract_field_ids,
     rewrite_not,
 )
 from pyiceberg.manifest import (
@@ -38,10 +39,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes, SnapshotDeletes, partition_of, read_delete_files
 from sidecar.iceberg.listing import live_entries
+from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls, metadata_with_struct_nulls
 from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.partition_projection import exact_spec, in_doubt, project
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 AnyLiteral = Literal[Any]
 Keep = Callable[[DataFile], bool]
@@ -180,8 +181,26 @@ def planned_on_server(scan: DataScan) -> list[FileScanTask] | None:
     """Return the tasks of a scan that the catalog plans; ``None`` if it does not."""
     if not scan._should_use_server_side_planning():
         return None
-    wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(scan.row_filter, scan.table_metadata.schema())))
+    asked = scan.row_filter if _means_the_same_everywhere(scan) else AlwaysTrue()
+    wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(asked, scan.table_metadata.schema())))
     return list(wide.plan_files())
+
+
+def _means_the_same_everywhere(scan: DataScan) -> bool:
+    """Return whether the columns of a filter have one name and type in all schemas of the table.
+
+    If a snapshot is named, servers differ in the schema in which they look names up, and pyiceberg cannot say which.
+    """
+    if scan.snapshot_id is None:
+        return True
+    metadata = scan.table_metadata
+    ids = extract_field_ids(bound_to(metadata.schema(), scan.row_filter))
+    described = {
+        (i, schema.find_column_name(i), str(schema.find_type(i)) if i in schema.field_ids else "")
+        for schema in metadata.schemas
+        for i in ids
+    }
+    return len(described) == len(ids)
 
 
 def plan_tasks(
@@ -268,7 +287,7 @@ class _Planner(ManifestGroupPlanner):
 
     1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
        :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Predicates are projected onto partitions by
-       :func:`project`. Residuals are those of the filter itself.
+       :func:`project`. Residuals are those of the filter itself. All bind to a schema with the NULLs of structs.
     2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
        that of the manifests that it is given, which would drop deletes that apply to files of the others.
     3. Partition values of type UUID are compared as bytes, as literals are. pyiceberg finds that none of them is equal.
@@ -281,7 +300,8 @@ class _Planner(ManifestGroupPlanner):
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())
         wide = for_bounds(self._wide)
-        super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
+        metadata = metadata_with_struct_nulls(planner.table_metadata)
+        super().__init__(metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:

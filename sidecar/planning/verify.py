@@ -25,7 +25,7 @@ from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values,
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
+from sidecar.iceberg.refs import is_empty, lineage, table_at
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
 from sidecar.planning.relocated import RelocatedFiles
@@ -75,7 +75,7 @@ def verify_table(
     be read.
     """
     asked_engine(engine, spark)  # a wrong name is refused, whatever there is to check
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
     if is_empty(table, snapshot_id):
         return Verification(0, [], NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import KeyDefaultDict
 
+from sidecar.iceberg.struct_nulls import metadata_with_struct_nulls
 from sidecar.planning.partition_projection import exact_spec, in_doubt
 
 
@@ -18,7 +19,7 @@ class WholeMatch:
     """The question for one predicate on the current schema of a table."""
 
     def __init__(self, metadata: TableMetadata, row_filter: BooleanExpression) -> None:
-        self._metadata = metadata
+        self._metadata = metadata = metadata_with_struct_nulls(metadata)
         self._row_filter = row_filter
         self._by_bounds = _StrictMetricsEvaluator(metadata.schema(), row_filter)
         self._by_partition: dict[int, Callable[[DataFile], bool]] = KeyDefaultDict(self._partition_evaluator)

@@ -22,8 +22,8 @@ class RowRanges:
 
     def _set(self, pairs: npt.NDArray[np.int64]) -> None:
         self.pairs = pairs
-        lengths = pairs[:, 1] - pairs[:, 0]
-        self._before: Rows = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        self._before: Rows = np.zeros(len(pairs) + 1, np.int64)
+        (pairs[:, 1] - pairs[:, 0]).cumsum(out=self._before[1:])
 
     @classmethod
     def all(cls, num_rows: int) -> RowRanges:
@@ -33,9 +33,11 @@ class RowRanges:
     @classmethod
     def of_rows(cls, rows: Rows) -> RowRanges:
         """Make the set of ``rows``, int64[n], strictly rising."""
-        breaks = np.flatnonzero(np.diff(rows) != 1)
         ranges = cls.__new__(cls)
-        if len(rows):
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+            ranges._set(np.array([(rows[0], rows[-1] + 1)], np.int64))
+        elif len(rows):
+            breaks = np.flatnonzero(np.diff(rows) != 1)
             starts, ends = rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1
             ranges._set(np.stack([starts, ends], axis=1))
         else:

@@ -29,7 +29,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import acero
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
@@ -49,6 +49,7 @@ from pyiceberg.utils.config import Config
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
@@ -333,7 +334,9 @@ class TableReader:
         self.encryption_keys = encryption_keys
         self._metadata = table.metadata
         self._io = _KnownFiles(table.io, encryption_keys)
-        self.row_filter: BooleanExpression = bind(table.schema(), row_filter, case_sensitive=True)
+        self.asked = row_filter
+        """The filter with the names of the table's schema."""
+        self.row_filter = bound_to(table.schema(), row_filter)
         """The filter bound to the table's schema."""
         self._schemas: dict[bytes, tuple[Schema, Schema, bool]] = {}
         self._views: dict[bytes, FileView] = {}

@@ -32,7 +32,7 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.expressions.literals import DoubleLiteral, Literal
-from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
+from pyiceberg.expressions.visitors import rewrite_not, translate_column_names
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -49,6 +49,7 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.conditions import predicates
 from sidecar.iceberg.literals import PredicateColumn, exact_literal
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.reading.absent_columns import AbsentColumns
 
 _is_null: Callable[..., BooleanExpression] = IsNull
@@ -61,7 +62,7 @@ def in_types_of_file(bound: BooleanExpression, file_schema: Schema, absent: Abse
     ``file_schema`` has the field ids of the table. ``absent`` decides predicates on columns that the file lacks. Raises
     :class:`UnsupportedFeatureError` for a timestamp in a file of dates, which pyiceberg would truncate.
     """
-    return bind(file_schema, _translated(bound, file_schema, absent), case_sensitive=True)
+    return bound_to(file_schema, _translated(bound, file_schema, absent))
 
 
 def for_statistics(bound: BooleanExpression) -> BooleanExpression:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory, refuse_text
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.resolve import UnknownColumnError
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
@@ -172,8 +173,8 @@ def _request(
         if error.name in known.ambiguous:
             raise UsageError(f"the file has more than one column '{error.name}'", file=footer.name) from error
         raise
-    asked = bind(known.schema, expression, True)
-    indexed = asked if join_keys is None else bind(known.schema, with_keys(expression, join_keys), True)
+    asked = bound_to(known.schema, expression)
+    indexed = asked if join_keys is None else bound_to(known.schema, with_keys(expression, join_keys))
     ids = sorted(extract_field_ids(asked))
     known.check(ids)
     # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.

@@ -20,12 +20,13 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import extract_field_ids
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_values import probe_orc
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.orc.bounds import row_group_bounds, statistics_bounds
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
@@ -57,7 +58,7 @@ def plan_orc_scan(
     counted = CountingSource(source)
     tail = read_tail(counted)
     known = orc_columns(tail)
-    asked = bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True)
+    asked = bound_to(known.schema, as_expression(predicate, known.schema, case_sensitive))
     chosen = None if columns is None else {_choosable(tail, name).id for name in columns}
     question = _Question.of(asked, tail, known)
     return OrcScan(source, tail, question, chosen, limit, ScanReport(footer_bytes=counted.bytes_read))

@@ -19,12 +19,13 @@ from pyiceberg.expressions import (
     Or,
     SetPredicate,
 )
-from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.expressions.visitors import translate_column_names
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.reading.file_columns import FileColumns, residual_name
 
@@ -42,7 +43,7 @@ def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int], ze
         unbound = translate_column_names(bound, flat)
         if zeros_are_equal:
             unbound = _zeros_made_equal(unbound)
-        expression = expression_to_pyarrow(bind(flat, unbound, True))
+        expression = expression_to_pyarrow(bound_to(flat, unbound))
     except RecursionError as error:
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
 

@@ -203,7 +203,7 @@ def _rows(
     if planned.equality_deletes:
         raise equality_deletes_error(min(planned.equality_deletes))
     at_once = _files_at_once(planned.tasks, threads)
-    schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
+    schema = planned.table.schema()
     refuse_text(columns=columns)
     if columns is not None:
         schema = _select(schema, columns, case_sensitive)
@@ -238,7 +238,7 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
             planned.row_filter,
             planned.encryption_keys,
         )
-        question = FileQuestion(table_reader.row_filter, planned.table.schema())
+        question = FileQuestion(planned.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
         most = None if key_rows else limit
         reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)
@@ -267,8 +267,7 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
 def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
     if planned.keys is None:
         return None
-    full = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
-    return KeyRows(planned.keys, schema, full)
+    return KeyRows(planned.keys, schema, planned.table.schema())
 
 
 def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport) -> None:

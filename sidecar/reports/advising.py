@@ -20,7 +20,7 @@ from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.refs import as_it_was, is_empty, snapshot_id_of
+from sidecar.iceberg.refs import check_readable, is_empty, table_at
 from sidecar.iceberg.resolve import TableColumn, encoded_name, primitive_columns, resolve_columns
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import options_of
@@ -68,8 +68,8 @@ def advise(
     :func:`sidecar.iceberg.listing.list_snapshot`.
     """
     start = time.monotonic()
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    table = as_it_was(table, snapshot_id)
+    table, snapshot_id = table_at(table, snapshot_id, ref)
+    check_readable(table, snapshot_id)
     schema = table.schema()
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     if row_groups < 1 or max_bytes < 1:

@@ -35,7 +35,7 @@ from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
 from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of
+from sidecar.iceberg.refs import is_empty, lineage, one_version, schema_at, snapshot_id_of
 from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, threads_of
 from sidecar.reports.finding_files import Candidate, FileSearch, SnapshotFiles
@@ -99,8 +99,9 @@ def find(
     :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type cannot be compared.
     """
     started = time.perf_counter()
+    table = one_version(with_all_snapshots(one_version(table)))
+    asked = schema_at(table, snapshot_id, ref)
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    table = with_all_snapshots(table)
     if all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
     if not values:
@@ -108,9 +109,13 @@ def find(
     conditions = [AskedValues.of(name, given) for name, given in values.items()]
     if all_snapshots:
         snapshots = sorted(table.metadata.snapshots, key=lambda one: (one.timestamp_ms, one.sequence_number or 0))[::-1]
+        schemas = {one.snapshot_id: schema_at(table, one.snapshot_id) for one in snapshots}
+        if table.metadata.current_snapshot_id is not None:
+            schemas[table.metadata.current_snapshot_id] = table.schema()
     else:
         snapshots = [] if is_empty(table, snapshot_id) else [snapshot_of(table, snapshot_id)]
-    questions = Questions(table, conditions, [snapshot.snapshot_id for snapshot in snapshots])
+        schemas = {one.snapshot_id: asked for one in snapshots}
+    questions = Questions(table, conditions, schemas)
     search = _Search(table, questions, encryption_keys, read_all, progress or no_progress)
     remote = local_path(table.location()) is None
     search.run(snapshots, threads_of(threads, remote))

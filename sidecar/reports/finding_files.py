@@ -31,7 +31,7 @@ from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import READERS, identity_of, read_checked
 from sidecar.iceberg.manifests import ManifestContents, read_manifests
 from sidecar.planning.files.choose import ask_filters
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.sources import opened
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_of
@@ -102,12 +102,12 @@ class _Asked:
         if len(files):
             self.sidecar.open_for_question()
             files = ask_filters(self.sidecar, files)
-        reasons = [] if files.why is None else [reason.text for reason in files.why.each()]
+        reasons = [] if files.reasons is None else [reason.text for reason in files.reasons.each()]
         found = {**files.dropped_by(), **found, **dict(zip(files.rows.tolist(), reasons, strict=True))}
         return [found[row] for row in range(len(entries))]
 
 
-def _files(files: FileSet) -> Iterator[DataFile]:
+def _files(files: FileSet[FileSource]) -> Iterator[DataFile]:
     return (entry.data_file for entry in files.entries)
 
 

@@ -100,7 +100,7 @@ class RowCounter:
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         question, found, rows = self.question, Counter[str](), 0
-        asked = FileQuestion(table_reader.row_filter, question.schema)
+        asked = FileQuestion(table_reader.asked, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
         reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
         with reading_errors(task.file.file_path):

@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
 from pyiceberg.expressions.literals import Literal
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.types import FloatType, StructType
@@ -35,7 +34,7 @@ from sidecar.errors import SidecarError, UsageError, first_line
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.iceberg.literals import PredicateColumn, find_column, literal_of_value
-from sidecar.iceberg.refs import as_it_was, with_schema
+from sidecar.iceberg.refs import with_schema
 from sidecar.planning.file_question import FileQuestion
 
 QuestionKey = tuple[str, int, int]
@@ -125,7 +124,7 @@ class ValueQuestion:
     @cached_property
     def question(self) -> FileQuestion:
         """The predicate as bounds, filters and page indexes are asked."""
-        return FileQuestion(bind(self.schema, self.predicate, case_sensitive=True), self.schema)
+        return FileQuestion(self.predicate, self.schema)
 
     @cached_property
     def values(self) -> Mapping[Any, list[str]]:
@@ -203,11 +202,11 @@ def _text(value: object) -> str:
 class Questions:
     """The questions about each snapshot of a table, made once for each schema that is needed.
 
-    Raises :class:`UsageError` for a name that no schema of the table has, and for a value that fits none of the
-    columns with its name.
+    ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a name
+    that no schema of the table has, and for a value that fits none of the columns with its name.
     """
 
-    def __init__(self, table: Table, conditions: Sequence[AskedValues], snapshot_ids: Sequence[int]) -> None:
+    def __init__(self, table: Table, conditions: Sequence[AskedValues], schemas: Mapping[int, Schema]) -> None:
         self.table = table
         self._conditions = conditions
         self._made: dict[tuple[str, int, int], ValueQuestion] = {}
@@ -217,10 +216,10 @@ class Questions:
         """Why no value of the type of any column equals a value, by name of the column and text of the value."""
         self.by_snapshot: dict[int, list[ValueQuestion]] = {}
         """The questions about each snapshot, in the order of the conditions."""
-        for snapshot_id in snapshot_ids:
-            self.by_snapshot[snapshot_id] = self._about(as_it_was(table, snapshot_id))
-        if not snapshot_ids:
-            self._about(table)
+        for snapshot_id, schema in schemas.items():
+            self.by_snapshot[snapshot_id] = self._about(schema)
+        if not schemas:
+            self._about(table.schema())
         self._check()
 
     @property
@@ -228,12 +227,12 @@ class Questions:
         """All questions that can match, each once."""
         return list(self._made.values())
 
-    def _about(self, before: Table) -> list[ValueQuestion]:
-        """Return the questions about a snapshot that is read as ``before``."""
+    def _about(self, own: Schema) -> list[ValueQuestion]:
+        """Return the questions about a snapshot that is read in a schema."""
         asked = []
         for condition in self._conditions:
             for field_id in self._field_ids(condition.name):
-                reader = self._reader(before, field_id)
+                reader = self._reader(own, field_id)
                 key = condition.name, reader.metadata.current_schema_id, field_id
                 if key not in self._made:
                     made = self._question(condition, reader, field_id)
@@ -255,10 +254,15 @@ class Questions:
             find_column(self.table.schema(), name)  # raises the error with similar names
         return list(found)
 
-    def _reader(self, before: Table, field_id: int) -> Table:
-        """Return the table with a schema that has a column: the given one, or the newest that has it."""
-        if field_id in before.schema().field_ids:
-            return before
+    def _reader(self, own: Schema, field_id: int) -> Table:
+        """Return the table with a schema that has a column in the type of ``own``, or else with the newest that has it.
+
+        It is the present schema if that has this type, so that files of many snapshots are read once.
+        """
+        if field_id in own.field_ids:
+            present = self.table.schema()
+            is_same = field_id in present.field_ids and present.find_type(field_id) == own.find_type(field_id)
+            return self.table if is_same else with_schema(self.table, own.schema_id)
         schemas = self.table.schemas()
         return with_schema(self.table, max(i for i, schema in schemas.items() if field_id in schema.field_ids))
 

@@ -18,7 +18,7 @@ from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
-from sidecar.iceberg.refs import is_empty, snapshot_id_of
+from sidecar.iceberg.refs import is_empty, one_version, table_at
 from sidecar.iceberg.repair import repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
@@ -61,7 +61,8 @@ def status_table(
     :func:`sidecar.inspect_table`.
     """
     _check(max_behind, min_coverage)
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table = one_version(table)
+    seen, snapshot_id = table_at(table, snapshot_id, ref)  # names of columns are those of its schema
     planned = repair(table, dry_run=True)
     refs, losable = describe_refs(table)
     common = {
@@ -80,14 +81,14 @@ def status_table(
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
         warnings: list[str] = []
-        with opened_sidecar(table, listing, warnings) as found:
-            wished = _wished(table, found, warnings)
+        with opened_sidecar(seen, listing, warnings) as found:
+            wished = _wished(seen, found, warnings)
             segments = found.sidecar.segments if found else []
-            live = live_files(table, segments, listing)
-            counted = count_coverage(table, listing, segments, live, wished or ())
-            lookups = measure_lookups(table, found, warnings) if found else {}
+            live = live_files(seen, segments, listing)
+            counted = count_coverage(seen, listing, segments, live, wished or ())
+            lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
-                **vars(describe_indexes(table, listing, found, live, warnings)),
+                **vars(describe_indexes(seen, listing, found, live, warnings)),
                 "rows": sum(file.record_count for file in listing.files),
                 "data_bytes": data_bytes,
                 "delete_files": listing.delete_files,

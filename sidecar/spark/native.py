@@ -19,20 +19,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
 from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
 from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.refs import check_table, one_version, with_schema
 from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.key_sets import Keys, key_array
-from sidecar.planning.planner import plan
+from sidecar.planning.planner import plan_as_read
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 from sidecar.spark.iceberg_scan import IcebergScan
 
@@ -85,7 +84,7 @@ def spark_read(
             )
         schema = table.schema() if scan is None else scan.schema
         expression = as_expression(predicate, schema, case_sensitive)
-        condition = spark_column(bind(schema, expression, case_sensitive=True), schema)
+        condition = spark_column(bound_to(schema, expression), schema)
         key_rows = None if keys is None else key_frame(session, *key_array(keys, schema, case_sensitive))
         if scan is not None and (keys is not None or not isinstance(expression, AlwaysTrue)):
             frame = _pruned(scan, name, table, expression, keys, stack) or frame
@@ -134,7 +133,7 @@ def _pruned(
         return None
     try:
         seen = _as_spark_sees_it(table, scan)
-        planned = plan(seen, expression, snapshot_id=scan.snapshot_id, keys=keys, allow_equality_deletes=True)
+        planned = plan_as_read(seen, expression, scan.snapshot_id, keys=keys, allow_equality_deletes=True)
         return scan.over(planned.kept_files, stack)
     except SidecarError as error:
         log.warning("%s is read in full: %s", name, error)
@@ -148,10 +147,10 @@ def _as_spark_sees_it(table: Table, scan: IcebergScan) -> Table:
 
     Raises :class:`UsageError` if it still lacks them after the refresh.
     """
-    found = _with_schema_of(scan, table)
+    found = _with_schema_of(scan, one_version(table))
     if found is None:
         table.refresh()
-        found = _with_schema_of(scan, table)
+        found = _with_schema_of(scan, one_version(table))
     if found is None:
         raise UsageError("snapshot, schema or name mapping of the table differ between Spark and catalog")
     return found
@@ -165,9 +164,7 @@ def _with_schema_of(scan: IcebergScan, table: Table) -> Table | None:
     columns = _columns_by_id(scan.schema)
     for schema in [table.schema(), *metadata.schemas]:
         if _columns_by_id(schema) == columns:
-            found = copy(table)
-            found.metadata = metadata.model_copy(update={"current_schema_id": schema.schema_id})
-            return found
+            return with_schema(table, schema.schema_id)
     return None
 
 

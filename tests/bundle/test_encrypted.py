@@ -244,7 +244,7 @@ def test_impossible_keys_are_refused():
 
 def test_one_key_at_hand_protects_a_field_whose_other_blobs_have_another_key():
     """Two builds, two keys, and the caller has one of them: plaintext of the field could still be anybody's."""
-    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER}), allow_plaintext_indexes=True))
     for name in (b"another key", METADATA):
         ring.note_blob(1, Lock(name, b""), ["id"])
     ring.note_blob(2, Lock(b"another key", b""), ["id"])
@@ -255,11 +255,36 @@ def test_one_key_at_hand_protects_a_field_whose_other_blobs_have_another_key():
 def test_a_field_that_is_named_later_is_not_believed_in_plaintext_any_more():
     """embed --from names fields by the paths of each file that it opens, when the sidecar may be in use already."""
     owner = Owner(TABLE, SEGMENT, 1, "bundle", bytes(32), bytes(32))
-    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER}), allow_plaintext_indexes=True))
     assert ring.place(None, owner).field_id == 1
     ring.require_encrypted({1: METADATA})
     with pytest.raises(UsageError, match="in plaintext although its key was given"):
         ring.place(None, owner)
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_believed"),
+    [
+        (None, True),
+        (EncryptionKeys(), True),
+        (EncryptionKeys(ExplicitKeys({})), True),
+        (EncryptionKeys(ExplicitKeys({b"k": MASTER})), False),
+        (EncryptionKeys(footer_key=MASTER), False),
+        (EncryptionKeys(column_keys={"tax": MASTER}), False),
+        (EncryptionKeys(ExplicitKeys({b"k": MASTER}), bundle_keys={"tax": b"k"}), True),
+        (EncryptionKeys(ExplicitKeys({b"k": MASTER}), MASTER, bundle_keys={"tax": b"k"}), False),
+        (EncryptionKeys(ExplicitKeys({b"k": MASTER}), MASTER, allow_plaintext_indexes=True), True),
+        (EncryptionKeys(ExplicitKeys({b"k": MASTER}), MASTER, allow_plaintext_files=True), False),
+    ],
+)
+def test_plaintext_is_believed_only_without_keys_of_files_or_if_they_allow_it(keys, is_believed):
+    ring, owner = KeyRing(keys), Owner(TABLE, SEGMENT, 1, "bundle", bytes(32), bytes(32))
+    assert ring.protects(1) is not is_believed
+    if is_believed:
+        assert ring.place(None, owner).field_id == 1
+    else:
+        with pytest.raises(UsageError, match=r"keys of encrypted files were given.*allow_plaintext_indexes"):
+            ring.place(None, owner)
 
 
 def test_no_key_encrypts_more_pieces_than_the_limit():

@@ -145,7 +145,7 @@ def test_segments_that_swap_their_names():
 def test_a_field_whose_key_is_named_answers_with_that_key_alone(how):
     """Where no blob of the file is encrypted with the field's key, who names the key still is not deceived."""
     mine = b"key of a forger!"
-    keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER, b"forger": mine}))
+    keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER, b"forger": mine}), allow_plaintext_indexes=True)
     made: Callable[[int], FieldKey | None] = lambda field_id: None  # noqa: E731
     if how != "all blobs in plaintext":
         made = lambda field_id: FieldKey(mine, b"forger", TABLE, SEGMENT, field_id)  # noqa: E731

@@ -34,7 +34,7 @@ from tests.embedding.encrypted_cases import (
 from tests.embedding.encryption_matrix import (
     read_by_arrow,
 )
-from tests.iceberg.encrypted_tables import bundle_keys, encrypted_table, file_keys
+from tests.iceberg.encrypted_tables import bundle_keys, encrypted_table, file_keys, trusting
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +100,14 @@ def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_
     build(table, ["id", "ssn"], kinds=["bloom"], encryption_keys=file_keys(), allow_plaintext=True)
     table.refresh()
     (source,), path = paths_of(table), table.metadata.statistics[-1].statistics_path
-    report = embed_from(path, source, str(tmp_path / "all.parquet"), table=table, encryption_keys=file_keys())
+    trusted = trusting(file_keys())
+    report = embed_from(path, source, str(tmp_path / "all.parquet"), table=table, encryption_keys=trusted)
     filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.column != "v"}
     assert filters == {("id", "exact"), ("ssn", "exact")}
-    with pytest.raises(UsageError, match="in plaintext although its key was given"):
-        embed_from(path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=bundle_keys("ssn"))
-    assert not (tmp_path / "no.parquet").exists()
+    for keys, why in ((bundle_keys("ssn"), "its key was given"), (file_keys(), "keys of encrypted files were given")):
+        with pytest.raises(UsageError, match=f"in plaintext although {why}"):
+            embed_from(path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=keys)
+        assert not (tmp_path / "no.parquet").exists()
 
 
 def test_files_of_a_table_are_replaced(table: Table) -> None:

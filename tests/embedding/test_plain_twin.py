@@ -97,10 +97,10 @@ def test_one_among_the_files_of_a_table_is_neither_indexed_nor_read(tmp_path: Pa
 
 def test_the_key_file_may_allow_it(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    for said, allowed in ((None, False), (True, True), (False, False)):
-        parts = {} if said is None else {"allow_plaintext_files": said}
-        path.write_text(json.dumps(parts))
-        assert encryption_keys_from(str(path)).allow_plaintext_files is allowed
-    path.write_text('{"allow_plaintext_files": "yes"}')
-    with pytest.raises(UsageError, match="neither true nor false"):
-        encryption_keys_from(str(path))
+    for name in ("allow_plaintext_files", "allow_plaintext_indexes"):
+        for said, allowed in ((None, False), (True, True), (False, False)):
+            path.write_text(json.dumps({} if said is None else {name: said}))
+            assert getattr(encryption_keys_from(str(path)), name) is allowed
+        path.write_text(json.dumps({name: "yes"}))
+        with pytest.raises(UsageError, match=f"{name} is neither true nor false"):
+            encryption_keys_from(str(path))

@@ -13,6 +13,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.refs import schema_at
 from sidecar.planning.plan import Plan
 from tests.iceberg.cases import local
 from tests.life.conditions import NOT_COMPARED, LifeCondition, Truth, askable_columns, literal_text, random_condition
@@ -51,7 +52,8 @@ def _check_predicate(life: Life, rng: random.Random) -> None:
     if snapshot.snapshot_id not in life.contents:
         return
     rows = life.contents[snapshot.snapshot_id].rows
-    condition = random_condition(rng, life.schema, [rows[key] for key in sorted(rows)], life.indexed, life.mixed)
+    schema = schema_at(life.table, **where)
+    condition = random_condition(rng, schema, [rows[key] for key in sorted(rows)], life.indexed, life.mixed)
     check_condition(life, condition, snapshot, where, rng.choice(WAYS))
 
 
@@ -72,7 +74,7 @@ def check_condition(
         return
     life.tally["plans"] += 1
     check_plan(life, planned, snapshot, truth, said)
-    compared = {askable_columns(life.schema)[name][1].__class__ for name in condition.columns()}
+    compared = {askable_columns(planned.table.schema())[name][1].__class__ for name in condition.columns()}
     if not compared & {*NOT_COMPARED}:
         check_rows(life, planned, contents.equality_deletes, contents.rows, truth, said)
 
@@ -105,7 +107,7 @@ def check_rows(
         raise AssertionError(("rows that equality deletes may have deleted were read", said))
     found = planned.to_arrow()
     life.tally["scans"] += 1
-    schema = _schema_of_rows(life, planned)
+    schema = planned.table.schema()
     by_id = {row[1]: row for row in rows_of(found, schema)}
     assert len(by_id) == found.num_rows, ("a row came twice", said)
     lost = [key for key, one in truth.items() if one.must and key not in by_id]
@@ -115,10 +117,6 @@ def check_rows(
     for key, row in by_id.items():
         assert comparable(row, ids) == comparable(rows[key], ids), ("a row has other values", key, said)
     life.tally["rows"] += len(by_id)
-
-
-def _schema_of_rows(life: Life, planned: Plan) -> Schema:
-    return life.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
 
 
 def rows_of(found: pa.Table, schema: Schema) -> list[Row]:

@@ -7,9 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import sidecar
-from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.refs import snapshot_id_of
-from sidecar.indexing.request import schema_for_names
+from sidecar.iceberg.refs import schema_at
 from tests.iceberg.cases import local
 from tests.life.table_life import Life, leaf_paths
 from tests.maintenance import cases as care
@@ -27,8 +25,7 @@ def build(life: Life, **engine: Any) -> str | None:
         where = {"snapshot_id": rng.choice(known), "ref": None}
     elif rng.random() < 0.2:
         where = {"snapshot_id": None, "ref": rng.choice(sorted(table.metadata.refs))}
-    schema = schema_for_names(table, snapshot_of(table, snapshot_id_of(table, **where)))
-    paths = leaf_paths(schema)
+    paths = leaf_paths(schema_at(table, **where))
     chosen = rng.sample(paths, rng.randint(1, len(paths)))
     kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
     options: dict[str, Any] = {

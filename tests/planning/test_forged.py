@@ -24,6 +24,7 @@ from tests.iceberg.encrypted_tables import (
     bundle_keys,
     encrypted_table,
     file_keys,
+    trusting,
 )
 from tests.iceberg.forging import Forgery, put_sections, sections_of
 
@@ -131,17 +132,22 @@ def test_no_file_is_lost_to_who_has_the_keys(local, change):
     assert verify_table(table, encryption_keys=keys).problems
 
 
-def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_names_the_column(local):
+def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_keys(local):
     table = encrypted_table(local, "db.t", FILES)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
     table = forged(local.load_table("db.t"), swapped_files)
-    assert lost(table, file_keys()), "the forgery denies nothing to anybody"
-    assert lost(table, bundle_keys()) == []
-    planned = plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=bundle_keys())
-    assert planned.files_kept == FILES
-    assert len(planned.warnings) == 1
-    problems = verify_table(table, encryption_keys=bundle_keys()).problems
-    assert any("in plaintext although its key was given" in problem.problem for problem in problems)
+    assert lost(table, trusting(file_keys())), "the forgery denies nothing to anybody"
+    for keys, why in ((bundle_keys(), "its key was given"), (file_keys(), "keys of encrypted files were given")):
+        assert lost(table, keys) == []
+        for kept in (keys, trusting(keys)) if keys.bundle_keys else (keys,):  # what is named must be encrypted
+            planned = plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=kept)
+            assert planned.files_kept == FILES
+            (warning,) = planned.warnings
+            assert f"in plaintext although {why}" in warning
+            assert "column ssn" in warning
+            assert "bundle_keys" in warning
+        problems = verify_table(table, encryption_keys=keys).problems
+        assert any(f"in plaintext although {why}" in problem.problem for problem in problems)
 
 
 def test_what_is_not_believed_is_built_anew(local):
@@ -206,6 +212,6 @@ def test_names_of_keys_follow_a_renamed_column(local):
         update.rename_column("ssn", "social")
     table = local.load_table("db.t")
     asked = f"social = '{SECRET.format(250)}'"
-    assert plan(table, asked, encryption_keys=file_keys()).files_kept == 1
+    assert plan(table, asked, encryption_keys=trusting(file_keys())).files_kept == 1
     for name in ("ssn", "social"):
         assert plan(table, asked, encryption_keys=bundle_keys(name)).files_kept == 4

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.visitors import bind
@@ -204,6 +206,26 @@ def test_a_page_is_ruled_out_wherever_it_is(table: Table, monkeypatch: pytest.Mo
     planned = plan(table, "k >= 5")
     assert len(asked) == 3
     assert [kept.may_match for kept in planned.row_groups.values()] == [3000], "what is claimed drops no row"
+
+
+def test_a_page_index_outside_of_the_bounds_of_the_file_keeps_its_rows(catalog: Any, tmp_path: Path) -> None:
+    """While the table is indexed, another file of the same size and with as many rows is in the place of one."""
+    path = tmp_path / "k.parquet"
+    versions = []
+    for first in (1 << 40, 1 << 41):
+        rows = pa.table({"k": pa.array(range(first, first + 100), pa.int64())})
+        pq.write_table(rows, path, use_dictionary=False, compression="none", write_page_index=True)
+        versions.append(path.read_bytes())
+    assert len(versions[0]) == len(versions[1])
+    path.write_bytes(versions[0])
+    table = catalog.create_table("db.page_pruning_outside", rows.schema)
+    table.add_files([f"file:{path}"])
+    path.write_bytes(versions[1])
+    sidecar.build(table, ["k"], kinds=["page-index"], engine="local")
+    path.write_bytes(versions[0])
+    planned = plan(table.refresh(), f"k = {(1 << 40) + 50}")
+    assert read(planned).num_rows == 1
+    assert any("bounds of a page are outside those of the whole" in warning for warning in planned.warnings)
 
 
 def test_segments_that_tell_the_row_groups_of_a_file_differently_keep_them_all(

@@ -168,6 +168,26 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     assert plan_tasks(scan, [], lambda file: file is tasks[1].file) == [tasks[1]]
 
 
+def test_a_server_is_asked_for_names_only_if_they_always_meant_the_same(catalog: Any, monkeypatch: Any) -> None:
+    """Servers differ in the schema in which they look up the names of a request for an older snapshot."""
+    made = catalog.create_table("db.names_for_servers", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    made.append(pa.table({"a": [1], "b": [2]}))
+    first = made.current_snapshot().snapshot_id
+    with made.update_schema() as update:
+        update.rename_column("b", "c")
+    asked: list[str] = []
+    monkeypatch.setattr(DataScan, "_should_use_server_side_planning", lambda self: True)
+    monkeypatch.setattr(DataScan, "_plan_files_server_side", lambda self: asked.append(str(self.row_filter)) or [])
+    for predicate, snapshot_id, is_named in (
+        ("a = 1", first, True),
+        ("b = 2", first, False),
+        ("a = 1 or b = 2", first, False),
+        ("c = 2", None, True),
+    ):
+        plan(made, predicate, snapshot_id=snapshot_id)
+        assert (asked.pop() != "AlwaysTrue()") is is_named, predicate
+
+
 def test_cycles_are_not_searched_for_while_many_tasks_are_made(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = table.scan()
     lines, seen = read_manifests(table.io, scan.snapshot().manifest_list), []

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.indexing.driver import build
 from sidecar.reports.finding import find
-from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table, file_keys
+from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table, file_keys, trusting
 from tests.planning.test_forged import doubled_record, forged, swapped_files
 
 KINDS = ["bloom", "page-index"]
@@ -52,8 +52,10 @@ def test_whoever_believes_a_forged_plaintext_sidecar_is_deceived_unless_every_fi
     table = encrypted_table(local, "db.t", 4, bounds=(2,))
     build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
     table = forged(local.load_table("db.t"), swapped_files)
-    assert [find(table, {"ssn": one}, encryption_keys=file_keys()).answer for one in ASKED] == ["absent"] * 4
-    bound = find(table, {"ssn": SECRET.format(100)}, encryption_keys=file_keys())
+    trusted = trusting(file_keys())
+    assert [find(table, {"ssn": one}, encryption_keys=trusted).answer for one in ASKED] == ["absent"] * 4
+    assert [find(table, {"ssn": one}, encryption_keys=file_keys()).answer for one in ASKED] == ["found"] * 4
+    bound = find(table, {"ssn": SECRET.format(100)}, encryption_keys=trusted)
     assert bound.answer == "found"  # a bound in the manifest contradicts the filter, so the rows decide
-    report = find(table, {"ssn": ASKED}, encryption_keys=file_keys(), read_all=True)
+    report = find(table, {"ssn": ASKED}, encryption_keys=trusted, read_all=True)
     assert [one.rows for one in report.conditions] == [1] * 4

@@ -181,6 +181,19 @@ class UnitsReader:
         """Field ids with recorded bounds."""
         return [section.field_id for section in self.toc.sections if section.name == BOUNDS]
 
+    def hold(self, field_ids: Iterable[int], partitions: bool, files: npt.NDArray[np.int64] | None) -> None:
+        """Read :meth:`bounds` of fields, :meth:`partitions` and the batches of ``files`` together.
+
+        Each piece is kept until it is asked for.
+        """
+        found = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
+        found += [self._sections.find(PARTITIONS)] if partitions else []
+        pieces: list[tuple[Section, Sequence[int] | None]] = [(one, None) for one in found if one is not None]
+        if files is not None:
+            batches = np.unique(files // FILES_PER_BATCH).tolist()
+            pieces.append((self._by_file(FILES, FILES_PER_BATCH), batches))
+        self._sections.hold(pieces)
+
     def bounds(self, field_id: int) -> pa.Table | None:
         """Return columns lower, upper (binary), value_count, null_count, nan_count; ``None`` if not recorded."""
         if self._sections.find(BOUNDS, field_id) is None:

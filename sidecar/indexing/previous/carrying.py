@@ -76,8 +76,11 @@ def live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
 
 
 def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) -> None:
-    """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
-    sidecar.use_keys(keys, {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys))
+    """Open the blobs of a sidecar, to copy them, with ``keys``; ``bundle_keys`` name columns of any schema."""
+    if keys is None:
+        sidecar.use_keys(None, {})
+    else:
+        sidecar.use_keys(keys.for_copying(), fields_of_keys(table.schemas().values(), keys.bundle_keys))
 
 
 @dataclass

@@ -30,7 +30,7 @@ from sidecar.iceberg.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.options import THETA
-from sidecar.indexing.previous.carrying import live_files
+from sidecar.indexing.previous.carrying import live_files, use_keys
 from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
 from sidecar.indexing.tasks import BuildPlan
 
@@ -146,7 +146,7 @@ def _fill(
     most_files: int | None,
 ) -> None:
     assert earlier.found is not None
-    earlier.found.use_keys(table, plan.encryption_keys)
+    use_keys(table, plan.encryption_keys, earlier.found.sidecar)
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
     live = {segment.id: live_files(segment, listing.files) for segment in segments}

@@ -17,40 +17,38 @@ from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns, partition_columns
-from sidecar.planning.files.cheapest import columns_are_cheaper
+from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals
-from sidecar.planning.files.sources import ListedManifests
+from sidecar.planning.files.sources import Kind, ListedManifests
 from sidecar.planning.tasks import Evaluators
 
-Kind = tuple[int, int]
-"""A spec id, and the ordinal of the Avro schema of records. Partition tuples compare only within one of each."""
 
+def by_bounds(
+    files: FileSet[ListedManifests], bound: BooleanExpression, evaluators: Evaluators
+) -> FileSet[ListedManifests]:
+    """Rule files out by columns of bounds and partitions, unless these are more bytes than the files' records.
 
-def by_bounds(files: FileSet, bound: BooleanExpression, evaluators: Evaluators) -> FileSet:
-    """Rule files out by columns of bounds and partitions, unless these are more bytes than the files' records."""
-    source = files.source
-    assert isinstance(source, ListedManifests)
-    segment, ordinals = source.segment, files.rows
-    kinds = [
-        (line.file.partition_spec_id, entry.schema) for line, entry in zip(source.lines, source.listed, strict=True)
-    ]
-    manifests = source.manifest_of(files.rows)
-    left = {kinds[at] for at in np.unique(manifests).tolist()}
-    fields = {kind: _partition_fields(segment, kind, evaluators) for kind in left}
+    Then no step is added to the set.
+    """
+    segment, ordinals = files.source.segment, files.rows
+    kinds, kind_of = files.source.kinds_of(ordinals)
+    fields = [_partition_fields(segment, kind, evaluators) for kind in kinds]
     helpful = bound_columns.helpful_fields(bound)
-    if not columns_are_cheaper(segment, helpful, any(fields.values()), ordinals):
+    if not cheapest.columns_are_cheaper(segment, helpful, any(fields), ordinals):
         return files
-
-    def column(field_id: int) -> pa.Table | None:
-        bounds = segment.bounds(field_id)
-        return None if bounds is None else bounds.take(pa.array(ordinals, pa.int64()))
-
-    keep = bound_columns.may_match(bound, column, len(ordinals))
-    for kind, parts in fields.items():
+    # Records of few files come in the same read: most of these need it anyway, and a read takes longer than its bytes.
+    segment.hold(helpful, any(fields), ordinals if len(ordinals) <= cheapest.FEW else None)
+    columns = {field_id: _of_files(segment.bounds(field_id), ordinals) for field_id in sorted(helpful)}
+    keep = bound_columns.may_match(bound, columns.get, len(ordinals))
+    for at, (parts, (spec_id, _)) in enumerate(zip(fields, kinds, strict=True)):
         if parts:
-            chosen = keep & np.array([own == kind for own in kinds])[manifests]
-            keep[chosen] = _within_partitions(segment, ordinals[chosen], parts, evaluators.partition(kind[0]))
+            chosen = keep & (kind_of == at)
+            keep[chosen] = _within_partitions(segment, ordinals[chosen], parts, evaluators.partition(spec_id))
     return files.narrow(keep, DroppedBy.METADATA)
+
+
+def _of_files(table: pa.Table | None, ordinals: Ordinals) -> pa.Table | None:
+    return None if table is None else table.take(pa.array(ordinals, pa.int64()))
 
 
 def _partition_fields(segment: Segment, kind: Kind, evaluators: Evaluators) -> tuple[NestedField, ...]:
@@ -72,8 +70,7 @@ def _partition_fields(segment: Segment, kind: Kind, evaluators: Evaluators) -> t
 def _within_partitions(
     segment: Segment, ordinals: Ordinals, fields: tuple[NestedField, ...], evaluate: Callable[[DataFile], bool]
 ) -> Mask:
-    partitions = segment.partitions()
-    if partitions is None:
+    chosen = _of_files(segment.partitions(), ordinals)
+    if chosen is None:
         return np.ones(len(ordinals), np.bool_)
-    chosen = partitions.take(pa.array(ordinals, pa.int64()))
     return partition_columns.may_match(chosen, fields, lambda record: evaluate(DataFile.from_args(partition=record)))

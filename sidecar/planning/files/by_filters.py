@@ -7,8 +7,7 @@ list one file (columns that were indexed at different times); each of them can d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,17 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals, Reasons, Rows, StepCounts
+from sidecar.planning.files.file_set import (
+    DroppedBy,
+    FileSet,
+    FileSource,
+    FilterCounts,
+    Mask,
+    Ordinals,
+    Reasons,
+    Rows,
+    S_co,
+)
 from sidecar.planning.funnel import KeptBecause, NotIndexed
 from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_units
 from sidecar.questions.conditions import Condition
@@ -69,6 +78,9 @@ class IndexedFiles:
         self._answers: dict[int, SegmentAnswer] = {}
         self._listings: dict[int, tuple[ManifestFile, dict[int, ListedManifest]]] = {}
         self._moved_to: dict[DataFileIdentity, dict[int, int]] = {}
+        fields = {leaf.column.index for leaf in looked_up(question)} if question else set[int]()
+        self.asked = [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
+        """Numbers of the segments with filters of a column of the question."""
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self.segments]
 
     def listing(self, line: ManifestFile) -> dict[int, ListedManifest]:
@@ -96,12 +108,6 @@ class IndexedFiles:
             )
         return self._answers[number]
 
-    @cached_property
-    def asked(self) -> list[int]:
-        """Numbers of the segments with filters of a column of the question."""
-        fields = {leaf.column.index for leaf in looked_up(self.question)} if self.question else set()
-        return [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
-
     def moved_to(self, file: DataFileIdentity) -> dict[int, int]:
         """Return the ordinals of a file by segment, if no segment lists it under its present path."""
         if file not in self._moved_to:
@@ -111,65 +117,76 @@ class IndexedFiles:
             self._moved_to[file] = {} if listed or self.moved is None else dict(self.moved.places(file))
         return self._moved_to[file]
 
-    def units_of(self, number: int, ordinals: Ordinals) -> npt.NDArray[np.int64]:
+    def count_units(self, number: int, ordinals: Ordinals) -> int:
         """Return the number of row groups of files of a segment."""
         first = self.segments[number].unit_ranges
-        return first[ordinals + 1] - first[ordinals]
+        return int((first[ordinals + 1] - first[ordinals]).sum())
 
 
-def by_filters(files: FileSet, index: IndexedFiles, numbers: Iterable[int] | None = None) -> FileSet:
-    """Ask the filters of segments, by default of all, about the files that are left; give a reason to those kept.
+def by_filters(files: FileSet[S_co], index: IndexedFiles) -> FileSet[S_co]:
+    """Ask the filters of segments about the files that are left, and give a reason to those that are kept.
 
-    The segment whose ordinals are the rows comes first, with ranges of rows. Others see what it leaves.
+    The segment whose ordinals are the rows comes first. Each of the others sees what those before it leave.
     """
-    own = files.source.own
-    first = files if own is None else files.within(index.answer(own).left, DroppedBy.FILTER)
-    wanted = range(len(index.segments)) if numbers is None else numbers
-    places = {number: files.source.ordinals(number, first, index) for number in wanted} if len(first) else {}
-    places = {number: ordinals for number, ordinals in places.items() if (ordinals >= 0).any()}
-    keep = np.ones(len(first), np.bool_)
-    for number, ordinals in places.items():
-        if number != own:
-            keep &= (ordinals < 0) | index.answer(number).left.holds(ordinals)
-    left = first if own is not None and keep.all() else first.narrow(keep, DroppedBy.FILTER)
-    why = _reasons(len(left), index, {number: o[keep] for number, o in places.items()})
-    return replace(left, why=why, counts=(*left.counts, _counts(files, left, index, places, keep)))
-
-
-def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) -> Reasons:
-    """Return why files are kept. The reason of a segment that could answer beats that of one that could not."""
-    why = Reasons.all(count, KeptBecause.NOT_LISTED)
-    if not count:
-        return why
-    for number, ordinals in places.items():
-        answer, known = index.answer(number), np.flatnonzero(ordinals >= 0)
-        able = answer.indexed[ordinals[known]]
-        why = why.put(known[able], answer.kept_because)
-        why = _why_not_indexed(why, index, number, ordinals, known[~able & (why.codes[known] == 0)])
-    return why
-
-
-def _counts(
-    before: FileSet, left: FileSet, index: IndexedFiles, places: Mapping[int, Ordinals], keep: Mask
-) -> StepCounts:
-    own = before.source.own
-    if own is not None:  # its files are counted with its manifests
+    source, before, row_groups = files.source, files, 0
+    own = source.own
+    if own is not None and own in index.asked:
+        files = files.within(index.answer(own).left, DroppedBy.FILTER, own)
         first = index.segments[own].unit_ranges
-        units = [int(np.diff(first[files.left.pairs]).sum()) for files in (before, left)]
-        return StepCounts(0, 0, units[0] - units[1])
-    out = ~keep
-    row_groups = [np.where(o[out] >= 0, index.units_of(number, o[out]), 0) for number, o in places.items()]
-    dropped = int(np.max(row_groups, axis=0).sum()) if row_groups else 0
-    if before.source.is_counted(index) or not places:
-        return StepCounts(0, 0, dropped)
-    listed = np.logical_or.reduce([o >= 0 for o in places.values()])
-    able = [(o >= 0) & index.answer(number).indexed[o] for number, o in places.items()]
-    return StepCounts(int(listed.sum()), int(np.logical_or.reduce(able).sum()), dropped)
+        row_groups = _count_rows(first[before.left.pairs]) - _count_rows(first[files.left.pairs])
+    places: dict[int, Ordinals] = {}
+    for number in source.asked(index):
+        if not len(files):
+            break
+        ordinals = source.ordinals(number, files.rows, index)
+        if number != own:
+            known = ordinals >= 0
+            if not known.any():
+                continue
+            keep = ~known | index.answer(number).left.holds(ordinals)
+            files = files.narrow(keep, DroppedBy.FILTER, number) if number in index.asked else files
+            if not keep.all():
+                row_groups += index.count_units(number, ordinals[~keep])
+                ordinals = ordinals[keep]
+                places = {other: found[keep] for other, found in places.items()}
+        places[number] = ordinals
+    reasons, listed, indexed = _reasons(len(files), index, places)
+    out = len(before) - len(files)  # what filters drop is listed and indexed
+    counts = (0, 0) if source.is_counted(index) else (listed + out, indexed + out)
+    return FileSet(source, files.left, files.steps, reasons, FilterCounts(*counts, row_groups))
 
 
-def _why_not_indexed(why: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: Rows) -> Reasons:
+def _count_rows(pairs: npt.NDArray[np.int64]) -> int:
+    """Return the number of rows in ranges ``pairs``, int64[n, 2]."""
+    return int((pairs[:, 1] - pairs[:, 0]).sum())
+
+
+def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) -> tuple[Reasons, int, int]:
+    """Return why files are kept, the number of those that are listed, and of those that filters could have dropped.
+
+    The reason of a segment that could answer beats that of one that could not.
+    """
+    reasons, listed, able = (
+        Reasons.all(count, KeptBecause.NOT_LISTED),
+        np.zeros(count, np.bool_),
+        np.zeros(count, np.bool_),
+    )
+    for number, ordinals in places.items():
+        answer, known = index.answer(number), ordinals >= 0
+        is_indexed = known & answer.indexed[ordinals]
+        if is_indexed.all():
+            reasons = Reasons.all(count, answer.kept_because)
+        else:
+            reasons = reasons.put(np.flatnonzero(is_indexed), answer.kept_because)
+            unable = np.flatnonzero(known & ~is_indexed & ~listed)
+            reasons = _why_not_indexed(reasons, index, number, ordinals, unable)
+        listed, able = listed | known, able | is_indexed
+    return reasons, int(listed.sum()), int(able.sum())
+
+
+def _why_not_indexed(reasons: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: Rows) -> Reasons:
     """Give ``files`` the state of their first unit that has no filter of a column of the question."""
-    segment, why = index.segments[number], why.put(files, KeptBecause.NO_UNITS)
+    segment, reasons = index.segments[number], reasons.put(files, KeptBecause.NO_UNITS)
     for leaf in looked_up(index.question) if index.question and len(files) else ():
         without = np.append(np.flatnonzero(~indexed_units(segment, leaf)), segment.num_units)
         unit = without[np.searchsorted(without, segment.unit_ranges[ordinals[files]])]
@@ -179,16 +196,16 @@ def _why_not_indexed(why: Reasons, index: IndexedFiles, number: int, ordinals: O
         states[found] = 0 if coverage is None else coverage.codes[unit[found]]
         for state in np.unique(states[found]).tolist():
             chosen = files[found & (states == state)]
-            why = why.put(chosen, NotIndexed(leaf.column.name, _state(coverage, state)))
+            reasons = reasons.put(chosen, NotIndexed(leaf.column.name, _state(coverage, state)))
         files = files[~found]
-    return why
+    return reasons
 
 
-def places_of(files: FileSet, index: IndexedFiles) -> list[list[ListedPlace]]:
+def places_of(files: FileSet[FileSource], index: IndexedFiles) -> list[list[ListedPlace]]:
     """Return where segments list each file that is left, and which of its row groups filters keep."""
     places: list[list[ListedPlace]] = [[] for _ in range(len(files))]
     for number, segment in enumerate(index.segments):
-        ordinals = files.source.ordinals(number, files, index)
+        ordinals = files.source.ordinals(number, files.rows, index)
         for at in np.flatnonzero(ordinals >= 0).tolist():
             ordinal = int(ordinals[at])
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
@@ -200,13 +217,13 @@ def count_listed(index: IndexedFiles, lines: Iterable[ManifestFile]) -> tuple[in
     """Count the files of ``lines`` that segments list with their manifests, and those indexed for the question."""
     listed = indexed = 0
     for line in lines:
-        flags: list[Mask] = [
-            index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
-            for number, entry in index.listing(line).items()
-        ]
-        if flags:
-            listed += len(flags[0])
-            indexed += int(np.logical_or.reduce(flags).sum())
+        flags: Mask | None = None
+        for number, entry in index.listing(line).items():
+            own = index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
+            flags = own if flags is None else flags | own
+        if flags is not None:
+            listed += len(flags)
+            indexed += int(np.count_nonzero(flags))
     return listed, indexed
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,9 @@ class KeptTasks:
     """The position of each task among those of the chosen files."""
     reasons: list[KeptReason]
     row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict)
+    """What is left of each file, by path, if its row groups are known."""
+    ruled_out: Mapping[str, KeptRowGroups] = field(default_factory=dict)
+    """The same of files that page indexes dropped: nothing of their row groups is left."""
     groups: Mapping[str, int] = field(default_factory=Counter)
     out: tuple[tuple[str, DroppedBy], ...] = ()
     """The paths of files that are out, with what dropped each."""
@@ -64,7 +66,7 @@ class KeptTasks:
 
 def kept_tasks(tasks: list[FileScanTask], chosen: ChosenFiles) -> KeptTasks:
     """Return the tasks of chosen files with the reasons to keep them."""
-    each = {id(files): [] if files.why is None else files.why.each() for files in chosen.sets if len(files)}
+    each = {id(files): [] if files.reasons is None else files.reasons.each() for files in chosen.sets if len(files)}
     reasons = [reason for _, files, rows in chosen.by_manifest for reason in each[id(files)][rows]]
     answered = (t.file.file_path for t, r in zip(tasks, reasons, strict=True) if r is KeptBecause.MAY_MATCH)
     return KeptTasks(chosen, tasks, range(len(tasks)), reasons, answered=frozenset(answered))
@@ -80,11 +82,14 @@ def by_row_groups(kept: KeptTasks, opened: OpenedSidecar, question: FileQuestion
     if key_pruner is not None:
         kept, bounded = _within_keys(kept, key_pruner)
         if kept.tasks and opened.question is None:  # otherwise the sidecar is open already
-            kept, narrows = opened.guarded(partial(_open_for_keys, kept, key_pruner, bounded, opened), (kept, False))
+            with opened.guarded():
+                kept, narrows = _open_for_keys(kept, key_pruner, bounded, opened)
     if kept.tasks and not narrows:
-        narrows = opened.guarded(partial(_open_for_pages, kept, pruner, opened), False)
+        with opened.guarded():
+            narrows = _open_for_pages(kept, pruner, opened)
     if opened.index is not None and narrows:
-        kept = opened.guarded(partial(_narrow, kept, opened, opened.index, pruner, key_pruner, bounded), kept)
+        with opened.guarded():
+            kept = _narrow(kept, opened, opened.index, pruner, key_pruner, bounded)
     return kept if key_pruner is None else replace(kept, notes=(*kept.notes, *key_pruner.notes))
 
 
@@ -131,15 +136,22 @@ def _narrow(
     if keys is not None and bounded is not None:
         kept, places = _ask_for_keys(kept, places, keys, bounded, opened)
     asked = [(task.file, found) for task, found in zip(kept.tasks, places, strict=True)]
-    groups, row_groups, keep, reasons = Counter[str](), dict[str, KeptRowGroups](), list[bool](), list[KeptReason]()
+    groups, known, keep, reasons = Counter[str](), dict[str, KeptRowGroups](), list[bool](), list[KeptReason]()
     for (file, found), left, reason in zip(asked, pruner.narrow(asked), kept.reasons, strict=True):
         groups.update(_counts(found, left))
         keep.append(left is None or bool(left.kept))
         reasons.append(reason if left is None else _reason(left, reason))
-        if left is not None and left.kept:
-            row_groups[file.file_path] = left
-    after, notes = replace(kept, reasons=reasons).only(keep, DroppedBy.PAGES), (*kept.notes, *pruner.notes)
-    return replace(after, answered=kept.answered, row_groups=row_groups, groups=groups, listed=listed, notes=notes)
+        if left is not None:
+            known[file.file_path] = left
+    after = replace(kept, reasons=reasons).only(keep, DroppedBy.PAGES)
+    return replace(
+        after,
+        row_groups={path: left for path, left in known.items() if left.kept},
+        ruled_out={path: left for path, left in known.items() if not left.kept},
+        groups=groups,
+        listed=listed,
+        notes=(*kept.notes, *pruner.notes),
+    )
 
 
 def _count_uncounted(kept: KeptTasks, places: Sequence[Sequence[ListedPlace]], index: IndexedFiles) -> int:

@@ -1,10 +1,13 @@
 """Chooses the order of the stages for the files of one source, by the measured costs of reading.
 
-A stage sees the files that the stages before it left. An opened manifest has its entries already, so bounds come
-first. For files that a segment lists, the order is filters (about a byte for each file), then columns of bounds if they
-are fewer bytes than the records, then entries; with at most :data:`FEW` files, bounds come before filters.
+A stage sees the files that the stages before it left. Entries come from records that are walked at once, from records
+that are decoded one by one, or from the manifest.
 
-Entries come from records that are walked at once, from records that are decoded one by one, or from the manifest.
+*   A manifest that was opened: its entries were read, so bounds come first, then filters.
+*   More than :data:`FEW` files that a segment lists: filters (about a byte a file), then columns of bounds if these are
+    fewer bytes than the records, then entries.
+*   Up to :data:`FEW` such files: columns of bounds, then filters, then entries. If records are fewer bytes, or the
+    columns cannot answer all of the predicate: entries, then filters.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from sidecar.planning.tasks import Evaluators, count_files
 
 FEW = 64
 """Up to this many files, bounds are asked before filters, so that the funnel of a small table is the usual one. If
-filters leave no more, their records are fewer bytes than columns of bounds."""
+filters leave no more of many files, their records are fewer bytes than columns of bounds."""
 WALKED = 64
 """With more than this many files left, their records are walked at once; for fewer, decoding takes no longer."""
 DECODING = 0.1
@@ -50,7 +53,13 @@ def columns_are_cheaper(segment: Segment, fields: set[int], partitions: bool, or
     return segment.units.bytes_of_columns(fields, partitions) < segment.units.bytes_of_files(ordinals)
 
 
-def open_instead(live: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return bool[manifests]: those that are read faster than the records of their files ``left`` are decoded."""
-    costly: npt.NDArray[np.bool_] = left * DECODING > OPENING + live * READING
-    return costly
+def open_instead(spans: npt.NDArray[np.int64], owners: npt.NDArray[np.int64]) -> list[int]:
+    """Return the manifests, by ordinal, that are read faster than the records of their files are decoded.
+
+    ``spans`` has the range of all files of each manifest, and ``owners`` the manifest of each file that is left.
+    """
+    if len(owners) * DECODING <= OPENING:
+        return []
+    left, live = np.bincount(owners, minlength=len(spans)), spans[:, 1] - spans[:, 0]
+    chosen: list[int] = np.flatnonzero(left * DECODING > OPENING + live * READING).tolist()
+    return chosen

@@ -1,19 +1,19 @@
 """Holds the data files of a snapshot that are still candidates, as a value: stages return a smaller one.
 
-A :class:`FileSet` has the files of manifests that come from one source: a segment that lists the manifests, or a
-manifest that was opened. Files are rows: those of a segment have its ordinals, those of a manifest their positions in
-it. Nothing is stored for a file that is
-out: each step keeps the rows that were left before it, so why a file is out is looked up, and counting is subtraction.
+A :class:`FileSet` has the files of the manifests of one source: those that a segment lists, or one that was opened.
+Files are rows: those of a segment have its ordinals, those of a manifest their positions in it. Nothing is stored for a
+file that is out. Each step keeps the rows that were left before it, so what dropped a file is looked up, and counting
+is subtraction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,21 @@ Ordinals = npt.NDArray[np.int64]
 """int64 ordinals of files in a segment, -1 for a file that it does not list."""
 
 
+class DroppedBy(Enum):
+    """A stage that takes files out of a set, in words."""
+
+    CATALOG = "plan of the catalog"
+    SUMMARY = "partition summary of the manifest"
+    METADATA = "partition or bounds"
+    PARTITION = "partition"
+    BOUNDS = "bounds in the manifest"
+    FILTER = "filter of the sidecar"
+    NOTHING = "it is not asked about"
+    KEY_BOUNDS = "bounds: no key is within them"
+    KEYS = "filter of the sidecar: none of the keys"
+    PAGES = "page index"
+
+
 @dataclass(frozen=True, eq=False)
 class Reasons:
     """Why files are kept: ``codes`` is int16[n], an ordinal of ``reasons`` for each file."""
@@ -47,9 +62,11 @@ class Reasons:
 
     def put(self, at: Rows, reason: KeptReason) -> Reasons:
         """Return these reasons with another one for the files ``at``."""
+        if not len(at):
+            return self
         codes = self.codes.copy()
         codes[at] = len(self.reasons)
-        return Reasons(codes, (*self.reasons, reason)) if len(at) else self
+        return Reasons(codes, (*self.reasons, reason))
 
     def only(self, keep: Mask) -> Reasons:
         """Return the reasons of the files where ``keep`` is set."""
@@ -60,60 +77,53 @@ class Reasons:
         return [self.reasons[code] for code in self.codes.tolist()]
 
 
-class DroppedBy(Enum):
-    """What took files out of a set, in words."""
-
-    SUMMARY = "partition summary of the manifest"
-    METADATA = "partition or bounds"
-    PARTITION = "partition"
-    BOUNDS = "bounds in the manifest"
-    FILTER = "filter of the sidecar"
-    NOTHING = "it is not asked about"
-    KEY_BOUNDS = "bounds: no key is within them"
-    KEYS = "filter of the sidecar: none of the keys"
-    PAGES = "page index"
-
-
 class FileSource(Protocol):
-    """Knows all files of some manifests."""
+    """Knows all files of some manifests, and finds them in segments."""
 
     @property
     def places(self) -> Sequence[int]:
         """The places of the manifests in the manifest list that is planned."""
 
     @property
-    def own(self) -> int | None:
-        """The segment whose ordinals are the rows."""
-
-    @property
     def spans(self) -> Spans:
         """The rows of each manifest, rising; no two of them overlap."""
+
+    @property
+    def own(self) -> int | None:
+        """The segment whose ordinals are the rows."""
 
     @property
     def entries(self) -> Mapping[int, ManifestEntry]:
         """The manifest entries that were read, by row."""
 
-    def ordinals(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals in segment ``number`` of the files that are left."""
+    def asked(self, index: IndexedFiles) -> Sequence[int]:
+        """Return the segments, by number, that are asked about the files."""
+
+    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+        """Return the ordinals in segment ``number`` of the files in ``rows``, which rise."""
 
     def is_counted(self, index: IndexedFiles) -> bool:
         """Return whether segments list the manifests of the files, so that these are counted with them."""
 
-
-@dataclass(frozen=True)
-class Places:
-    """The rows of each manifest, and nothing else: a source of sets that were chosen."""
-
-    places: Sequence[int]
-    spans: Spans
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> FileSource:
+        """Return the source with other :attr:`entries`."""
 
 
-class StepCounts(NamedTuple):
-    """The number of files that segments list, that filters could have dropped, and of row groups of dropped files."""
+S_co = TypeVar("S_co", bound=FileSource, covariant=True)
+
+
+class FilterCounts(NamedTuple):
+    """What filters found in a set."""
 
     listed: int
+    """Files that segments list, of manifests that segments do not list."""
     indexed: int
+    """Those of them that filters could have dropped."""
     row_groups_dropped: int
+    """Row groups of all files that filters dropped."""
+
+
+NOT_ASKED = FilterCounts(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -123,22 +133,31 @@ class Step:
     by: DroppedBy
     before: RowRanges
     """The rows that were left before."""
+    segment: int | None = None
+    """The segment whose filters were asked, by number."""
+
+
+class Judgement(NamedTuple):
+    """What one stage said of a file."""
+
+    by: DroppedBy
+    segment: int | None
+    is_kept: bool
 
 
 @dataclass(frozen=True, eq=False)
-class FileSet:
+class FileSet(Generic[S_co]):
     """The files of one source that are left. Columns have one value for each of these."""
 
-    source: FileSource
+    source: S_co
     left: RowRanges
     steps: tuple[Step, ...] = ()
-    why: Reasons | None = None
-    """``None`` before filters were asked."""
-    counts: tuple[StepCounts, ...] = ()
-    """What filters were asked about."""
+    reasons: Reasons | None = None
+    """Why each file is kept; ``None`` before filters were asked."""
+    counts: FilterCounts = NOT_ASKED
 
     @classmethod
-    def all(cls, source: FileSource) -> FileSet:
+    def all(cls, source: S_co) -> FileSet[S_co]:  # type: ignore[misc]  # a constructor may take what is covariant
         """Return the set of all files of a source."""
         return cls(source, RowRanges(source.spans))
 
@@ -155,52 +174,59 @@ class FileSet:
         """The manifest entries of the files that are left, which were read."""
         return [self.source.entries[row] for row in self.rows.tolist()]
 
-    def within(self, rows: RowRanges, by: DroppedBy) -> FileSet:
+    def within(self, rows: RowRanges, by: DroppedBy, segment: int | None = None) -> FileSet[S_co]:
         """Return the files that are among ``rows``."""
-        if rows is self.left:
-            return replace(self, steps=(*self.steps, Step(by, self.left)))
-        if self.why is not None:
-            return self.narrow(rows.holds(self.rows), by)
-        left = self.left & rows if rows else rows
-        return replace(self, left=left, steps=(*self.steps, Step(by, self.left)))
+        if self.reasons is not None:
+            return self.narrow(rows.holds(self.rows), by, segment)
+        return self._after(by, segment, self.left & rows if rows else rows, None)
 
-    def narrow(self, keep: Mask, by: DroppedBy) -> FileSet:
+    def narrow(self, keep: Mask, by: DroppedBy, segment: int | None = None) -> FileSet[S_co]:
         """Return the files where ``keep`` is set."""
-        steps = (*self.steps, Step(by, self.left))
         if keep.all():
-            return replace(self, steps=steps)
-        why = None if self.why is None else self.why.only(keep)
-        return replace(self, left=RowRanges.of_rows(self.rows[keep]), steps=steps, why=why)
+            return self._after(by, segment, self.left, self.reasons)
+        reasons = None if self.reasons is None else self.reasons.only(keep)
+        return self._after(by, segment, RowRanges.of_rows(self.rows[keep]), reasons)
 
-    def _narrowings(self) -> Iterator[tuple[DroppedBy, RowRanges, RowRanges]]:
-        """Yield what each step was, with the rows that were left before and after it."""
+    def having(self, entries: Mapping[int, ManifestEntry]) -> FileSet[S_co]:
+        """Return the files that have an entry, by row: those that partition and bounds leave."""
+        if len(entries) == len(self):
+            return self._after(DroppedBy.METADATA, None, self.left, self.reasons)
+        return self.within(RowRanges.of_rows(np.fromiter(entries, np.int64, len(entries))), DroppedBy.METADATA)
+
+    def _after(self, by: DroppedBy, segment: int | None, left: RowRanges, reasons: Reasons | None) -> FileSet[S_co]:
+        """Return this set after one more step. ``replace`` would take four times as long, in each lookup."""
+        return FileSet(self.source, left, (*self.steps, Step(by, self.left, segment)), reasons, self.counts)
+
+    def _narrowings(self) -> Iterator[tuple[Step, RowRanges]]:
+        """Yield each step with the rows that were left after it."""
         for at, step in enumerate(self.steps, 1):
-            yield step.by, step.before, self.steps[at].before if at < len(self.steps) else self.left
+            yield step, self.steps[at].before if at < len(self.steps) else self.left
 
     def dropped(self) -> Counter[DroppedBy]:
         """Count the files that are out, by what dropped them."""
         counts = Counter[DroppedBy]()
-        for by, before, after in self._narrowings():
-            counts[by] += before.num_rows - after.num_rows
+        for step, after in self._narrowings():
+            counts[step.by] += step.before.num_rows - after.num_rows
         return counts
 
     def dropped_by(self) -> dict[int, DroppedBy]:
         """Return what dropped each row that is out."""
         found = dict[int, DroppedBy]()
-        for by, before, after in self._narrowings():
-            rows = before.rows()
-            found |= dict.fromkeys(rows[~after.holds(rows)].tolist(), by)
+        for step, after in self._narrowings():
+            rows = step.before.rows()
+            found |= dict.fromkeys(rows[~after.holds(rows)].tolist(), step.by)
         return found
 
-    def without_source(self) -> FileSet:
-        """Return the set without what its source has read, to look up what became of a file."""
-        return replace(self, source=Places(self.source.places, self.source.spans))  # type: ignore[arg-type]
+    def judgements(self, row: int) -> Iterator[Judgement]:
+        """Yield what each stage said that looked at a file of the source, to the one that dropped it."""
+        one = np.array([row])
+        for step, after in self._narrowings():
+            if step.before.holds(one)[0]:
+                yield Judgement(step.by, step.segment, bool(after.holds(one)[0]))
 
-    def judged(self, row: int) -> Iterator[tuple[DroppedBy, bool]]:
-        """Yield each stage that looked at a file of the source, and whether it kept the file."""
-        for by, before, after in self._narrowings():
-            if before.holds(np.array([row]))[0]:
-                yield by, bool(after.holds(np.array([row]))[0])
+    def without_entries(self) -> FileSet[FileSource]:
+        """Return the set without what was read of its files, to look up what became of one."""
+        return FileSet(self.source.holding({}), self.left, self.steps)
 
     def by_manifest(self) -> Iterator[tuple[int, slice]]:
         """Yield the place of each manifest with the range of its files among those that are left."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
@@ -18,76 +19,98 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, Manifes
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.model import FileEntry
-from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import identity_of, live_entries
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns
 from sidecar.planning.files import cheapest
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Mask, Ordinals
-from sidecar.planning.files.sources import ListedManifests, opened, with_entries
-from sidecar.planning.funnel import ManifestUse
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
+from sidecar.planning.files.sources import ListedManifests, OpenedManifest, opened
 from sidecar.planning.tasks import Evaluators
 
 if TYPE_CHECKING:
-    from sidecar.iceberg.records.entries import StoredRecords
+    from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
+
+Files = FileSet[ListedManifests]
 
 
 class WrongRecords(Exception):
-    """Entries of manifests in the sidecar are wrong: nothing that was found of their files counts."""
+    """Entries of manifests in the sidecar are wrong: nothing that was found of their files counts.
 
-    def __init__(self, places: set[int]) -> None:
+    ``doubts`` has the first error of each manifest, by the manifest's place.
+    """
+
+    def __init__(self, doubts: dict[int, SidecarError]) -> None:
         super().__init__()
-        self.places = places
+        self.doubts = doubts
 
 
-def read_entries(
-    files: FileSet,
-    bound: BooleanExpression,
-    evaluators: Evaluators,
-    io: FileIO,
-    use: ManifestUse,
-    warn: Callable[[str], None],
-) -> FileSet:
-    """Return the files that pyiceberg's evaluators leave, with their entries. Raises :class:`WrongRecords`."""
+def read_entries(files: Files, bound: BooleanExpression, evaluators: Evaluators, io: FileIO) -> tuple[Files, int]:
+    """Return the files that pyiceberg's evaluators leave, with their entries, and how many manifests were opened.
+
+    Raises :class:`WrongRecords`.
+    """
     is_bounded = any(step.by is DroppedBy.METADATA for step in files.steps)  # columns of bounds were asked
     if is_bounded and len(files) > cheapest.WALKED and bound_columns.asks_bounds_alone(bound):
         walked = _walked(files, evaluators)
         if walked is not None:
-            return walked
+            return walked, 0
     if not len(files):
-        return files
-    source = _listed(files)
-    owners = source.manifest_of(files.rows)
-    costly = cheapest.open_instead(np.diff(source.spans).ravel(), np.bincount(owners, minlength=len(source.lines)))
-    records = iter(source.segment.files(files.rows[~costly[owners]].tolist()))
-    live = dict(zip(np.flatnonzero(costly).tolist(), _read_all(io, source, costly), strict=True))
-    entries, damaged = dict[int, ManifestEntry](), set[int]()
-    for row, owner in zip(files.rows.tolist(), owners.tolist(), strict=True):
-        line, listed = source.lines[owner].file, source.listed[owner]
+        return files, 0
+    return _decoded_entries(files, evaluators, io)
+
+
+def _with(entries: dict[int, ManifestEntry], files: Files) -> Files:
+    left = files.having(entries)
+    return FileSet(files.source.holding(entries), left.left, left.steps, left.reasons, left.counts)
+
+
+def _decoded_entries(files: Files, evaluators: Evaluators, io: FileIO) -> tuple[Files, int]:
+    """Decode the records of the files one by one, of manifests that take longer to open."""
+    source, rows, owners = files.source, files.rows.tolist(), files.source.manifest_of(files.rows)
+    live = _opened_instead(source, owners, io)
+    owner_of = dict(zip(rows, owners.tolist(), strict=True))
+    wanted = [row for row, owner in owner_of.items() if owner not in live]
+    records = dict(zip(wanted, source.segment.files(wanted), strict=True))
+    entries, doubts = dict[int, ManifestEntry](), dict[int, SidecarError]()
+    for row, owner in owner_of.items():
         try:
-            if owner in live:
-                entry = _at(live[owner], row - listed.first_file, listed.live_files)
-            else:
-                entry = _decoded(source.segment, listed.schema, line, next(records))
+            entry = _at(live[owner], source, owner, row) if owner in live else _decoded(source, owner, records[row])
         except SidecarError as error:
-            if owner not in damaged:
-                what = "because its entries in the sidecar are in doubt"
-                warn(f"manifest {line.manifest_path} is opened, {what}: {error}")
-            damaged.add(owner)
+            doubts.setdefault(source.lines[owner].place, error)
             continue
-        if evaluators.match(line, entry.data_file):
+        if evaluators.match(source.lines[owner].file, entry.data_file):
             entries[row] = entry
-    if damaged:
-        raise WrongRecords({source.places[owner] for owner in damaged})
-    use.opened += len(live)
-    return with_entries(files, entries)
+    if doubts:
+        raise WrongRecords(doubts)
+    return _with(entries, files), len(live)
 
 
-def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) -> Iterator[FileSet]:
+def _opened_instead(
+    source: ListedManifests, owners: npt.NDArray[np.int64], io: FileIO
+) -> dict[int, list[ManifestEntry]]:
+    """Return the live entries of manifests that are opened instead, by ordinal; ``owners`` has that of each file."""
+    chosen = cheapest.open_instead(source.spans, owners)
+    if not chosen:
+        return {}
+    lines = [source.lines[at].file for at in chosen]
+    entries = ExecutorFactory.get_or_create().map(lambda line: live_entries(io, line), lines)
+    return dict(zip(chosen, entries, strict=True))
+
+
+def _at(live: Sequence[ManifestEntry], source: ListedManifests, owner: int, row: int) -> ManifestEntry:
+    """Return the entry of a listed manifest that was opened: its files have the order that the segment has."""
+    first, end = source.spans[owner].tolist()
+    if len(live) != end - first:
+        raise DamagedFileError("the manifest has another number of live files", expected=end - first, found=len(live))
+    entry: ManifestEntry = live[row - first]
+    return entry
+
+
+def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) -> Iterator[FileSet[OpenedManifest]]:
     """Open manifests in threads; yield the files of each that partitions and bounds leave, in order."""
 
-    def read(asked: tuple[Line, Callable[[DataFile], bool]]) -> FileSet:
+    def read(asked: tuple[Line, Callable[[DataFile], bool]]) -> FileSet[OpenedManifest]:
         line, in_partition = asked
         live = live_entries(io, line.file)
         files = enumerate((entry, entry.data_file) for entry in live)
@@ -95,38 +118,23 @@ def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) 
             line, len(live), {r: e for r, (e, file) in files if in_partition(file) and evaluators.metrics(file)}
         )
 
+    # Evaluators of partitions are made before the threads, which would make them twice.
     asked = [(line, evaluators.partition(line.file.partition_spec_id)) for line in lines]
     return ExecutorFactory.get_or_create().map(read, asked)
 
 
-def _listed(files: FileSet) -> ListedManifests:
-    assert isinstance(files.source, ListedManifests)
-    return files.source
-
-
-def _read_all(io: FileIO, source: ListedManifests, chosen: Mask) -> Iterator[list[ManifestEntry]]:
-    lines = [source.lines[at].file for at in np.flatnonzero(chosen).tolist()]
-    return ExecutorFactory.get_or_create().map(lambda line: live_entries(io, line), lines)
-
-
-def _at(live: Sequence[ManifestEntry], position: int, count: int) -> ManifestEntry:
-    """Return an entry of a listed manifest that was opened: its files have the order that the segment has."""
-    if len(live) != count:
-        raise DamagedFileError("the manifest has another number of live files", expected=count, found=len(live))
-    return live[position]
-
-
-def _decoded(segment: Segment, schema: int, line: Any, file: FileEntry | None) -> ManifestEntry:
-    """Return the entry as pyiceberg reads it.
+def _decoded(source: ListedManifests, owner: int, file: FileEntry | None) -> ManifestEntry:
+    """Return the entry of a record as pyiceberg reads it.
 
     Raises :class:`DamagedFileError` unless it is a live entry of the data file that the units table names. A record of
     another file would put that file's rows into the plan in place of this one's.
     """
+    schemas, schema, line = source.segment.schemas, source.listed[owner].schema, source.lines[owner].file
     if file is None:
         raise DamagedFileError("the record of a file cannot be read")
-    if not 0 <= schema < len(segment.schemas):
+    if not 0 <= schema < len(schemas):
         raise DamagedFileError("the schema of its records is missing", found=schema)
-    entry = entry_decoder(segment.schemas[schema]).decode(file.entry, line)
+    entry: ManifestEntry = entry_decoder(schemas[schema]).decode(file.entry, line)
     data = entry.data_file
     recorded = (*file.identity, file.spec_id)
     decoded = (*identity_of(entry), line.partition_spec_id)
@@ -137,51 +145,41 @@ def _decoded(segment: Segment, schema: int, line: Any, file: FileEntry | None) -
     return entry
 
 
-def _walked(files: FileSet, evaluators: Evaluators) -> FileSet | None:
+def _walked(files: Files, evaluators: Evaluators) -> Files | None:
     """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
     from sidecar.iceberg.records.entries import EntryMaker
 
-    source, owners = _listed(files), _listed(files).manifest_of(files.rows)
-    segment = source.segment
+    source, segment = files.source, files.source.segment
     table = segment.file_columns(files.rows)
     if table is None:
         return None
-    kinds = [
-        (line.file.partition_spec_id, entry.schema) for line, entry in zip(source.lines, source.listed, strict=True)
-    ]
-    number_of = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
-    kind_of = np.array([number_of[kind] for kind in kinds])[owners]
+    owners, (kinds, kind_of) = source.manifest_of(files.rows), source.kinds_of(files.rows)
     found: list[ManifestEntry | None] = [None] * len(files)
-    for (spec_id, schema), at in number_of.items():
+    for at, (spec_id, schema) in enumerate(kinds):
         chosen = np.flatnonzero(kind_of == at)
         if not len(chosen):
             continue
         try:
             decoder = entry_decoder(segment.schemas[schema] if 0 <= schema < len(segment.schemas) else "")
             maker = EntryMaker(decoder, _stored_records(table, chosen), evaluators.partition(spec_id))
-            _make(maker, source, owners[chosen], chosen, evaluators, found)
+            for row, entry in _made(maker, source, owners[chosen], evaluators):
+                found[chosen[row]] = entry
         except SidecarError:
             return None  # decoding finds out which record is wrong
-    return with_entries(
-        files, {row: one for row, one in zip(files.rows.tolist(), found, strict=True) if one is not None}
-    )
+    rows = files.rows.tolist()
+    return _with({row: one for row, one in zip(rows, found, strict=True) if one is not None}, files)
 
 
-def _make(
-    maker: Any,
-    source: ListedManifests,
-    owners: Ordinals,
-    rows: Ordinals,
-    evaluators: Evaluators,
-    entries: list[ManifestEntry | None],
-) -> None:
-    """Put the entries of walked records into ``entries``. Raises if a record is not that of its file."""
+def _made(
+    maker: EntryMaker, source: ListedManifests, owners: npt.NDArray[np.int64], evaluators: Evaluators
+) -> Iterator[tuple[int, ManifestEntry]]:
+    """Yield the entries of walked records by the ordinals of these. Raises if a record is not that of its file."""
     starts = np.flatnonzero(np.diff(owners, prepend=-1)).tolist()
     for start, end in zip(starts, [*starts[1:], len(owners)], strict=True):
         for row, entry in maker.entries(slice(start, end), source.lines[owners[start]].file):
             # Bounds were asked already, of all files at once; pyiceberg also drops files without rows.
             if entry.data_file.record_count or evaluators.metrics(entry.data_file):
-                entries[rows[row]] = entry
+                yield row, entry
 
 
 def _stored_records(table: pa.Table, rows: Ordinals) -> StoredRecords:

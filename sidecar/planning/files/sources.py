@@ -1,16 +1,16 @@
-"""Sources of file sets: manifests that a segment lists, manifests that were opened, and files that a server planned.
+"""Sources of file sets: manifests that a segment lists, a manifest that was opened, files that a catalog planned.
 
-A source knows which files there are, and finds the same files in segments: by their position in a manifest if the
-segment lists that manifest unchanged, else by their fingerprints, else by their path within the table. Fingerprints
-of all files of a segment are many bytes, so they are read only if the segment may list a file after all.
+A source finds its files in segments: by their position in a manifest if the segment lists that manifest unchanged, else
+by their fingerprints, else by their path within the table. The fingerprints of all files of a segment are many bytes,
+so they are read only if the segment may list a file after all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,13 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.iceberg.listing import identity_of
 from sidecar.planning.files.by_filters import IndexedFiles
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
-from sidecar.questions.row_ranges import RowRanges
+from sidecar.planning.files.file_set import FileSet, Line, Ordinals, Rows, Spans
+
+Kind = tuple[int, int]
+"""A spec id, and the ordinal of the Avro schema of records. Partition tuples compare only within one of each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ListedManifests:
     """Manifests that segment ``number`` lists unchanged, in its order. A row is a file's ordinal in the segment."""
 
@@ -38,107 +40,165 @@ class ListedManifests:
     spans: Spans
     entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
 
-    def is_counted(self, index: IndexedFiles) -> bool:
-        """Return whether segments list the manifests of the files."""
-        return True
+    @classmethod
+    def of(cls, index: IndexedFiles, number: int, lines: Iterable[Line]) -> ListedManifests | None:
+        """Return manifests in the order of a segment that lists them; ``None`` if two of them claim one file."""
+        ordered = sorted(lines, key=lambda line: index.listing(line.file)[number].first_file)
+        listings = [index.listing(line.file) for line in ordered]
+        firsts = np.array([listing[number].first_file for listing in listings], np.int64)
+        ends = firsts + [listing[number].live_files for listing in listings]
+        if (firsts[1:] < ends[:-1]).any():
+            return None
+        return cls(index.segments[number], number, ordered, listings, np.stack([firsts, ends], axis=1))
 
     @property
     def own(self) -> int:
         """The segment whose ordinals are the rows."""
         return self.number
 
-    @cached_property
-    def listed(self) -> Sequence[ListedManifest]:
-        """The manifests as the segment lists them."""
-        return [listing[self.number] for listing in self.listings]
-
     @property
     def places(self) -> Sequence[int]:
         """The places of the manifests in the manifest list."""
         return [line.place for line in self.lines]
 
+    @cached_property
+    def listed(self) -> Sequence[ListedManifest]:
+        """The manifests as the segment lists them."""
+        return [listing[self.number] for listing in self.listings]
+
+    def is_counted(self, index: IndexedFiles) -> bool:
+        """Return whether segments list the manifests of the files."""
+        return True
+
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> ListedManifests:
+        """Return the source with other entries."""
+        return replace(self, entries=entries)
+
+    def asked(self, index: IndexedFiles) -> Sequence[int]:
+        """Return the segment itself and all that have filters of a column of the question."""
+        return sorted({self.number, *index.asked})
+
     def manifest_of(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Return the manifest of each row, as an ordinal of :attr:`lines`."""
-        return np.searchsorted(self.spans[:, 1], rows, "right")
+        manifests: npt.NDArray[np.int64] = self.spans[:, 1].searchsorted(rows, "right")
+        return manifests
 
-    def ordinals(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
+    def kinds_of(self, rows: Rows) -> tuple[Sequence[Kind], Ordinals]:
+        """Return the kinds of records of ``rows``, and for each row which of these its record has."""
+        known: dict[Kind, int] = {}
+        numbers = [
+            known.setdefault((line.file.partition_spec_id, manifest.schema), len(known))
+            for line, manifest in zip(self.lines, self.listed, strict=True)
+        ]
+        return [*known], np.array(numbers)[self.manifest_of(rows)]
+
+    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment. The order of a manifest's files is one in all segments."""
         if number == self.number:
-            return files.rows
-        firsts = [listing[number].first_file if number in listing else -1 for listing in self.listings]
-        if all(first < 0 for first in firsts):
-            return self._searched(number, files, index)
-        manifests = self.manifest_of(files.rows)
-        first = np.array(firsts)[manifests]
-        known = first >= 0
-        found = np.where(known, first + files.rows - self.spans[manifests, 0], -1)
-        if not known.all():
-            found = np.where(known, found, self._searched(number, files, index))
-        return found
+            return rows
+        firsts = np.array([listing[number].first_file if number in listing else -1 for listing in self.listings])
+        if (firsts < 0).all():
+            return self._searched(number, rows, index)
+        manifests = self.manifest_of(rows)
+        known = firsts[manifests] >= 0
+        by_position: Ordinals = firsts[manifests] + rows - self.spans[manifests, 0]
+        if known.all():
+            return by_position
+        return np.where(known, by_position, self._searched(number, rows, index))
 
-    def _searched(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
+    def _searched(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
         if index.whole[number]:
-            return np.full(len(files), -1, np.int64)
+            return np.full(len(rows), -1, np.int64)
         if self.entries:
-            return search(index.segments[number], [identity_of(entry) for entry in files.entries])
-        return index.segments[number].same_files(self.segment, files.rows)
+            return search(index.segments[number], [identity_of(self.entries[row]) for row in rows.tolist()])
+        return index.segments[number].same_files(self.segment, rows)
 
 
-@dataclass(frozen=True)
-class KnownFiles:
-    """Files that segments are searched for: of a manifest that was opened, or planned by a server.
+@dataclass(frozen=True, eq=False)
+class OpenedManifest:
+    """A manifest that was opened. A row is the position of a file among the ``count`` live ones."""
 
-    A row is a file's position. ``identity`` returns the identity of a row, ``None`` if it is ambiguous; it may read,
-    and raise.
-    """
-
+    line: Line
     count: int
-    identity: Callable[[int], DataFileIdentity | None]
-    line: Line | None = None
-    entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
-    own: None = None
+    entries: Mapping[int, ManifestEntry]
+    own: ClassVar[None] = None
 
     @property
     def places(self) -> Sequence[int]:
         """The place of the manifest in the manifest list."""
-        return (0 if self.line is None else self.line.place,)
+        return (self.line.place,)
 
     @property
     def spans(self) -> Spans:
-        """The rows of each manifest."""
+        """The rows of the manifest."""
         return np.array([(0, self.count)])
 
     def is_counted(self, index: IndexedFiles) -> bool:
         """Return whether segments list the manifest of the files."""
-        return self.line is not None and bool(index.listing(self.line.file))
+        return bool(index.listing(self.line.file))
 
-    def ordinals(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> OpenedManifest:
+        """Return the source with other entries."""
+        return replace(self, entries=entries)
+
+    def asked(self, index: IndexedFiles) -> Sequence[int]:
+        """Return all segments: each may list some of the files."""
+        return range(len(index.segments))
+
+    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
         # A whole segment has no file of another manifest. One that lists this manifest is searched after all.
-        if index.whole[number] and not (self.line and number in index.listing(self.line.file)):
-            return np.full(len(files), -1, np.int64)
-        return located(number, index, list(map(self.identity, files.rows.tolist())))
+        if index.whole[number] and number not in index.listing(self.line.file):
+            return np.full(len(rows), -1, np.int64)
+        return located(number, index, [identity_of(self.entries[row]) for row in rows.tolist()])
 
 
-def opened(line: Line, count: int, entries: Mapping[int, ManifestEntry]) -> FileSet:
-    """Return those of the ``count`` live files of an opened manifest that have an entry, by its position."""
-    source = KnownFiles(count, lambda row: identity_of(entries[row]), line, entries)
-    return with_entries(FileSet.all(source), entries)
+def opened(line: Line, count: int, entries: Mapping[int, ManifestEntry]) -> FileSet[OpenedManifest]:
+    """Return those of the ``count`` live files of an opened manifest that have an entry, by their positions."""
+    return FileSet.all(OpenedManifest(line, count, entries)).having(entries)
 
 
-def with_entries(files: FileSet, entries: Mapping[int, ManifestEntry]) -> FileSet:
-    """Return the files that have an entry, with it."""
-    source: Any = files.source
-    left = files.left
-    if len(entries) < len(files):
-        left = RowRanges.of_rows(np.fromiter(entries, np.int64, len(entries)))
-    return replace(files.within(left, DroppedBy.METADATA), source=replace(source, entries=entries))
+@dataclass(frozen=True, eq=False)
+class PlannedFiles:
+    """Files that a catalog planned. A row is the position of a file in its plan.
+
+    ``identities`` has ``None`` for files whose identity is ambiguous or unknown.
+    """
+
+    paths: Sequence[str]
+    identities: Sequence[DataFileIdentity | None]
+    places: ClassVar[tuple[int, ...]] = (0,)
+    own: ClassVar[None] = None
+    entries: ClassVar[Mapping[int, ManifestEntry]] = {}
+
+    @property
+    def spans(self) -> Spans:
+        """All rows."""
+        return np.array([(0, len(self.paths))])
+
+    def is_counted(self, index: IndexedFiles) -> bool:
+        """Return False: the manifests of the files are unknown."""
+        return False
+
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> PlannedFiles:
+        """Return this source: a catalog returns no entries."""
+        return self
+
+    def asked(self, index: IndexedFiles) -> Sequence[int]:
+        """Return all segments: each may list some of the files."""
+        return range(len(index.segments))
+
+    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+        """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
+        if index.whole[number]:
+            return np.full(len(rows), -1, np.int64)
+        return located(number, index, [self.identities[row] for row in rows.tolist()])
 
 
 def search(segment: Segment, files: Sequence[DataFileIdentity | None]) -> Ordinals:
     """Return the ordinals of live files in a segment. Reads nothing for files that are younger than the segment."""
     newest = segment.header.sequence_number
-    old = [f is not None and f.is_certain and not 0 < newest < f.file_sequence_number for f in files]
+    old = [file is not None and file.is_certain and not 0 < newest < file.file_sequence_number for file in files]
     found = np.full(len(files), -1, np.int64)
     if any(old):
         known = [file for file, is_old in zip(files, old, strict=True) if is_old and file is not None]

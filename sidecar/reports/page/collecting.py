@@ -32,7 +32,7 @@ from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import marked_blobs
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import lineage
+from sidecar.iceberg.refs import lineage, one_version
 from sidecar.iceberg.repair import LARGEST_LG_K
 from sidecar.planning.inspect import live_files, opened_sidecar
 from sidecar.planning.plan import Plan
@@ -66,6 +66,7 @@ def collect_facts(table: Table, *, with_advice: bool = True, progress: Progress 
     ``with_advice`` reads a sample of the data, as :func:`sidecar.advise` does. Raises the errors of
     :func:`sidecar.status_table` and of :func:`sidecar.advise`.
     """
+    table = one_version(table)
     status = status_table(table)
     advice = advise(table, progress=progress) if with_advice and status.snapshot_id is not None else None
     warnings: list[str] = []

@@ -11,11 +11,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
@@ -25,6 +23,7 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.delete_files import comparable
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import by_filters
 from sidecar.planning.files.cheapest import BROAD
@@ -33,11 +32,10 @@ from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import Planning, count_indexed
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
-from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds
+from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds_in_memory
 from sidecar.serving.planning.scan_binding import ScanBinding
 from sidecar.serving.protocol.errors import place_of
 
@@ -163,9 +161,10 @@ def _in_memory(
     """Return the files that filters and bounds keep, and the number of files that are indexed for the question."""
     opened, index = planning.opened, planning.opened.index
     every = asked = FileSet.all(FilesInMemory(files, chosen))
-    bounded = by_bounds(every, planning.question.bound, planning.evaluators)
+    bounded = by_bounds_in_memory(every, planning.question.for_manifests, planning.evaluators)
     if index is not None:
-        asked = opened.guarded(partial(by_filters, every, index, index.asked), every)
+        with opened.guarded():
+            asked = by_filters(every, index)
     kept = asked.within(bounded.left, DroppedBy.METADATA)
     ordinals, sentinel = kept.rows.tolist(), None
     # One sentinel too many does no harm, so only the first files are looked at.
@@ -180,11 +179,13 @@ def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, wh
     """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
     if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
         return None
-    bounded = by_bounds(_everything(files), planning.question.bound, planning.evaluators)
+    bounded = by_bounds_in_memory(_everything(files), planning.question.for_manifests, planning.evaluators)
     return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole)
 
 
-def _smallest(files: LiveSnapshot, bounded: FileSet, kept: Sequence[int], whole: WholeMatch) -> int | None:
+def _smallest(
+    files: LiveSnapshot, bounded: FileSet[FilesInMemory], kept: Sequence[int], whole: WholeMatch
+) -> int | None:
     """Return the smallest file of a set that is not kept and does not match wholly."""
     out = np.setdiff1d(bounded.rows, np.array(kept, np.int64))
     sizes = [size for manifest in files.manifests for size in manifest.sizes]
@@ -196,7 +197,7 @@ def _smallest(files: LiveSnapshot, bounded: FileSet, kept: Sequence[int], whole:
     return None
 
 
-def _everything(files: LiveSnapshot) -> FileSet:
+def _everything(files: LiveSnapshot) -> FileSet[FilesInMemory]:
     lines = [Line(place, line) for place, line in enumerate(files.data_lines)]
     return FileSet.all(FilesInMemory(files, ChosenFiles(lines)))
 
@@ -208,8 +209,9 @@ def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpressi
     table cannot be compared: Spark takes all rows of the files that it gets for whole partitions.
     """
     try:
-        bound = bind(table.schema(), keeping_struct_nulls(row_filter, table.schema()), case_sensitive=True)
-        ordinals: list[int] = by_bounds(_everything(files), bound, _evaluators(files, table, row_filter)).rows.tolist()
+        bound = FileQuestion(row_filter, table.schema()).for_manifests
+        evaluators = _evaluators(files, table, row_filter)
+        ordinals: list[int] = by_bounds_in_memory(_everything(files), bound, evaluators).rows.tolist()
         return ordinals
     except SidecarError:
         raise
@@ -262,7 +264,7 @@ def _canonical(files: LiveSnapshot, binding: ScanBinding) -> tuple[BooleanExpres
     try:
         schema = binding.table.schema()
         row_filter = as_expression(binding.filter.expression, schema)
-        bind(schema, row_filter, case_sensitive=True)
+        bound_to(schema, row_filter)
         return row_filter, binding.filter.is_exact
     except Exception as error:
         _note_all_kept(files, error)
@@ -270,8 +272,7 @@ def _canonical(files: LiveSnapshot, binding: ScanBinding) -> tuple[BooleanExpres
 
 
 def _asks_filters(row_filter: BooleanExpression, schema: Schema) -> bool:
-    question = FileQuestion(bind(schema, row_filter, case_sensitive=True), schema)
-    return question.for_filters.condition is not None
+    return FileQuestion(row_filter, schema).for_filters.condition is not None
 
 
 def _fallback(opened: OpenedSidecar, is_locked: bool, is_needed: bool) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import ClassVar
 
 import numpy as np
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
@@ -20,7 +21,7 @@ from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.choose import ChosenFiles
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
@@ -160,8 +161,8 @@ class FilesInMemory:
     snapshot: LiveSnapshot
     chosen: ChosenFiles
     """The manifests; where a set has them, segments list their files in the same order."""
-    own: None = None
-    entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
+    own: ClassVar[None] = None
+    entries: ClassVar[Mapping[int, ManifestEntry]] = {}
 
     @cached_property
     def places(self) -> list[int]:
@@ -174,22 +175,39 @@ class FilesInMemory:
         return [number[id(line.file)] for line in self.chosen.lines]
 
     @cached_property
-    def spans(self) -> Ordinals:
+    def spans(self) -> Spans:
         """The rows of each manifest."""
         starts = self.snapshot.starts
         return np.array([starts[at : at + 2] for at in self._numbers], np.int64).reshape(-1, 2)
 
-    def parts(self, files: FileSet) -> Iterator[tuple[Line, DataManifest, slice, Ordinals]]:
-        """Yield each manifest that has files left: which of the files these are, and their places in it."""
-        ranges = (chosen for _, chosen in files.by_manifest())
-        for line, number, chosen in zip(self.chosen.lines, self._numbers, ranges, strict=True):
-            if chosen.start < chosen.stop:
-                yield line, self.snapshot.manifests[number], chosen, files.rows[chosen] - self.snapshot.starts[number]
+    def parts(self, rows: Rows) -> Iterator[tuple[Line, DataManifest, slice, Ordinals]]:
+        """Yield each manifest that has some of ``rows``: which of these they are, and the places of the files in it."""
+        edges = np.searchsorted(rows, self.spans).tolist()
+        for line, number, (start, end) in zip(self.chosen.lines, self._numbers, edges, strict=True):
+            if start < end:
+                yield (
+                    line,
+                    self.snapshot.manifests[number],
+                    slice(start, end),
+                    rows[start:end] - self.snapshot.starts[number],
+                )
 
-    def ordinals(self, number: int, files: FileSet, index: IndexedFiles) -> Ordinals:
+    def is_counted(self, index: IndexedFiles) -> bool:
+        """Return whether segments list all manifests of the files."""
+        return all(index.listing(line.file) for line in self.chosen.lines)
+
+    def holding(self, entries: Mapping[int, ManifestEntry]) -> FilesInMemory:
+        """Return this source: its entries are in memory, in another form."""
+        return self
+
+    def asked(self, index: IndexedFiles) -> Sequence[int]:
+        """Return the segments that have filters of a column of the question."""
+        return index.asked
+
+    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their places in manifests that it lists or fingerprints."""
-        others, found = {line.place for line in self.chosen.others}, np.full(len(files), -1, np.int64)
-        for line, manifest, chosen, at in self.parts(files):
+        others, found = {line.place for line in self.chosen.others}, np.full(len(rows), -1, np.int64)
+        for line, manifest, chosen, at in self.parts(rows):
             listed = index.listing(line.file).get(number)
             if listed is not None and line.place not in others and listed.live_files == len(manifest):
                 found[chosen] = listed.first_file + at
@@ -197,18 +215,15 @@ class FilesInMemory:
                 found[chosen] = index.segments[number].ordinals_of(manifest.fingerprints[at])
         return found
 
-    def is_counted(self, index: IndexedFiles) -> bool:
-        """Return whether segments list all manifests of the files."""
-        return all(index.listing(line.file) for line in self.chosen.lines)
 
-
-def by_bounds(files: FileSet, bound: BooleanExpression, evaluators: Evaluators) -> FileSet:
-    """Rule files in memory out by partitions and bounds. No file is dropped that pyiceberg's own planning keeps."""
-    keep = np.ones(len(files), np.bool_)
+def by_bounds_in_memory(
+    files: FileSet[FilesInMemory], bound: BooleanExpression, evaluators: Evaluators
+) -> FileSet[FilesInMemory]:
+    """Rule files out by partitions and bounds. No file is dropped that pyiceberg's own planning keeps."""
     if isinstance(bound, AlwaysTrue):
         return files
-    assert isinstance(files.source, FilesInMemory)
-    for _, manifest, chosen, at in files.source.parts(files):
+    keep = np.ones(len(files), np.bool_)
+    for _, manifest, chosen, at in files.source.parts(files.rows):
         if isinstance(bound, AlwaysFalse) or not evaluators.manifest(manifest.line):
             keep[chosen] = False
             continue

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
-from sidecar.iceberg.refs import as_it_was, with_schema
+from sidecar.iceberg.refs import schema_at, unreadable_field, with_schema
 from sidecar.serving.protocol.filters import FieldsOfNames, ParsedFilter, fields_of, forms_of, parse_filter
 from sidecar.serving.protocol.requests import PlanRequest
 
@@ -42,8 +42,7 @@ def without_catalog(table: Table) -> Table:
 def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
     """Return the snapshot's own schema and the table's present one, which can be the same."""
     present = table.schema()
-    own = None if snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
-    return own or present, present
+    return schema_at(table, snapshot.snapshot_id), present
 
 
 def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_hex: bool = False) -> list[ScanBinding]:
@@ -68,7 +67,7 @@ def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_he
         fields = fields_of(names, schema, asked.case_sensitive)
         if fields not in meanings and (schema is own_schema or _are_complete(fields)):
             meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed(schema))
-    if as_it_was(table, snapshot.snapshot_id) is not table:
+    if unreadable_field(present_schema, own_schema) is not None:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
         is_certain = len(meanings) == 1
         older = with_schema(table, own_schema.schema_id)

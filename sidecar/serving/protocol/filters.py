@@ -50,6 +50,7 @@ from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, String
 
 from sidecar.errors import SidecarError
 from sidecar.iceberg.literals import PredicateColumn, find_column
+from sidecar.iceberg.struct_nulls import with_struct_nulls
 from sidecar.serving.protocol.literals import literals_of
 from sidecar.serving.protocol.requests import UNREADABLE
 
@@ -213,11 +214,8 @@ class _Names:
 
     def is_null_with_its_struct(self, column: PredicateColumn) -> bool:
         """Whether a required column is NULL where a struct around it is. pyiceberg says that it is never NULL."""
-        if not self._schema.find_field(column.field_id).required:
-            return False
-        levels = column.name.split(".")
-        outer = (".".join(levels[:count]) for count in range(1, len(levels)))
-        return any(name in self._known and not self._schema.find_field(name).required for name in outer)
+        own, nulls = (schema.find_field(column.field_id).required for schema in (self._schema, self._nulls))
+        return own and not nulls
 
     def _find(self, name: str) -> PredicateColumn | None:
         if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
@@ -226,6 +224,10 @@ class _Names:
             return find_column(self._schema, name, self._case_sensitive)
         except SidecarError:
             return None
+
+    @cached_property
+    def _nulls(self) -> Schema:
+        return with_struct_nulls(self._schema)
 
     @cached_property
     def _known(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from sidecar.source import BytesSource
 from tests.bundle.merging.lake import Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
-KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER, b"other": bytes(32)}))
+KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER, b"other": bytes(32)}), allow_plaintext_indexes=True)
 
 
 def two_parts(lake: Lake) -> list[Part]:

@@ -19,7 +19,7 @@ from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.files.file_set import FileSet
-from sidecar.planning.files.sources import KnownFiles
+from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
@@ -71,8 +71,8 @@ def live(path: str) -> DataFileIdentity:
     return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
 
 
-def files(*identities: DataFileIdentity | None) -> FileSet:
-    return FileSet.all(KnownFiles(len(identities), identities.__getitem__))
+def files(*identities: DataFileIdentity | None) -> FileSet[PlannedFiles]:
+    return FileSet.all(PlannedFiles([""] * len(identities), identities))
 
 
 def keeps(index: IndexedFiles) -> list[bool]:
@@ -84,8 +84,8 @@ def reason(index: IndexedFiles, file: DataFileIdentity | None) -> Any:
     """Why a file is kept."""
     left = by_filters(files(file), index)
     assert len(left) == 1
-    assert left.why is not None
-    return left.why.each()[0]
+    assert left.reasons is not None
+    return left.reasons.each()[0]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:

@@ -160,3 +160,20 @@ def test_predicates_that_no_filter_helps_are_remembered(rewritten: Table, monkey
 def test_tables_that_do_not_fit_into_memory_are_planned_file_by_file(table: Table, decoded: list[int]) -> None:
     assert len(kept(ScanPlanner(cache_bytes=1 << 10), table, equal("s", "most"))) == FILES - 1
     assert decoded == [FILES - 1]  # bounds keep all, filters drop one before its record is decoded
+
+
+def test_filters_count_as_helpful_also_where_bounds_leave_nothing(
+    rewritten: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A form is remembered as one that no filter helps only if filters were asked about files, and had none of it."""
+    monkeypatch.setattr(file_selection, "BROAD", 1)
+    planner = ScanPlanner()
+
+    def beyond(least: int) -> Any:
+        return {"type": "and", "left": equal("s", "few"), "right": {"type": "gt", "term": "n", "value": least}}
+
+    assert kept(planner, rewritten, beyond(77)) == []
+    found, facts = ask_for_facts(planner, rewritten, beyond(0), PYICEBERG)
+    assert facts.fallback == ""
+    assert sorted(paths(found)) == expected(rewritten, "s = 'few' and n > 0")
+    assert len(paths(found)) == 2, "one has the value, and one is not listed"

@@ -84,6 +84,22 @@ def test_a_sentinel_is_in_no_later_page(catalog: Any) -> None:
     assert sorted(paths(found) + again) == sorted(everything(table))
 
 
+def test_a_plan_that_is_kept_is_that_of_one_version_of_the_metadata(catalog: Any) -> None:
+    """The same request for the same snapshot, after two columns have swapped their names: it means other rows, too."""
+    files = [pa.table({"a": [f"v{n}"] * 2, "b": [f"v{9 - n}"] * 2}) for n in range(FILES)]
+    table = create_with_rows(catalog, "db.served_pages_versions", files)
+    condition = {"type": "in", "term": "a", "values": ["v0", "v1", "v5"]}
+    planner = ScanPlanner(page_files=1)
+    before = all_paths(planner, table, ask(planner, table, condition))
+    assert len(before) == 3
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+    after = all_paths(planner, table, ask(planner, table, condition))
+    assert {*before} < {*after}
+    assert sorted(after) == sorted(all_paths(ScanPlanner(), table, ask(ScanPlanner(), table, condition)))
+
+
 def test_long_requests_are_answered_in_one_piece(table: Table) -> None:
     condition = {"type": "not-in", "term": "n", "values": list(range(1000, 13_000))}
     found = ask(ScanPlanner(page_files=2), table, condition)

@@ -262,6 +262,21 @@ def test_swapped_columns_are_planned_under_both_names(planner: ScanPlanner, cata
     assert paths(ask(planner, table, both, PYICEBERG)) == [by_value[2]]
 
 
+def test_residuals_are_whole_where_names_have_several_meanings(planner: ScanPlanner, catalog: Any) -> None:
+    """By one meaning the partition of a file decides that all of its rows match, by the other it does not."""
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
+    schema = Schema(NestedField(1, "a", StringType()), NestedField(2, "b", StringType()))
+    table: Table = catalog.create_table("db.scan_planner_meanings", schema, partition_spec=spec)
+    table.append(pa.table({"a": ["x", "x", "y"], "b": ["x", "z", "x"]}))
+    (task,) = ask(planner, table, equal("a", "x"))["file-scan-tasks"]
+    assert task["residual-filter"] is True
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+    tasks = ask(planner, table, equal("b", "x"))["file-scan-tasks"]
+    assert [task["residual-filter"] for task in tasks] == [equal("b", "x")] * 2
+
+
 def test_snapshots_from_before_a_replacement(planner: ScanPlanner, catalog: Any) -> None:
     """The id of a column has another type now. Names count if they mean the same in both schemas."""
     table, before = replaced_table(catalog, "db.scan_planner_replaced")
