@@ -19,7 +19,7 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, decode_leaves
-from sidecar.parquet.thrift import PADDING, Struct, decode_struct
+from sidecar.parquet.thrift import BINARY, PADDING, Struct, decode_struct
 from sidecar.parquet.trust import (
     counts_problem,
     is_bounded,
@@ -293,8 +293,13 @@ def _with_room(groups: list[RowGroup], end: int) -> list[RowGroup]:
 
 
 def _key_value(metadata: Struct) -> dict[str, str]:
-    """Return the key-value metadata. Some writers store values that are not UTF-8, so those are replaced."""
-    pairs = ((entry.binary(1) or b"", entry.binary(2) or b"") for entry in metadata.structs(5) or ())
+    """Return the key-value metadata. Some writers store values that are not UTF-8, so those are replaced.
+
+    Entries that are numbers are left out: fastparquet 0.8 wrote such, and readers of Thrift skip them.
+    """
+    fields = (entry.fields for entry in metadata.structs(5) or ())
+    texts = ([found.get(number, (BINARY, b"")) for number in (1, 2)] for found in fields)
+    pairs = ((bytes(key[1]), bytes(value[1])) for key, value in texts if key[0] == value[0] == BINARY)
     return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
 

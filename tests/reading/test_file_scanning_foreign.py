@@ -12,7 +12,8 @@ import pytest
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.thrift import BINARY, I32, encode_struct
+from sidecar.parquet.thrift import BINARY, I32, I64, encode_struct
+from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
 from tests.reading.cases import DATA, check
@@ -185,3 +186,19 @@ def test_an_enum_is_a_text(dictionary: bool) -> None:
         found = scan_file(source, predicate, ["suit"])["suit"].to_pylist()
         assert found == [suit for suit in suits if suit in kept], predicate
     assert scan_file(source, "true", ["suit"], keys={"suit": ["CLUBS"]}).num_rows == 40
+
+
+def test_numbers_in_key_value_metadata_are_skipped() -> None:
+    """fastparquet 0.8 wrote them; readers of Thrift skip a field of another type."""
+    sink = BytesIO()
+    table = pa.table({"k": range(5)}).replace_schema_metadata({"a": "text", "b": "text"})
+    pq.write_table(table, sink)
+    footer = read_footer(BytesSource(sink.getvalue()))
+    for entry in footer.metadata.structs(5) or []:
+        if entry.binary(1) == b"b":
+            entry.fields[2] = (I64, 7)
+    end = encode_struct(footer.metadata)
+    source = BytesSource(sink.getvalue()[: footer.offset] + end + len(end).to_bytes(4, "little") + b"PAR1")
+    assert footer.key_value.keys() - read_footer(source).key_value.keys() == {"b"}
+    assert scan_file(source, "k > 2")["k"].to_pylist() == [3, 4]
+    assert verify_file(source) == []

@@ -176,7 +176,7 @@ class FileQuestions(Asking):
     def ask_for_copies(self) -> None:
         """Indexes come in and out of the file in all ways, and each copy reads as the file does."""
         leaves = _leaves(self.path, self.kind)
-        options: dict[str, Any] = {} if self.kind == "orc" else {"page_index": True, "even_if_dictionary": True}
+        options: dict[str, Any] = {} if self.kind == "orc" else {"page_index": True}
         source, out = self.path, self.out
         bare = self.copy("strip", "bare", lambda to: sidecar.strip_file(source, to))
         full = self.copy("embed", "full", lambda to: sidecar.embed_file(source, to, bloom=leaves, **options))
