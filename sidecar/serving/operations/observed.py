@@ -102,6 +102,7 @@ def _line(
             "snapshot_id": facts.snapshot_id,
             "files_total": facts.files_total,
             "files_kept": facts.files_kept,
+            "dropped": dict(facts.dropped),
             "index_bytes_read": facts.index_bytes_read,
             "sentinel": facts.sentinel,
             "fallback": facts.fallback,

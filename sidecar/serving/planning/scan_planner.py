@@ -304,6 +304,7 @@ class _Scan:
         return PlanFacts(
             files_total=self.files.count,
             files_kept=kept,
+            dropped=self.selections[0].dropped if len(self.selections) == 1 else {},
             index_bytes_read=sum(one.index_bytes for one in self.selections),
             sentinel=any(one.sentinel is not None for one in self.selections),
             fallback=next((one.fallback for one in self.selections if one.fallback), ""),
