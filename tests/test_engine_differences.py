@@ -16,7 +16,6 @@ from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.source import local_path
 from tests.duckdb_predicates import duckdb_condition
 from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
-from tests.engine_differences import AGREED, DIFFERENCES, ROWS, Difference
 from tests.engine_tables import REFUSED, TABLES, TableDifference
 
 
@@ -79,7 +78,7 @@ def test_pyiceberg_and_duckdb_lose_rows_of_some_tables(
             sidecar.scan(table, expected.predicate)
     else:
         assert expected.outcome({*sidecar.scan(table, expected.predicate)["id"].to_pylist()}) == expected.scan
-    condition = duckdb_condition(bind(table.schema(), expression, True), table.schema())
+    condition = duckdb_condition(bound_to(table.schema(), expression), table.schema())
     query = f"select id from iceberg_scan(?) where {condition}"
     found = duckdb_iceberg.execute(query, [local_path(table.metadata_location)]).fetchall()
     assert expected.outcome({key for (key,) in found}) == expected.duckdb

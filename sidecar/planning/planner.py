@@ -31,7 +31,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
-from sidecar.iceberg.delete_files import EqualityDeletes
+from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles

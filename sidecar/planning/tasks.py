@@ -37,7 +37,7 @@ from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.iceberg.delete_files import (
+from sidecar.iceberg.deletes.delete_files import (
     DeleteFile,
     EqualityDeletes,
     FileKey,

@@ -33,7 +33,7 @@ from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
-from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes
+from sidecar.iceberg.deletes.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, one_version, schema_at, snapshot_id_of
 from sidecar.iceberg.table_names import name_of

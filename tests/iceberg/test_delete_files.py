@@ -10,7 +10,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 
-from sidecar.iceberg.delete_files import (
+from sidecar.iceberg.deletes.delete_files import (
     DeleteFile,
     EqualityDeletes,
     FileKey,

@@ -20,7 +20,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
-from sidecar.iceberg.delete_files import comparable
+from sidecar.iceberg.deletes.delete_files import comparable
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.struct_nulls import bound_to

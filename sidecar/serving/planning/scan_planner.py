@@ -19,15 +19,15 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.iceberg.delete_files import FileKey, partition_of
+from sidecar.iceberg.deletes.delete_files import FileKey, partition_of
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
-from sidecar.serving.planning.absent_columns import AbsentColumns
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.kept_sidecars import KeptSidecars
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
+from sidecar.serving.planning.missing_partition_columns import MissingPartitionColumns
 from sidecar.serving.planning.scan_binding import ScanBinding, bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.selected_columns import may_replace_files, reads_all_columns
 from sidecar.serving.planning.served_tables import ServedTables
@@ -180,7 +180,7 @@ class _Scan:
         self._caller = caller
         self._for_pyiceberg = caller.is_pyiceberg
         self._may_replace = may_replace
-        self._absent = AbsentColumns(files.table, asked.select) if caller.is_pyiceberg else None
+        self._absent = MissingPartitionColumns(files.table, asked.select) if caller.is_pyiceberg else None
         self._helpless = helpless
         self._opener = opener
         self._encryption_keys = encryption_keys

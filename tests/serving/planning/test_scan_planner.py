@@ -274,7 +274,7 @@ def test_residuals_are_whole_where_names_have_several_meanings(planner: ScanPlan
     for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
         with table.update_schema() as update:
             update.rename_column(old, new)
-    tasks = ask(planner, table, equal("b", "x"))["file-scan-tasks"]
+    tasks = ask(planner, table, equal("b", "x"), PYICEBERG)["file-scan-tasks"]
     assert [task["residual-filter"] for task in tasks] == [equal("b", "x")] * 2
 
 

@@ -1,7 +1,7 @@
 """Finds the data files of a snapshot that may have deleted rows.
 
-:mod:`sidecar.iceberg.delete_files` says which data files a delete file applies to. Here position delete files are read
-to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
+:mod:`sidecar.iceberg.deletes.delete_files` says which data files a delete file applies to. Here position delete files
+are read to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
 doubt a delete applies: paths that differ only in the spelling of their scheme count as equal.
 """
 
@@ -30,7 +30,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import NestedField
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.delete_files import comparable, divides_files, is_within, may_be_cut, only_path, path_bounds
+from sidecar.iceberg.deletes.delete_files import (
+    comparable,
+    divides_files,
+    is_within,
+    may_be_cut,
+    only_path,
+    path_bounds,
+)
 from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
