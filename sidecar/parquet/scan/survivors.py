@@ -179,9 +179,10 @@ class _GroupVerdict:
         The chunk's statistics are not used any more if the column index contradicts them.
         """
         index = chunk.leaf.index
-        if isinstance(column, ColumnIndex) and contradicts_statistics(self._footer, chunk, column):
-            self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         found = page_bounds(self._footer, chunk, column, offset)
+        if isinstance(column, ColumnIndex) and (isinstance(found, str) or column.is_ours):
+            if contradicts_statistics(self._footer, chunk, column):
+                self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         if isinstance(found, str):
             return found
         if not self.statistics(index).may_have_nan[0]:
