@@ -180,9 +180,12 @@ class _GroupVerdict:
         """
         index = chunk.leaf.index
         found = page_bounds(self._footer, chunk, column, offset)
-        if isinstance(column, ColumnIndex) and (isinstance(found, str) or column.is_ours):
-            if contradicts_statistics(self._footer, chunk, column):
-                self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
+        if (
+            isinstance(column, ColumnIndex)
+            and (isinstance(found, str) or column.is_ours)
+            and contradicts_statistics(self._footer, chunk, column)
+        ):
+            self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         if isinstance(found, str):
             return found
         if not self.statistics(index).may_have_nan[0]:
