@@ -192,6 +192,7 @@ class _GroupVerdict:
             # Without nan_counts every page may have NaN, unless the statistics rule NaN out for the chunk.
             found = replace(found, may_have_nan=[False] * offset.num_pages)
         self._pages[index] = found, offset
+        self.reader.narrowed_by(chunk)
         return ""
 
     def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
