@@ -8,13 +8,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from sidecar.orc.tail import CUDF, GO, PRESTO, TRINO
 from tests.orc.lies import Statements, no_values, nothing_but_zero
+from tests.orc_cases import write_orc
 
 ZONES = ("America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "Africa/Casablanca")
 EPOCH = datetime(1970, 1, 1)
@@ -111,6 +114,24 @@ def _offset(wall: datetime, info: ZoneInfo) -> timedelta:
     found = wall.replace(tzinfo=info).utcoffset()
     assert found is not None
     return found
+
+
+def write_oddly(path: Path, table: pa.Table, schema: Schema, rng: random.Random) -> Path:
+    """Write ``table`` (Parquet's types) to ``path`` as :func:`tests.orc_cases.write_orc` does, but as an odd writer."""
+    zone, oddity = rng.choice([None, None, *ZONES]), rng.choice([None, None, *ODDITIES])
+    moved, options = table, random_options(rng, table.num_rows)
+    for at, field in enumerate(table.schema):
+        if zone is not None and pa.types.is_timestamp(field.type) and field.type.tz is None:
+            column = for_zone(table.column(at), zone)
+            zone = None if column is None else zone
+            moved = table if column is None else moved.set_column(at, field, column)
+    if oddity != "another writer" and rng.random() < 0.5:
+        options["bloom_filter_columns"] = [number for number in (1, 3, 4) if number <= table.num_columns]
+    write_orc(path, moved, schema, **options)
+    data = path.read_bytes()
+    data = data if zone is None else in_zone(data, zone)
+    path.write_bytes(data if oddity is None else odd(data, oddity))
+    return path
 
 
 def random_options(rng: random.Random, rows: int) -> dict[str, Any]:
