@@ -156,6 +156,9 @@ from sidecar.planning.inspect import TableSidecarInfo as TableSidecarInfo
 from sidecar.planning.inspect import inspect_table as inspect_table
 from sidecar.planning.key_sets import Keys as Keys
 from sidecar.planning.plan import Plan as Plan
+from sidecar.planning.plan_history import FileHistory as FileHistory
+from sidecar.planning.plan_history import RowGroupFinding as RowGroupFinding
+from sidecar.planning.plan_history import StageFinding as StageFinding
 from sidecar.planning.planner import plan as plan
 from sidecar.planning.probe import TableProbe as TableProbe
 from sidecar.planning.probe import probe_table as probe_table

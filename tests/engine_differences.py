@@ -1,5 +1,7 @@
 """What engines answer differently for the same predicate on the same rows: the one list, for tests and the guide.
 
+:mod:`tests.engine_tables` has tables of which some of them lose rows.
+
 Each door gives the rows of the engine behind it, so a sidecar must leave the rows of all of them. Only where pyiceberg
 loses rows of older files, finds NULL in them, or takes a field of a NULL struct for a value, does ``sidecar.scan`` give
 those that Spark and DuckDB give.

@@ -1,4 +1,4 @@
-"""The list of differences between engines is true, complete for its rows, and is in the guide to Spark."""
+"""The lists of differences between engines are true, complete for their rows, and are in the guide to Spark."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from pyiceberg.types import DoubleType
 
 import sidecar
+from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.source import local_path
 from tests.duckdb_predicates import duckdb_condition
 from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
+from tests.engine_tables import REFUSED, TABLES, TableDifference
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,41 @@ def test_spark(spark: Any, table: Any) -> None:
             assert {row["id"] for row in frame.collect()} == expected.spark, expected.predicate
 
 
-def test_the_guide_has_the_list() -> None:
+@pytest.fixture(scope="module")
+def tables(catalog: Any) -> dict[str, Any]:
+    """The tables of :data:`TABLES`, by name."""
+    return {f"db.differs_{one.make.__name__}": one.make(catalog, f"db.differs_{one.make.__name__}") for one in TABLES}
+
+
+@pytest.mark.parametrize("expected", TABLES, ids=lambda expected: expected.make.__name__)
+def test_pyiceberg_and_duckdb_lose_rows_of_some_tables(
+    tables: dict[str, Any], duckdb_iceberg: Any, expected: TableDifference
+) -> None:
+    table = tables[f"db.differs_{expected.make.__name__}"]
+    expression = parse_predicate(expected.predicate, table.schema())
+    assert expected.outcome({*table.scan(expression).to_arrow()["id"].to_pylist()}) == expected.pyiceberg
+    if expected.scan == REFUSED:
+        with pytest.raises(UnsupportedFeatureError, match="equality deletes"):
+            sidecar.scan(table, expected.predicate)
+    else:
+        assert expected.outcome({*sidecar.scan(table, expected.predicate)["id"].to_pylist()}) == expected.scan
+    condition = duckdb_condition(bound_to(table.schema(), expression), table.schema())
+    query = f"select id from iceberg_scan(?) where {condition}"
+    found = duckdb_iceberg.execute(query, [local_path(table.metadata_location)]).fetchall()
+    assert expected.outcome({key for (key,) in found}) == expected.duckdb
+
+
+@pytest.mark.jvm
+def test_spark_finds_deleted_rows_of_some_tables(spark: Any, tables: dict[str, Any]) -> None:
+    """A scan of it over the files that sidecar plans does not."""
+    for (name, table), expected in zip(tables.items(), TABLES, strict=True):
+        found = spark.sql(f"select id from cat.{name} where {expected.predicate}").collect()
+        assert expected.outcome({row["id"] for row in found}) == expected.spark, name
+        with sidecar.spark_read(spark, f"cat.{name}", table, expected.predicate, ["id"]) as frame:
+            assert {row["id"] for row in frame.collect()} == expected.ids, name
+
+
+def test_the_guide_has_the_lists() -> None:
     guide = (Path(sidecar.__file__).parent / "guide" / "spark.md").read_text(encoding="utf-8")
-    for difference in DIFFERENCES:
+    for difference in (*DIFFERENCES, *TABLES):
         assert difference.line() in guide

@@ -175,8 +175,8 @@ BUGS = {
         _bug(
             "not-of-unknown", "NOT of a filter that is not understood is FALSE", "plan-request",
             ("serving.protocol.filters",
-             "            return ParsedFilter(Not(child.expression) if child.is_exact else AlwaysTrue(), child.inexact)",  # noqa: E501
-             "            return ParsedFilter(Not(child.expression), child.inexact)"),
+             "            negated = Not(child.expression) if child.is_exact else AlwaysTrue()",
+             "            negated = Not(child.expression)"),
         ),
         _bug(
             "token-errors", "page tokens that are not base64 are errors of the server", "plan-request",

@@ -137,7 +137,7 @@ def build(
         with out.progress() as progress:
             report: BuildReport | PlannedBuild = build_index(
                 table,
-                auto_columns(table) if indexed_columns == [AUTO] else indexed_columns,
+                auto_columns(table, snapshot, ref=ref) if indexed_columns == [AUTO] else indexed_columns,
                 kinds=chosen_kinds,
                 fpp=target_rate,
                 harvest=harvest.value,

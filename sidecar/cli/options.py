@@ -59,6 +59,10 @@ PuffinColumns = Annotated[
 ]
 
 
+QUOTES = '`"'
+"""Around a part of a table's name that has a dot or another character with a meaning."""
+
+
 class EngineName(str, Enum):
     """Where the work runs."""
 
@@ -98,9 +102,17 @@ def engine_fact(report: Any) -> list[tuple[str, str]]:
 def is_path(target: str) -> bool:
     """Whether a target names a file or folder: it has a slash or ``://``, is there, or ends as data files do.
 
-    With ``--catalog``, a name such as ``db.stats`` is a table unless such a file is there.
+    With ``--catalog``, a name such as ``db.stats`` is a table unless such a file is there. So is a name with a part in
+    quotes (``db.`stats```), whatever is in the quotes.
     """
-    if "/" in target or os.path.exists(target):
+    if os.path.exists(target):
+        return True
+    if any(quote in target for quote in QUOTES):
+        from sidecar.iceberg.table_names import is_quoted_name
+
+        if is_quoted_name(target):
+            return False
+    if "/" in target:
         return True
     from sidecar.many_files.find import has_data_ending
 

@@ -33,6 +33,7 @@ from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.iceberg.table_names import name_of
 from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
@@ -90,7 +91,7 @@ def embed_table(
         check_rules(harvest, placement)
         rules = FilterRules((), check_fpp(fpp), harvest)
         replaceable = find_replaceable(own)
-        report = EmbedTableReport(".".join(own.name()), dry_run, replaceable.listing.snapshot_id, fpp)
+        report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
         if dry_run:
             chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))

@@ -1,9 +1,10 @@
 """Opens tables and catalogs by pyiceberg's configuration; error messages contain no secrets.
 
-A table is named ``namespace.table`` and loaded from a catalog that pyiceberg configures (``.pyiceberg.yaml``,
-``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a ``*.metadata.json`` file opens
-that one version of a table, read-only. If pyiceberg refuses a table because of statistics that others registered, the
-table is opened without these, with a warning (:mod:`sidecar.iceberg.partial_loading`).
+A table is named ``namespace.table`` (:mod:`sidecar.iceberg.table_names`) and loaded from a catalog that pyiceberg
+configures (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a
+``*.metadata.json`` file opens that one version of a table, read-only. If pyiceberg refuses a table because of
+statistics that others registered, the table is opened without these, with a warning
+(:mod:`sidecar.iceberg.partial_loading`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from sidecar.iceberg.partial_loading import (
     state_of_registrations,
 )
 from sidecar.iceberg.refs import one_version
+from sidecar.iceberg.table_names import TableName, is_metadata_file, name_of, name_of_text, shown_name
 from sidecar.many_files.find import has_data_ending
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.typedef import Identifier
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
     """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
 
+    A part of the name with a dot in it is in backticks or double quotes: ``db.`a.b```.
     ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog).
     ``properties`` are added to that entry and override it.
 
@@ -74,24 +76,23 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
     :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
     metadata and :class:`UnsupportedFeatureError` for metadata that pyiceberg does not understand.
     """
-    if name.endswith(".metadata.json"):
+    if is_metadata_file(name):
         return _open_metadata_file(name, properties)
-    if "." not in name.strip("."):
-        raise UsageError(f"'{name}' is not a table name", hint="Write it as namespace.table, and a file as ./name.")
-    return load_table(open_catalog(catalog, **properties), name)
+    identifier = name_of_text(name)
+    return load_table(open_catalog(catalog, **properties), identifier)
 
 
-def load_table(opened: Catalog, name: str) -> Table:
+def load_table(opened: Catalog, name: TableName) -> Table:
     """Do what :func:`open_table` does for a table of an open catalog."""
     try:
         return load_identified(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
     except Exception as error:
-        raise foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
+        raise foreign_error(f"cannot load the table '{shown_name(name)}'", error, opened.properties) from error
 
 
-def load_identified(catalog: Catalog, name: str | Identifier) -> Table:
+def load_identified(catalog: Catalog, name: TableName) -> Table:
     """Load a table, if need be without registered statistics that pyiceberg refuses. Raises pyiceberg's errors."""
     if _leaves_out_snapshots(catalog):
         catalog = copy.copy(catalog)
@@ -141,7 +142,7 @@ def reload_table(table: Table) -> Table:
     Raises :class:`UsageError` if the table is gone or was opened from a metadata file; other errors are those of
     :func:`open_table`.
     """
-    name = ".".join(table.name())
+    name = name_of(table)
     try:
         return load_identified(table.catalog, table.name())
     except (NoSuchTableError, NoSuchNamespaceError) as error:
@@ -169,7 +170,7 @@ def command_for(table: Table, verb: str, *options: str) -> str:
     """
     name = table.catalog.name
     is_default = name == Config().get_default_catalog_name() and os.environ.get(CATALOG_VARIABLE) in (None, "", name)
-    return shlex.join(["sidecar", verb, ".".join(table.name()), *options, *([] if is_default else ["--catalog", name])])
+    return shlex.join(["sidecar", verb, name_of(table), *options, *([] if is_default else ["--catalog", name])])
 
 
 def with_all_snapshots(table: Table) -> Table:
@@ -222,20 +223,20 @@ def _load_file(path: str, properties: Mapping[str, str]) -> Table:
     )
 
 
-def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
+def _missing(catalog: Catalog, name: TableName, error: Exception) -> UsageError:
     """Return an error that says what is missing, the namespace or the table, with similar names."""
-    namespace, _, table = name.rpartition(".")
+    namespace, shown = name[:-1], shown_name(name)
     try:
         if not catalog.namespace_exists(namespace):
-            hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(name) else None
-            return UsageError(f"the catalog '{catalog.name}' has no namespace '{namespace}'", hint=hint)
+            hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(name[-1]) else None
+            return UsageError(f"the catalog '{catalog.name}' has no namespace '{shown_name(namespace)}'", hint=hint)
         if isinstance(error, NoSuchIcebergTableError):
-            return UsageError(f"'{name}' in the catalog '{catalog.name}' is not an Iceberg table")
-        near = difflib.get_close_matches(table, [i[-1] for i in catalog.list_tables(namespace)], n=3)
+            return UsageError(f"'{shown}' in the catalog '{catalog.name}' is not an Iceberg table")
+        near = difflib.get_close_matches(name[-1], [i[-1] for i in catalog.list_tables(namespace)], n=3)
     except Exception:  # not every catalog can list tables; then there is no hint
         near = []
-    hint = f"Did you mean {' or '.join(f'{namespace}.{n}' for n in near)}?" if near else None
-    return UsageError(f"the catalog '{catalog.name}' has no table '{name}'", hint=hint)
+    hint = f"Did you mean {' or '.join(shown_name((*namespace, one)) for one in near)}?" if near else None
+    return UsageError(f"the catalog '{catalog.name}' has no table '{shown}'", hint=hint)
 
 
 def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None) -> SidecarError:

@@ -22,6 +22,7 @@ from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of
 from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.iceberg.table_names import name_of
 from sidecar.source import open_source
 
 PAGES = "-pages.stats"
@@ -127,7 +128,7 @@ def open_sidecar(
     table = one_version(table)
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
     if found is None:
-        name = ".".join(table.name())
+        name = name_of(table)
         raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
     found.use_keys(table, encryption_keys)
     return found.sidecar

@@ -39,6 +39,7 @@ from sidecar.iceberg.manifests import (
     read_manifest,
     read_manifests,
 )
+from sidecar.iceberg.table_names import name_of
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """File formats that sidecar indexes."""
@@ -156,11 +157,11 @@ def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
     if snapshot_id is None:
         current = table.metadata.current_snapshot()
         if current is None:
-            raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot yet")
+            raise UsageError(f"the table '{name_of(table)}' has no snapshot yet")
         return current
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot {snapshot_id}")
+        raise UsageError(f"the table '{name_of(table)}' has no snapshot {snapshot_id}")
     return snapshot
 
 

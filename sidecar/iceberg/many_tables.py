@@ -2,21 +2,29 @@
 
 In a glob, ``*``, ``?`` and ``[abc]`` stand for characters of one part of a name, and ``**`` for any number of parts:
 ``db.*`` are the tables of the namespace ``db``, ``db.**`` also those of the namespaces below it, ``*.orders`` the
-tables ``orders`` of all namespaces, and ``**`` all tables.
+tables ``orders`` of all namespaces, and ``**`` all tables. In a quoted part they stand for themselves.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from sidecar.errors import SidecarError, UsageError, advisory
 from sidecar.iceberg.catalog import foreign_error, load_table, open_catalog, open_table
+from sidecar.iceberg.table_names import (
+    ANY_NAME,
+    NamePart,
+    TableName,
+    is_metadata_file,
+    is_table_glob,
+    name_of_text,
+    parts_of,
+    shown_name,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -24,24 +32,21 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-ANY_NAMESPACES = "**"
-_MAGIC = re.compile(r"[*?\[]")
-
-
-def is_table_glob(name: str) -> bool:
-    """Whether a name has a character that globs have."""
-    return _MAGIC.search(name) is not None
-
 
 def find_tables(names: str | Iterable[str], catalog: str | None = None, **properties: str) -> list[str]:
     """Return the names of the tables that ``names`` name: ``namespace.table``, or globs such as ``db.*``.
 
-    Tables come sorted for each name, in the order of the names, without repeats. A name without glob characters is
-    returned as it is, without a look at the catalog. ``catalog`` and ``properties`` are those of
-    :func:`sidecar.open_table`. Raises :class:`UsageError` for a glob that matches no table and for no name at all, and
-    the errors of :func:`sidecar.open_table`.
+    Tables come sorted for each name, in the order of the names, without repeats, as :func:`sidecar.open_table` takes
+    them: a part with a dot is in backticks. A name without glob characters is returned without a look at the catalog.
+    ``catalog`` and ``properties`` are those of :func:`sidecar.open_table`. Raises :class:`UsageError` for a glob that
+    matches no table and for no name at all, and the errors of :func:`sidecar.open_table`.
     """
-    return _OneCatalog(catalog, properties).find([names] if isinstance(names, str) else list(names))
+    found = _OneCatalog(catalog, properties).find([names] if isinstance(names, str) else list(names))
+    return [_text(one) for one in found]
+
+
+FoundTable: TypeAlias = TableName | str
+"""A table of a catalog, or the text that was given: a metadata file, or what is no table's name."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,19 @@ def each_table(
     """
     tables = _OneCatalog(catalog, properties)
     found = tables.find([names] if isinstance(names, str) else list(names))
-    if any(map(_is_in_catalog, found)):
+    if any(isinstance(one, tuple) for one in found):
         tables.opened()  # an error of the catalog is not one of each table
-    for name in found:
+    for one in found:
         try:
-            yield TableOutcome(name, work(tables.open(name)), None)
+            yield TableOutcome(_text(one), work(tables.open(one)), None)
         except SidecarError as error:
-            yield TableOutcome(name, None, error)
+            yield TableOutcome(_text(one), None, error)
         except Exception as error:
-            yield TableOutcome(name, None, SidecarError(f"unexpected: {advisory(error)}"))
+            yield TableOutcome(_text(one), None, SidecarError(f"unexpected: {advisory(error)}"))
+
+
+def _text(found: FoundTable) -> str:
+    return shown_name(found) if isinstance(found, tuple) else found
 
 
 class _OneCatalog:
@@ -85,17 +94,17 @@ class _OneCatalog:
         self._properties = properties
         self._catalog: Catalog | None = None
 
-    def open(self, name: str) -> Table:
-        if _is_in_catalog(name):
-            return load_table(self.opened(), name)
-        return open_table(name, self._name, **self._properties)
+    def open(self, found: FoundTable) -> Table:
+        if isinstance(found, tuple):
+            return load_table(self.opened(), found)
+        return open_table(found, self._name, **self._properties)
 
-    def find(self, names: Sequence[str]) -> list[str]:
+    def find(self, names: Sequence[str]) -> list[FoundTable]:
         if not names:
             raise UsageError("no table was named")
-        found: dict[str, None] = {}
+        found: dict[FoundTable, None] = {}
         for name in names:
-            found |= dict.fromkeys(self._matches(name) if _is_pattern(name) else [name])
+            found |= dict.fromkeys(self._matches(name) if is_table_glob(name) else [_named(name)])
         return list(found)
 
     def opened(self) -> Catalog:
@@ -104,10 +113,10 @@ class _OneCatalog:
             self._catalog = open_catalog(self._name, **self._properties)
         return self._catalog
 
-    def _matches(self, pattern: str) -> list[str]:
+    def _matches(self, pattern: str) -> list[TableName]:
         catalog = self.opened()
         try:
-            found = sorted(set(_tables(catalog, (), tuple(pattern.split(".")))))
+            found = sorted(set(_tables(catalog, (), parts_of(pattern))))
         except Exception as error:
             raise foreign_error("cannot list tables", error, catalog.properties) from error
         if not found:
@@ -119,41 +128,37 @@ class _OneCatalog:
         return found
 
 
-def _is_in_catalog(name: str) -> bool:
-    return not name.endswith(".metadata.json") and "." in name.strip(".")
+def _named(text: str) -> FoundTable:
+    """Return the table that a text names; the text itself if opening it says what is wrong with it."""
+    try:
+        return text if is_metadata_file(text) else name_of_text(text)
+    except UsageError:
+        return text
 
 
-def _is_pattern(name: str) -> bool:
-    return is_table_glob(name) and not name.endswith(".metadata.json")
-
-
-def _tables(catalog: Catalog, namespace: tuple[str, ...], pattern: tuple[str, ...]) -> Iterator[str]:
+def _tables(catalog: Catalog, namespace: TableName, pattern: tuple[NamePart, ...]) -> Iterator[TableName]:
     """Yield the tables below ``namespace`` that match the parts of a pattern."""
     here, rest = pattern[0], pattern[1:]
-    if here == ANY_NAMESPACES:
-        yield from _tables(catalog, namespace, rest or ("*",))
+    if here.is_any_depth:
+        yield from _tables(catalog, namespace, rest or (ANY_NAME,))
         below = catalog.list_namespaces(namespace)
         for child in below:
             yield from _tables(catalog, tuple(child), pattern)
     elif not rest:
         yield from _in_namespace(catalog, namespace, here)
-    elif not is_table_glob(here):
-        yield from _tables(catalog, (*namespace, here), rest)
+    elif not here.is_glob:
+        yield from _tables(catalog, (*namespace, here.text), rest)
     else:
         for child in catalog.list_namespaces(namespace):
-            if _matches_part(child[-1], here):
+            if here.matches(child[-1]):
                 yield from _tables(catalog, tuple(child), rest)
 
 
-def _in_namespace(catalog: Catalog, namespace: tuple[str, ...], pattern: str) -> Iterator[str]:
+def _in_namespace(catalog: Catalog, namespace: TableName, pattern: NamePart) -> Iterator[TableName]:
     try:
         found = catalog.list_tables(namespace) if namespace else []
     except NoSuchNamespaceError:
         return
     for identifier in found:
-        if _matches_part(identifier[-1], pattern):
-            yield ".".join(identifier)
-
-
-def _matches_part(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
+        if pattern.matches(identifier[-1]):
+            yield tuple(identifier)

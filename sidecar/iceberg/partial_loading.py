@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.table_names import name_of, shown_name
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -60,7 +61,7 @@ def refuse_partly_loaded(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot load the whole table, and so cannot commit to it."""
     if left_out(table):
         raise UnsupportedFeatureError(
-            f"the table '{'.'.join(table.name())}' has registered statistics that pyiceberg cannot load",
+            f"the table '{name_of(table)}' has registered statistics that pyiceberg cannot load",
             hint="Run sidecar repair first.",
         )
 
@@ -200,7 +201,7 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
 
     location = _location_of(catalog, identifier)
     if not location:
-        raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+        raise NoSuchTableError(f"Table does not exist: {shown_name(identifier)}")
     metadata, left = parse_metadata(_read_json(load_file_io(catalog.properties, location), location))
     io = catalog._load_file_io(metadata.properties, location)
     table = PartlyLoaded(identifier, metadata, location, io, catalog)

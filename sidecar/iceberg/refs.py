@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
 from sidecar.errors import UsageError
+from sidecar.iceberg.table_names import name_of
 
 
 def check_table(table: object) -> None:
@@ -53,7 +54,7 @@ def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> in
         return refs[ref].snapshot_id
     near = difflib.get_close_matches(ref, refs, n=3) or sorted(refs)[:10]
     raise UsageError(
-        f"the table '{'.'.join(table.name())}' has no branch or tag '{ref}'",
+        f"the table '{name_of(table)}' has no branch or tag '{ref}'",
         hint=f"It has {', '.join(near)}." if near else "It has no snapshot yet.",
     )
 
@@ -69,7 +70,7 @@ def schema_at(table: Table, snapshot_id: int | None = None, ref: str | None = No
         return table.schema()
     snapshot = None if chosen is None else table.metadata.snapshot_by_id(chosen)
     own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
-    return own or table.schema()
+    return table.schema() if own is None else own  # a schema without columns is false
 
 
 def table_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> tuple[Table, int | None]:

@@ -37,6 +37,7 @@ from sidecar.iceberg.entry_commits import (
 from sidecar.iceberg.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
 from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
+from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.write_statistics import (
     WriteOurs,
     delete_file,
@@ -177,7 +178,7 @@ def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
         return snapshot
     if meanwhile:
         raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing was registered")
-    raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot {snapshot_id}")
+    raise UsageError(f"the table '{name_of(table)}' has no snapshot {snapshot_id}")
 
 
 def _merge(

@@ -28,6 +28,7 @@ from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_format_version
+from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.results import Result
@@ -109,7 +110,7 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
             if done and not dry_run:
                 show_commit(table)
             return RepairReport(
-                table=".".join(table.name()),
+                table=name_of(table),
                 dry_run=dry_run,
                 entries=len(now.metadata.statistics),
                 repairs=[one.info for repairs in done.values() for one in repairs],

@@ -32,7 +32,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.deletes import read_deletes
+from sidecar.iceberg.deletes.delete_index import read_deletes
 from sidecar.iceberg.entry_commits import ATTEMPTS, pause
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import read_manifest, read_manifests

@@ -24,6 +24,8 @@ def bound_to(schema: Schema, expression: BooleanExpression) -> BooleanExpression
 
 def with_struct_nulls(schema: Schema) -> Schema:
     """Return the schema with the required fields of optional structs as optional fields; itself if it has none."""
+    if not any(isinstance(field.field_type, StructType) for field in schema.fields):
+        return schema
     fields = [_with_struct_nulls(field, False) for field in schema.fields]
     if all(new is old for new, old in zip(fields, schema.fields, strict=True)):
         return schema

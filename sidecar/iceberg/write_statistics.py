@@ -14,6 +14,7 @@ from sidecar.errors import DamagedFileError, StorageError, foreign_reason
 from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.find_sidecar import PAGES
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
+from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
@@ -128,5 +129,5 @@ def storage_error(what: str, error: Exception, table: Table, path: str | None) -
     """
     properties = {**table.catalog.properties, **table.io.properties}
     reason = foreign_reason(error, lambda line: redact(line, properties))
-    hint = f"Look at the table '{'.'.join(table.name())}', then try again." if path is None else None
+    hint = f"Look at the table '{name_of(table)}', then try again." if path is None else None
     return StorageError(f"{what}: {reason}", file=path, hint=hint)

@@ -28,6 +28,7 @@ from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
+from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
 from sidecar.run_steps import reached
@@ -148,7 +149,7 @@ def wishes_of(
         found, kept = [column for i in sorted(built) if (column := _live_column(i, schema)) is not None], built
     if not found:
         raise NothingDeclaredError(
-            f"no column of the table '{'.'.join(table.name())}' is to be indexed",
+            f"no column of the table '{name_of(table)}' is to be indexed",
             found=notes[0] if notes else None,
             hint="Name columns, and declare them for later: sidecar build TABLE --columns A,B --save",
         )

@@ -24,6 +24,7 @@ from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.registering import Registration
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
@@ -199,7 +200,7 @@ def plan_build(prepared: PreparedBuild) -> PlannedBuild:
     """
     request, table = prepared.request, prepared.table
     planned = planned_build(prepared, choose_build_engine(prepared.files, request.chosen_engine(), request.spark))
-    log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
+    log_run(log, lambda: planned.log_line(name_of(table)), planned.warnings)
     return planned
 
 
@@ -214,7 +215,7 @@ def run_build(prepared: PreparedBuild) -> BuildReport:
         report = _Build(prepared, engine, why).run()
     finally:
         engine.close()
-    log_run(log, lambda: log_line(report, ".".join(table.name()), request.what), report.warnings)
+    log_run(log, lambda: log_line(report, name_of(table), request.what), report.warnings)
     return report
 
 

@@ -76,7 +76,7 @@ class BuildRequest:
 
     def schema_for_names(self, table: Table) -> Schema:
         """Return the schema that has the names of the columns."""
-        return self.schema or table.schema()
+        return table.schema() if self.schema is None else self.schema
 
     def check_options(self) -> None:
         """Raise :class:`UsageError` for an option that makes no sense."""

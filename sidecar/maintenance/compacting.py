@@ -30,6 +30,7 @@ from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import check_mergeable, check_writable, register
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.previous.build_state import joined_state
 from sidecar.indexing.previous.carrying import Registered, SegmentCarrier, live_files, sets_to_merge, use_keys
 from sidecar.planning.relocated import RelocatedFiles
@@ -139,7 +140,7 @@ def compact(
     with held(table) as own:
         report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, progress or no_progress, dry_run)
     report = replace(report, seconds=time.monotonic() - start)
-    log_run(log, lambda: report.log_line(".".join(table.name())), report.warnings)
+    log_run(log, lambda: report.log_line(name_of(table)), report.warnings)
     return report
 
 

@@ -23,6 +23,7 @@ from sidecar.iceberg.merge import has_blobs_of_others
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_writable, unregister
+from sidecar.iceberg.table_names import name_of
 from sidecar.results import Result
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
@@ -126,7 +127,7 @@ def expire(
     named = {entry.statistics_path for entry in decision.kept_entries}
     sizes = {e.statistics_path: e.file_size_in_bytes for e in decision.expired if e.statistics_path not in named}
     return ExpireReport(
-        table=".".join(table.name()),
+        table=name_of(table),
         dry_run=dry_run,
         expired=[ExpiredEntry(e.snapshot_id, e.statistics_path, e.file_size_in_bytes) for e in decision.expired],
         kept=decision.kept,

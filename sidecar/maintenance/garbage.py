@@ -38,6 +38,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import REGISTRABLE_FOR
+from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.write_statistics import statistics_folder, storage_error
 from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS
@@ -142,7 +143,7 @@ def collect_garbage(
     found = find_garbage(table, older_than, warnings) if left_alone is None else []
     deleted, failed = (list(found), []) if dry_run else _delete(table, found, progress)
     return GarbageReport(
-        table=".".join(table.name()),
+        table=name_of(table),
         folder=statistics_folder(table),
         dry_run=dry_run,
         files=deleted,

@@ -34,6 +34,7 @@ from sidecar.iceberg.catalog import held
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
@@ -101,7 +102,7 @@ def refresh(
     with held(table) as own:
         request = replace(request, schema=schema_at(own, None, ref))
         snapshot_id = snapshot_id_of(own, None, ref)
-        run = _Refresh(own, request, RefreshReport(table=".".join(own.name()), dry_run=dry_run, ref=ref))
+        run = _Refresh(own, request, RefreshReport(table=name_of(own), dry_run=dry_run, ref=ref))
         if is_empty(own, snapshot_id):
             run.report.end("empty", "the table has no snapshot yet")
         else:

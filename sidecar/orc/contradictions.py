@@ -10,7 +10,9 @@ statements contradict each other, one of them may be true, but nothing says whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sidecar.errors import SidecarError
@@ -48,6 +50,8 @@ class Contradictions:
 
     of_all: str = ""
     of_part: dict[int, str] = field(default_factory=dict)
+    is_counted: bool = False
+    """Whether the whole is believed to have as many values as all of its parts."""
 
     def of(self, part: int) -> str:
         """Return why nothing is believed of a part; empty if something is."""
@@ -85,6 +89,11 @@ class PartStatistics:
         is_outside = low < whole.min or high > whole.max  # type: ignore[operator]
         return f"minimum or maximum is outside those of the {self._name}" if is_outside else ""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the whole has as many values as all parts."""
+        return self._whole is not None and self.values is not None and self._whole.num_values == self.values
+
     def problem(self) -> str:
         """Return why all parts together contradict the whole; empty if they do not."""
         whole = self._whole
@@ -104,7 +113,16 @@ class PartStatistics:
 class RowIndexClaims:
     """What the row index of a column says of the row groups of a stripe."""
 
-    def __init__(self, tail: OrcTail, footer: StripeFooter, column: OrcColumn, index: RowIndex) -> None:
+    def __init__(
+        self,
+        tail: OrcTail,
+        footer: StripeFooter,
+        column: OrcColumn,
+        index: RowIndex,
+        whole: Callable[[], ColumnStatistics | None],
+    ) -> None:
+        """``whole`` returns the statistics of the column in the stripe."""
+        self._whole = whole
         self._tail = tail
         self._footer = footer
         self._column = column
@@ -121,8 +139,25 @@ class RowIndexClaims:
             return self._known[row_group]
         return self._keep(row_group, self._index.entry(row_group))
 
-    def contradictions(self, whole: ColumnStatistics | None) -> Contradictions:
-        """Return what is false in the row index by its stripe, whose statistics of the column are ``whole``."""
+    def believed(self, row_group: int) -> ColumnStatistics | None:
+        """Return what is believed of a row group by its stripe too. ``None`` and raises as :meth:`statistics`.
+
+        A column in a struct may have no values and no nulls, if all structs are null. The row group does not show that;
+        but if the stripe counts as many values as all row groups, those of this one were counted too.
+        """
+        found = self.statistics(row_group)
+        if found is None:
+            return None
+        if what := self.contradictions.of(row_group):
+            return unknown_statistics(found.raw, self._column, what)
+        if found.counts_none and not found.all_null and self.contradictions.is_counted:
+            return replace(found, all_null=True)
+        return found
+
+    @cached_property
+    def contradictions(self) -> Contradictions:
+        """What is false in the row index by its stripe."""
+        whole = self._whole()
         together = PartStatistics(None if whole is None or whole.contradiction else whole, "stripe", "row groups")
         of_group: dict[int, str] = {}
         before: _Positions = {}
@@ -139,7 +174,8 @@ class RowIndexClaims:
                     of_group[group] = what or f"statistics: {doubt}"
             if len(of_group) > _MOST_NAMED:
                 return Contradictions("more of its entries are false", of_group)
-        return Contradictions(together.problem() or self._missing_values(together.values), of_group)
+        of_all = together.problem() or self._missing_values(together.values)
+        return Contradictions(of_all, of_group, together.is_counted)
 
     def misplaced(self, row_group: int) -> str:
         """Return why the row group cannot be read by its positions; empty if the entries beside it agree with them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, SidecarError, located
@@ -75,6 +75,13 @@ class IndexContext:
     footer: StripeFooter
     statistics: FileStatistics
 
+    def whole(self, column: OrcColumn) -> ColumnStatistics | None:
+        """Return the statistics of a column in the stripe; ``None`` if they are missing or damaged."""
+        try:
+            return self.statistics.of_stripe(self.footer.stripe, column, self.footer.writer_timezone)
+        except DamagedFileError:
+            return None
+
 
 @dataclass(frozen=True)
 class StripeIndex:
@@ -99,16 +106,12 @@ class StripeIndex:
     @cached_property
     def whole(self) -> ColumnStatistics | None:
         """The column's statistics in the stripe; ``None`` if they are missing or damaged."""
-        footer = self.context.footer
-        try:
-            return self.context.statistics.of_stripe(footer.stripe, self.column, footer.writer_timezone)
-        except DamagedFileError:
-            return None
+        return self.context.whole(self.column)
 
     @cached_property
     def contradictions(self) -> Contradictions:
         """What of the row index is false, by row group. The statistics of such a row group are not believed."""
-        found = Contradictions() if self.claims is None else self.claims.contradictions(self.whole)
+        found = Contradictions() if self.claims is None else self.claims.contradictions
         by_filters = {
             group: one.contradiction
             for filters in (self.legacy_filters, self.filters)
@@ -122,7 +125,7 @@ class StripeIndex:
 
         Raises :class:`DamagedFileError`.
         """
-        found = None if self.claims is None else self.claims.statistics(row_group)
+        found = None if self.claims is None else self.claims.believed(row_group)
         what = "" if found is None else self.contradictions.of(row_group)
         return unknown_statistics(found.raw, self.column, what) if found is not None and what else found
 
@@ -192,7 +195,9 @@ def _index(
             row_index = _row_index(context, column, stream, fetched[stream])
         except SidecarError as error:
             row_index_problem = error
-    claims = None if row_index is None else RowIndexClaims(context.tail, context.footer, column, row_index)
+    claims = None
+    if row_index is not None:
+        claims = RowIndexClaims(context.tail, context.footer, column, row_index, partial(context.whole, column))
     groups = _Groups(context, column, claims)
     found: dict[str, list[FoundOrcFilter] | None] = {}
     problems: dict[str, SidecarError] = {}
@@ -278,11 +283,10 @@ class _Groups:
             return FoundOrcFilter(None, *place, False, reason or found.what)
         if reason:
             return FoundOrcFilter(found, *place, False, reason)
-        statistics = self._statistics(row_group)
         if not found.words.item(0) and not found.words.any():
-            reason = self._empty(statistics)
+            reason = self._empty(row_group)
             return FoundOrcFilter(found, *place, not reason, reason)
-        contradiction = self._contradiction(found, place[-1], statistics)
+        contradiction = self._contradiction(found, place[-1], row_group)
         return FoundOrcFilter(found, *place, not contradiction, contradiction, contradiction)
 
     def _statistics(self, row_group: int) -> ColumnStatistics | None:
@@ -291,8 +295,12 @@ class _Groups:
         except SidecarError:
             return None
 
-    def _empty(self, statistics: ColumnStatistics | None) -> str:
+    def _empty(self, row_group: int) -> str:
         """Return the reason why an empty filter cannot be right; empty if the row group has only nulls."""
+        try:
+            statistics = None if self.claims is None else self.claims.believed(row_group)
+        except SidecarError:
+            statistics = None
         if statistics is None or statistics.num_values is None:
             return "the filter is empty, but the file does not say that the row group has only nulls"
         values = statistics.num_values
@@ -300,20 +308,20 @@ class _Groups:
             return f"the filter is empty, but the row group has {values} values"
         return "" if statistics.all_null else "the filter is empty, but nulls of the row group are not counted"
 
-    def _contradiction(
-        self, found: OrcBloomFilter, encoding: OrcEncoding | None, statistics: ColumnStatistics | None
-    ) -> str:
+    def _contradiction(self, found: OrcBloomFilter, encoding: OrcEncoding | None, row_group: int) -> str:
         """Return why a filter with bits and the statistics cannot both be right; empty if they can."""
+        statistics = self._statistics(row_group)
         if statistics is None or encoding is None:
             return ""
         if statistics.all_null:
             return "the filter has values, but the row group has none"
-        for value in (statistics.min, statistics.max) if statistics.exact else ():
+        bounds = {"minimum": statistics.min, "maximum": statistics.max} if statistics.exact else {}
+        for name, value in bounds.items():
             if encoding.family == "long" and type(value) is int:  # the usual case, and most of the work of a lookup
                 is_denied = not found.might_contain_hash(hash_long(value))
             else:
                 probe = probe_orc(value, self.column.iceberg_type or "", encoding)
                 is_denied = probe.verdict == "probe" and not any(map(found.might_contain_hash, probe.hashes))
             if is_denied:
-                return f"the filter denies {value}, which is a value of the row group"
+                return f"the filter denies the {name} of the row group"
         return ""

@@ -117,8 +117,10 @@ class ColumnStatistics:
     """Whether ``min`` and ``max`` are values that occur, rather than wider bounds."""
     may_hold_nan: bool
     reason: str
+    counts_none: bool
+    """Whether it is said that the column has no value in the rows."""
     all_null: bool
-    """Whether the column is proven to have no value in the rows."""
+    """Whether that is proven: every entry is null, or there is none."""
     contradiction: str
     """Why the message is false in itself, and so not believed at all; empty if it may be true."""
     raw: Message
@@ -161,6 +163,7 @@ def decode_statistics(
     if contradiction := _count_problem(message, column, bounds, extent):
         return unknown_statistics(message, column, contradiction)
     values = message.varint(1) if message.has(1) else None
+    counts_none = values == 0 and _is_typed(message, column)
     return ColumnStatistics(
         num_values=values,
         has_null=bool(message.varint(10, 1)),
@@ -169,7 +172,8 @@ def decode_statistics(
         exact=bounds is not None and bounds[2],
         may_hold_nan=column.kind in _FLOATING and bounds is None,
         reason=reason,
-        all_null=values == 0 and _says_only_nulls(message, column, extent),
+        counts_none=counts_none,
+        all_null=counts_none and (bool(message.varint(10, 1)) or extent.most == 0),
         contradiction="",
         raw=message,
     )
@@ -185,6 +189,7 @@ def unknown_statistics(message: Message, column: OrcColumn, contradiction: str) 
         exact=False,
         may_hold_nan=column.kind in _FLOATING,
         reason=contradiction,
+        counts_none=False,
         all_null=False,
         contradiction=contradiction,
         raw=message,
@@ -206,11 +211,11 @@ def _count_problem(message: Message, column: OrcColumn, bounds: _Bounds | None, 
     return "a minimum and a maximum of no values" if not values and bounds is not None else ""
 
 
-def _says_only_nulls(message: Message, column: OrcColumn, extent: Extent) -> bool:
-    """Return whether statistics of 0 values mean that every entry is null, or that there is none."""
-    if column.encrypted or (column.kind in _FIELD and message.message(_FIELD[column.kind]) is None):
+def _is_typed(message: Message, column: OrcColumn) -> bool:
+    """Return whether values were counted: there is the typed message, or for other kinds, whether there are nulls."""
+    if column.encrypted:
         return False
-    return bool(message.varint(10, 1)) or extent.most == 0
+    return message.has(10) if column.kind not in _FIELD else message.message(_FIELD[column.kind]) is not None
 
 
 def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds | None:

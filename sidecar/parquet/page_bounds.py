@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -189,10 +189,20 @@ def first_row_problems(num_rows: int, index: OffsetIndex) -> Iterator[str]:
 
 
 def column_index_problems(
-    footer: Footer, chunk: ColumnChunk, index: ColumnIndex, offset_index: OffsetIndex | None
+    footer: Footer,
+    chunk: ColumnChunk,
+    index: ColumnIndex,
+    offset_index: OffsetIndex | None,
+    *,
+    with_statistics: bool = True,
 ) -> Iterator[str]:
-    """Yield every contradiction of a column index with itself, with the chunk and with its offset index."""
-    return _column_problems(_facts(footer, chunk), index, offset_index)
+    """Yield every contradiction of a column index with itself, with the chunk and with its offset index.
+
+    ``with_statistics`` is false if the chunk's statistics are compared with the values, which tell which one is wrong.
+    """
+    facts = _facts(footer, chunk)
+    facts = facts if with_statistics else replace(facts, null_count=None, whole=None)
+    return _column_problems(facts, index, offset_index)
 
 
 def contradicts_statistics(footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:

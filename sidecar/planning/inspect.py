@@ -16,6 +16,7 @@ from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, is_empty, table_at
+from sidecar.iceberg.table_names import name_of
 from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.results import Result
@@ -143,7 +144,7 @@ def describe_indexes(
     segments = found.sidecar.segments if found else []
     coverage = {} if found is None else _coverage(table, found, live)
     return TableInfo(
-        table=".".join(table.name()),
+        table=name_of(table),
         table_uuid=listing.table_uuid,
         snapshot_id=listing.snapshot_id,
         sidecar=None if found is None else _describe(table, listing, found),
@@ -169,7 +170,7 @@ def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
 def describe_empty(table: Table) -> TableInfo:
     """Describe a table that has no snapshot yet."""
     return TableInfo(
-        table=".".join(table.name()),
+        table=name_of(table),
         table_uuid=str(table.metadata.table_uuid),
         snapshot_id=None,
         sidecar=None,

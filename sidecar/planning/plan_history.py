@@ -19,7 +19,7 @@ from sidecar.errors import UsageError
 from sidecar.iceberg.listing import live_entries
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles
-from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Judgement
 from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import KeptReason
 from sidecar.planning.row_groups import KeptRowGroups
@@ -162,13 +162,13 @@ class PlanHistory:
         """Yield what stages found, to the one that ruled the file out."""
         first = DroppedBy.CATALOG if self.evaluators is None else DroppedBy.SUMMARY
         yield self._finding(first, files is not None, [] if self.evaluators is None else self._parts(found, table))
-        judgements = [] if files is None else [*files.judgements(row)]
-        for at, (by, segment, kept) in enumerate(judgements):
+        judgements = [] if files is None else _told_once([*files.judgements(row)])
+        for by, segment, kept in judgements:
             if by is DroppedBy.FILTER:
                 yield self._finding(by, kept, self._columns_of(segment), segment)
             elif not kept and self._is_outside(found):
                 yield self._finding(DroppedBy.PARTITION, kept, self._parts(found, table))
-            elif not any(later.by is by for later in judgements[at + 1 :]):  # columns and entries are one stage
+            else:
                 yield self._finding(by if kept else DroppedBy.BOUNDS, kept, self._columns)
         if files is not None and all(one.is_kept for one in judgements):
             yield from self._findings_of_task(found.path)
@@ -242,3 +242,10 @@ class PlanHistory:
         source, first = files.source.holding({row: found.entry}), self.index.segments[number].unit_ranges
         ordinal = int(source.ordinals(number, np.array([row]), self.index)[0])
         return None if ordinal < 0 else self.index.answer(number).units[first[ordinal] : first[ordinal + 1]]
+
+
+def _told_once(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
+    """Return what stages said, with bounds once, though a sidecar's columns of them and entries may both be asked."""
+    bounds = [one for one in judgements if one.by is DroppedBy.METADATA]
+    told = next((one for one in bounds if not one.is_kept), bounds[0] if bounds else None)
+    return [one for one in judgements if one.by is not DroppedBy.METADATA or one is told]

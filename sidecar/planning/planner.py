@@ -31,13 +31,14 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
-from sidecar.iceberg.delete_files import EqualityDeletes
+from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import check_readable, table_at
+from sidecar.iceberg.table_names import name_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
@@ -190,7 +191,7 @@ class Planning:
                 kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
         with self._errors():
             kept = by_row_groups(kept, opened, self.question, self._keys)
-        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.applying_to(task.file.file_path))
+        deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.may_apply_to(task.file.file_path))
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
         funnel = _funnel(kept, opened, self.data_lines)
@@ -264,7 +265,7 @@ def log_line(planned: Plan) -> str:
         "by page indexes": funnel.dropped_by_page_index,
     }
     return (
-        f"plan of {'.'.join(planned.table.name())}: {funnel.kept:,} of {funnel.total:,} files kept "
+        f"plan of {name_of(planned.table)}: {funnel.kept:,} of {funnel.total:,} files kept "
         f"({counted(funnel.kept_because)}), dropped {counted(dropped)}; "
         f"{planned.index_bytes_read:,} index bytes in {quantity(planned.index_reads, 'read')}; {planned.seconds:.3f} s"
     )

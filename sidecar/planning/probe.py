@@ -18,6 +18,7 @@ from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.iceberg.literals import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.refs import check_readable, is_empty, table_at
 from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.table_names import name_of
 from sidecar.planning.files.by_filters import BLOOM, state_of
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.inspect import live_files, opened_sidecar
@@ -96,7 +97,7 @@ def _answer(
     warnings: list[str],
 ) -> TableProbe:
     return TableProbe(
-        table=".".join(table.name()),
+        table=name_of(table),
         snapshot_id=snapshot_id,
         column=column.name,
         units=units,

@@ -37,7 +37,14 @@ from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes, SnapshotDeletes, partition_of, read_delete_files
+from sidecar.iceberg.deletes.delete_files import (
+    DeleteFile,
+    EqualityDeletes,
+    FileKey,
+    SnapshotDeletes,
+    partition_of,
+    read_delete_files,
+)
 from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls, metadata_with_struct_nulls
 from sidecar.planning.bound_literals import for_bounds, for_partitions
@@ -145,15 +152,14 @@ class TaskMaker:
         """
         data = [entry for at, _ in self.data for entry in entries.get(at, ())]
         deletes, tasks = SnapshotDeletes(self._deletes(data)), list[FileScanTask]()
-        residuals = KeyDefaultDict(self._planner._build_residual_evaluator)
+        equality.deletes, residuals = deletes, KeyDefaultDict(self._planner._build_residual_evaluator)
         for entry in data:
-            file, sequence = entry.data_file, entry.sequence_number or INITIAL_SEQUENCE_NUMBER
-            found = list[DeleteFile]()
+            file, positions = entry.data_file, set[DataFile]()
+            partition = partition_of(file) if deletes.count else ()
+            key = FileKey(entry.sequence_number or INITIAL_SEQUENCE_NUMBER, file.spec_id, partition)
+            equality.add(file.file_path, key)
             if deletes.count:
-                found = deletes.applying_to(file.file_path, sequence, file.spec_id, partition_of(file))
-                found += deletes.doubtful_for(sequence)
-            equality.add(file.file_path, sequence, (one for one in found if one.is_equality))
-            positions = {one.file for one in found if not one.is_equality}
+                positions = {delete.file for delete in deletes.positions_of(file.file_path, key)}
             residual = residuals[file.spec_id](file).residual_for(file.partition)
             tasks.append(FileScanTask(file, delete_files=positions, residual=residual))
         return tasks

@@ -121,7 +121,7 @@ class DataFileReader:
             source.close()
             raise
         try:
-            return self._pages(task, source, kept, answered, self._deleted(task))
+            return self._pages(task, source, kept, answered, self._deleted(task), TOO_MUCH)
         except TooMuchLeft as error:
             if error.often:
                 self.met_often.set()
@@ -218,7 +218,7 @@ class DataFileReader:
         kept: KeptRowGroups | None,
         answered: bool,
         deleted: npt.NDArray[np.int64] | None,
-        too_much: float = TOO_MUCH,
+        too_much: float,
     ) -> FileRows:
         counted = CountingSource(source)
         footer = read_footer(counted)

@@ -22,6 +22,7 @@ from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import check_readable, is_empty, table_at
 from sidecar.iceberg.resolve import TableColumn, encoded_name, primitive_columns, resolve_columns
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import options_of
 from sidecar.kernels.announcing import announces_compiling
@@ -90,15 +91,17 @@ def advise(
     return advice
 
 
-def auto_columns(table: Table) -> list[str]:
-    """Return the names of the columns of a table's current snapshot that deserve filters, by :func:`advise`.
+def auto_columns(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> list[str]:
+    """Return the names of the columns of a snapshot that deserve filters, by :func:`advise`.
 
-    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them. Raises
+    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them.
+    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot. Raises
     :class:`UsageError` if no column deserves filters, and the errors of :func:`advise`.
     """
-    found = [column.name for column in advise(table).columns if column.filters == "yes"]
+    judged_columns = advise(table, snapshot_id=snapshot_id, ref=ref).columns
+    found = [column.name for column in judged_columns if column.filters == "yes"]
     if not found:
-        name = ".".join(table.name())
+        name = name_of(table)
         raise UsageError(f"no column of {name} deserves filters", hint=f"{command_for(table, 'advise')} says why.")
     return found
 
@@ -127,7 +130,7 @@ def _advice(
     unsupported = sum(file.not_indexable is not None for file in files)
     skipped = [f"{unsupported:,} files in formats that are not indexed are kept by every lookup"] if unsupported else []
     return Advice(
-        table=".".join(table.name()),
+        table=name_of(table),
         snapshot_id=listing.snapshot_id,
         files=len(files),
         fpp=options.fpp,
@@ -170,7 +173,7 @@ def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
 
 def _of_empty(table: Table, start: float) -> Advice:
     return Advice(
-        table=".".join(table.name()),
+        table=name_of(table),
         snapshot_id=None,
         files=0,
         fpp=None,

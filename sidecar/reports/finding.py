@@ -33,9 +33,10 @@ from sidecar.convert.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
-from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes
+from sidecar.iceberg.deletes.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, one_version, schema_at, snapshot_id_of
+from sidecar.iceberg.table_names import name_of
 from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, threads_of
 from sidecar.reports.finding_files import Candidate, FileSearch, SnapshotFiles
@@ -342,7 +343,7 @@ def _report(
     found = {answer.answer for answer in answers}
     order = (FindAnswer.FOUND, FindAnswer.NOT_PROVEN, FindAnswer.ABSENT)
     return FindReport(
-        table=".".join(table.name()),
+        table=name_of(table),
         table_uuid=str(table.metadata.table_uuid),
         metadata_file=table.metadata_location,
         answer=next(one.value for one in order if one.value in found),

@@ -105,7 +105,9 @@ def status_table(
     )
     status.missed.extend(_missed(status, max_behind, min_coverage))
     if not is_static(table):  # a metadata file cannot be changed
-        status.to_do.extend(_to_do(table, status, wished, () if ref is None else ("--ref", ref)))
+        of_ref = () if ref is None else ("--ref", ref)
+        of_snapshot = of_ref if ref is not None or snapshot_id is None else ("--snapshot", str(snapshot_id))
+        status.to_do.extend(_to_do(table, status, wished, of_ref, of_snapshot))
     return status
 
 
@@ -144,9 +146,16 @@ def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: flo
 
 
 def _to_do(
-    table: Table, status: TableStatus, wished: list[tuple[str, str]] | None, of_ref: Sequence[str]
+    table: Table,
+    status: TableStatus,
+    wished: list[tuple[str, str]] | None,
+    of_ref: Sequence[str],
+    of_snapshot: Sequence[str],
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``of_ref`` the options for the branch or tag."""
+    """Yield what to do. ``wished`` is what :func:`_wished` returns.
+
+    ``of_ref`` are the options for the branch or tag, ``of_snapshot`` those for it or for the snapshot that was asked.
+    """
     refresh = command_for(table, "refresh", *of_ref)
     waiting, asked = status.waiting.files, of_ref[1] if of_ref else "main"
     if waiting and wished == [] and not status.covered:
@@ -157,19 +166,19 @@ def _to_do(
     elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
     if wished is not None:
-        yield from _behind(table, status, wished, of_ref)
+        yield from _behind(table, status, wished, of_snapshot)
     if status.repairs:
         why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
         yield NextStep(why, command_for(table, "repair"))
     if len(status.segments) > MANY_SEGMENTS:
-        yield NextStep(f"a lookup asks {len(status.segments)} segments", command_for(table, "compact", *of_ref))
+        yield NextStep(f"a lookup asks {len(status.segments)} segments", command_for(table, "compact", *of_snapshot))
     if status.unreferenced.deletable:
         count = quantity(status.unreferenced.deletable, "old file")
         yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "gc"))
 
 
 def _behind(
-    table: Table, status: TableStatus, wished: list[tuple[str, str]], of_ref: Sequence[str]
+    table: Table, status: TableStatus, wished: list[tuple[str, str]], of_snapshot: Sequence[str]
 ) -> Iterator[NextStep]:
     """Yield a build for the columns whose indexes lack files, and which a refresh does not index."""
     columns: dict[tuple[str, ...], list[str]] = {}
@@ -179,5 +188,5 @@ def _behind(
             columns.setdefault(late, []).append(column)
     for late, names in columns.items():
         why = f"{', '.join(late)} of {', '.join(names)} lack files, and are not declared"
-        options = ["--columns", ",".join(map(encoded_name, names)), "--kinds", ",".join(late), *of_ref]
+        options = ["--columns", ",".join(map(encoded_name, names)), "--kinds", ",".join(late), *of_snapshot]
         yield NextStep(why, command_for(table, "build", *options))

@@ -5,8 +5,8 @@ The catalog server and the proxy load the table in their own ways. Then both ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pyiceberg.table import Table
@@ -32,7 +32,7 @@ class Caller:
     @property
     def is_java(self) -> bool:
         """Whether Iceberg's Java library asks: Spark, Flink, Hive."""
-        return self.client_version.startswith("Apache Iceberg")
+        return self.client_version.split()[:2] == ["Apache", "Iceberg"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class PlanFacts:
 
     files_total: int = 0
     files_kept: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Files that are not read, by what ruled them out, as in a plan's funnel. Empty for a request of several meanings,
+    and for a page."""
     index_bytes_read: int = 0
     sentinel: bool = False
     """Whether a file was returned only so that Spark's DELETE works."""

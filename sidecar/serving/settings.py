@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError, refuse_text, without_credentials
+from sidecar.iceberg.table_names import parts_of
 
 DEFAULT_PORT = 8181
 MOST_BODY = 32 << 20
@@ -90,6 +91,8 @@ def checked_settings(
     :class:`StorageError` if the file of the token cannot be read.
     """
     refuse_text(tables=tables, storage=storage)
+    for pattern in tables:
+        _check_pattern(pattern)
     if catalog is not None and upstream is not None:
         raise UsageError("a server is before a catalog or before an upstream, not both", found="catalog and upstream")
     if not 0 <= port <= 65_535:
@@ -136,6 +139,16 @@ def checked_settings(
         encryption_keys=encryption_keys,
         token_digest=None if token_file is None else _token_digest(token_file),
     )
+
+
+def _check_pattern(pattern: str) -> None:
+    """Raise :class:`UsageError` for a glob that no table of a catalog can match."""
+    parts = parts_of(pattern)
+    if len(parts) == 1 and not parts[0].is_any_depth:
+        raise UsageError(
+            f"no table matches '{pattern}': it has no namespace",
+            hint="db.* are the tables of db, and ** are all tables.",
+        )
 
 
 def _check_reach_workers(keys: EncryptionKeys | None) -> None:

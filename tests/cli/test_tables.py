@@ -190,6 +190,27 @@ def test_plan_in_text_names_the_funnel_and_the_file(built: Any, run: Any) -> Non
     assert result.stdout.rstrip().endswith(".parquet")
 
 
+def test_a_plan_says_why_of_each_file(lake: Any, built: Any, run: Any, answer: Any) -> None:
+    """Of kept and of other files, named as the text of a plan names them; a name that no file has is wrong usage."""
+    (kept,) = answer("plan", "db.t", "k = -125")["kept_files"]
+    paths = [task.file.file_path for task in lake.load_table("db.t").scan().plan_files()]
+    for path in (kept, next(path for path in paths if path != kept)):
+        name = path.rpartition("/")[2]
+        told = answer("plan", "db.t", "k = -125", "--why", name)
+        assert (told["file"], told["kept"]) == (path, path == kept)
+        assert told["stages"][-1]["kept"] == told["kept"]
+        (asked,) = (one for one in told["stages"] if one["segment"] is not None)
+        assert asked["columns"] == ["k"]
+        assert [one["dropped_by"] is None for one in told["row_groups"]] == [told["kept"]]
+        shown = run("plan", "db.t", "k = -125", "--why", name).stdout
+        assert path in shown
+        assert f"of snapshot {asked['segment_snapshot_id']}" in shown
+        assert ("ruled out by" in shown) == (path != kept)
+    result = run("plan", "db.t", "k = -125", "--why", "absent.parquet")
+    assert result.exit_code == 2
+    assert "no such data file" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [("k", "-125"), ("dec", "62.5"), ("ts", "2024-05-05"), ("s", "text 125"), ("nested.x", "125")],

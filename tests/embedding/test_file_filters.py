@@ -37,7 +37,7 @@ def test_nulls_alone_get_a_filter_only_if_the_footer_says_so(tmp_path: Path, dic
     for statistics, way in ((False, {"none"}), (True, {"dictionary" if dictionary else "values"})):
         path = tmp_path / f"{statistics}.parquet"
         pq.write_table(table, path, write_statistics=statistics, use_dictionary=dictionary)
-        target, report = embedded(path, ["n", "k"], even_if_dictionary=True)
+        target, report = embedded(path, ["n", "k"])
         assert ways_of(report, "bloom", "n") == way
         assert verify_file(target, data=True).problems == []
         target.unlink()

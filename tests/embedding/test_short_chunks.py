@@ -71,9 +71,7 @@ def test_filters_are_not_put_into_the_last_page(
     """Also of a file that no name gives away: readers go on to the last value, wherever the footer ends a chunk."""
     before, after = short_file(tmp_path / "before.parquet", created_by), tmp_path / "after.parquet"
     original = before.read_bytes()
-    sidecar.embed_file(
-        before, after, bloom=["a", "b"], page_index=page_index, placement=placement, even_if_dictionary=True
-    )
+    sidecar.embed_file(before, after, bloom=["a", "b"], page_index=page_index, placement=placement)
     source, footer = pages_of(after)
     end = pages_of(before)[1].offset
     body = after.read_bytes()
@@ -96,7 +94,7 @@ def test_filters_are_not_put_into_the_last_page(
 def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path) -> None:
     before, first, second, bare = (tmp_path / f"{name}.parquet" for name in ("0", "1", "2", "3"))
     short_file(before, OLD)
-    sidecar.embed_file(before, first, bloom=["a"], placement="row-group", even_if_dictionary=True)
+    sidecar.embed_file(before, first, bloom=["a"], placement="row-group")
     sidecar.embed_file(first, second, bloom=["b"], page_index=True, placement="row-group")
     sidecar.strip_file(second, bare)
     for path in (first, second, bare):
@@ -107,7 +105,7 @@ def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path)
 def test_indexes_of_a_sidecar_are_put_back_without_harm(tmp_path: Path) -> None:
     before, indexed, restored = (tmp_path / f"{name}.parquet" for name in ("0", "1", "2"))
     short_file(before, OLD)
-    sidecar.embed_file(before, indexed, bloom=["a", "b"], page_index=True, even_if_dictionary=True)
+    sidecar.embed_file(before, indexed, bloom=["a", "b"], page_index=True)
     sidecar.extract_files([indexed], tmp_path / "i.puffin")
     sidecar.embed_from(tmp_path / "i.puffin", before, restored, placement="row-group")
     assert sidecar.scan_file(restored, "true").equals(rows())

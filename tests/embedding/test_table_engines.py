@@ -13,7 +13,7 @@ from sidecar.errors import (
     CommitConflictError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg.deletes import POSITION
+from sidecar.iceberg.deletes.delete_index import POSITION
 from sidecar.source import local_path
 from tests.embedding.table_cases import (
     before_commit,

@@ -24,6 +24,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestWriterV2,
+    manifest_entry_schema_with_data_file,
     write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -32,7 +33,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -42,6 +43,7 @@ from pyiceberg.types import (
     FixedType,
     FloatType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -284,6 +286,17 @@ def replaced(path: Path, data: bytes | None) -> Iterator[None]:
 
 
 class _DeleteManifestWriter(ManifestWriterV2):
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        """Have ``equality_ids`` as int, as the specification says. pyiceberg writes long, which Java cannot read."""
+        entry = super()._with_partition(format_version)
+        fields = [
+            NestedField(f.field_id, f.name, ListType(136, IntegerType(), element_required=True), f.required)
+            if f.field_id == 135
+            else f
+            for f in entry.find_type("data_file").fields  # type: ignore[union-attr]
+        ]
+        return manifest_entry_schema_with_data_file(format_version, StructType(*fields))
+
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 

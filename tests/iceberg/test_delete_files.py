@@ -10,7 +10,14 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 
-from sidecar.iceberg.delete_files import DeleteFile, EqualityDeletes, SnapshotDeletes, divides_files, partition_of
+from sidecar.iceberg.deletes.delete_files import (
+    DeleteFile,
+    EqualityDeletes,
+    FileKey,
+    SnapshotDeletes,
+    divides_files,
+    partition_of,
+)
 from sidecar.iceberg.manifests import LATEST
 
 PATH_FIELD = 2147483546
@@ -61,6 +68,7 @@ DELETES = [
     delete("by bounds", 5, bounds=("a.parquet", "m")),
     delete("by cut bounds", 5, bounds=("y", "z.par")),
     delete("by bounds that are cut alike", 5, bounds=("z.pa", "z.pa")),
+    delete("by equal bounds of a path without a suffix", 5, BY_ONE, (9,), bounds=("plain", "plain")),
     delete("older", 3),
     delete("of partition 1", 5, BY_ONE, (1,)),
     delete("of partition NaN", 5, BY_ONE, (NAN,)),
@@ -77,6 +85,9 @@ DELETES = [
         ("z.parquet", 4, 0, (), {"by cut bounds", "by bounds that are cut alike"}),
         ("v.parquet", 3, 0, (), {"vector"}),  # nothing else deletes by position where there is a vector
         ("v.parquet", 6, 0, (), set()),
+        ("plain", 4, 1, (8,), {"by equal bounds of a path without a suffix"}),
+        ("plain", 4, 1, (9,), {"by equal bounds of a path without a suffix"}),
+        ("plain-2", 4, 1, (9,), {"by equal bounds of a path without a suffix"}),  # they may be cut
         ("p.parquet", 5, 1, (1,), {"of partition 1"}),
         ("p.parquet", 4, 1, (2,), set()),
         ("p.parquet", 4, 2, (1,), set()),  # of another spec
@@ -84,17 +95,23 @@ DELETES = [
     ],
 )
 def test_position_deletes_of_a_file(path: str, sequence: int, spec_id: int, partition: Any, wanted: set[str]) -> None:
-    key = partition_of(DataFile.from_args(partition=Record(*partition)))
-    found = SnapshotDeletes(DELETES).applying_to(path, sequence, spec_id, key)
+    found = SnapshotDeletes(DELETES).applying_to(path, key_of(sequence, spec_id, *partition))
     assert {one.file.file_path for one in found} == wanted
     assert len(found) == len(wanted)
 
 
+def key_of(sequence: int, spec_id: int, *partition: Any) -> FileKey:
+    return FileKey(sequence, spec_id, partition_of(DataFile.from_args(partition=Record(*partition))))
+
+
 def fate_of(delete: DeleteFile, sequence: int, spec_id: int, *partition: Any) -> str:
     """What an equality delete does to a data file."""
-    deletes, key = SnapshotDeletes([delete]), partition_of(DataFile.from_args(partition=Record(*partition)))
-    certain = [one for one in deletes.applying_to("a", sequence, spec_id, key) if not one.is_doubtful]
-    return "applies" if certain else "in doubt" if deletes.doubtful_for(sequence) else "spares it"
+    seen = EqualityDeletes()
+    seen.deletes = SnapshotDeletes([delete])
+    seen.add("a", key_of(sequence, spec_id, *partition))
+    found = seen.applying_to("a")
+    assert seen.may_apply_to("a") == bool(found)
+    return "spares it" if not found else "in doubt" if found[0].is_doubtful else "applies"
 
 
 @pytest.mark.parametrize(
@@ -135,9 +152,11 @@ def test_specs_that_divide_nothing() -> None:
 
 def test_a_path_of_two_entries_has_the_deletes_of_both() -> None:
     seen, equality = EqualityDeletes(), delete("d", 3, content=DataFileContent.EQUALITY_DELETES)
-    seen.add("a", 5, [])
-    assert not seen.applying_to("a")
-    seen.add("a", 1, [equality])
-    seen.add("a", 2, [equality])
+    seen.deletes = SnapshotDeletes([equality])
+    seen.add("a", key_of(5, 0))
+    assert (seen.may_apply_to("a"), seen.applying_to("a")) == (False, [])
+    seen.add("a", key_of(1, 0))
+    seen.add("a", key_of(2, 0))
+    assert seen.may_apply_to("a")
     assert seen.applying_to("a") == [equality]
     assert seen.sequence_numbers == {"a": 1}

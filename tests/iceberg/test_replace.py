@@ -31,7 +31,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import (
+from sidecar.iceberg.deletes.delete_index import (
     EQUALITY,
     POSITION,
     DeleteIndex,

@@ -13,7 +13,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.units import fingerprints
 from sidecar.filters.encoding import Encoding
-from sidecar.iceberg.delete_files import EqualityDeletes
+from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.indexing.previous import carrying
 from sidecar.planning import segment_answer
 from sidecar.planning.tasks import TaskMaker
@@ -43,7 +43,7 @@ def promoted_column(patch: pytest.MonkeyPatch) -> None:
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
     """No equality delete applies to any file."""
-    patch.setattr(EqualityDeletes, "applying_to", lambda self, path: [])
+    patch.setattr(EqualityDeletes, "_each", lambda self, path: iter(()))
 
 
 def position_deletes(patch: pytest.MonkeyPatch) -> None:

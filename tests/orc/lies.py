@@ -38,7 +38,7 @@ def table() -> pa.Table:
             "n": pa.array([None if n % 7 == 0 else n for n in numbers], pa.int32()),
             "d": pa.array([n / 4 for n in numbers], pa.float64()),
             "none": pa.nulls(ROWS, pa.int32()),
-            "st": pa.array([None if n < 2_000 else {"x": n} for n in numbers], pa.struct([("x", pa.int64())])),
+            "st": pa.array([None if n < 3_000 else {"x": n} for n in numbers], pa.struct([("x", pa.int64())])),
             "noise": noise(),
         }
     )

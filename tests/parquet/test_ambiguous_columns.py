@@ -55,7 +55,7 @@ def test_other_columns_are_scanned_probed_and_indexed(path: Path, tmp_path: Path
     assert [column.to_pylist() for column in everything.columns] == [[25], [125], [{"b": 1025, "c": 25}], [2025], [25]]
     assert [unit.might_contain for unit in sidecar.probe_file(path, "k", "25").units] == [False, False, True, False]
     target = tmp_path / "target.parquet"
-    sidecar.embed_file(path, target, bloom=["k", "a.c"], page_index=True, harvest="never", even_if_dictionary=True)
+    sidecar.embed_file(path, target, bloom=["k", "a.c"], page_index=True, harvest="never")
     assert sidecar.scan_file(target, "k = 25").equals(everything)
 
 

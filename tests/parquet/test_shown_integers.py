@@ -51,7 +51,7 @@ def test_what_readers_show_is_found(
     path = annotated(tmp_path / "a.parquet", bits, signed, most=1 << 20, statistics=statistics, dictionary=dictionary)
     shown = pq.read_table(path)["x"].to_pylist()
     indexed = tmp_path / "b.parquet"
-    sidecar.embed_file(path, indexed, bloom=["x"], page_index=True, harvest="never", even_if_dictionary=True)
+    sidecar.embed_file(path, indexed, bloom=["x"], page_index=True, harvest="never")
     for number in {shown[3], shown[701], min(shown), max(shown)}:
         for file in (path, indexed):
             assert sidecar.scan_file(file, f"x = {number}").num_rows == shown.count(number)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -72,7 +71,7 @@ def bounded(field_id: int, lower: bytes, upper: bytes, nulls: int = 0, nans: int
 
 
 def helped(file: DataFile, text: str) -> set[int]:
-    return FileQuestion(bind(SCHEMA, parse_predicate(text, SCHEMA), True), SCHEMA).helpful_fields(file)
+    return FileQuestion(parse_predicate(text, SCHEMA), SCHEMA).helpful_fields(file)
 
 
 def test_bounds_in_every_form_that_manifests_have_them() -> None:

@@ -172,6 +172,22 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
     assert sidecar.plan(table, "a = 7", **how).funnel.indexed == 1
 
 
+def test_what_status_says_to_do_is_about_the_snapshot(catalog: Any) -> None:
+    table = catalog.create_table("db.names_to_do", ROWS)
+    table.append(rows([1], [100]))
+    sidecar.build(table, ["a"], kinds=["bloom"], engine="local")
+    table.append(rows([2], [200]))
+    later = table.current_snapshot().snapshot_id
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.columns": "c"})
+    swap(table)
+    for how, name, options in (({"snapshot_id": later}, "a", f"--snapshot {later}"), ({}, "b", "")):
+        status = sidecar.status_table(table, **how)  # type: ignore[arg-type]
+        (command,) = [step.command for step in status.to_do if " build " in step.command]
+        assert f"--columns {name} --kinds bloom" in command
+        assert ("--snapshot" in command, options in command) == (bool(options), True)
+
+
 def test_a_column_that_is_wider_today_has_its_own_type_in_the_snapshot(catalog: Any) -> None:
     schema = Schema(NestedField(1, "x", FloatType()), NestedField(2, "n", IntegerType()))
     table = catalog.create_table("db.wider_today", schema)

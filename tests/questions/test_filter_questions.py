@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import bind, expression_evaluator
+from pyiceberg.expressions.visitors import expression_evaluator
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StructType
@@ -30,7 +30,7 @@ SCHEMA = Schema(
 
 
 def asked(text: str) -> FilterQuestion:
-    return FileQuestion(bind(SCHEMA, parse_predicate(text, SCHEMA), True), SCHEMA).for_filters
+    return FileQuestion(parse_predicate(text, SCHEMA), SCHEMA).for_filters
 
 
 def shown(question: Condition | None) -> str:
@@ -154,7 +154,7 @@ def predicates(draw: st.DrawFn, depth: int = 3) -> str:
 )
 def test_never_a_false_negative(text: str, units: list[list[tuple[int | None, ...]]], random: Any) -> None:
     expression: BooleanExpression = parse_predicate(text, SCHEMA)
-    question = FileQuestion(bind(SCHEMA, expression, True), SCHEMA).for_filters.condition
+    question = FileQuestion(expression, SCHEMA).for_filters.condition
     if question is None:
         return
     index = Index(

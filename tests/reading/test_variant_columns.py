@@ -19,7 +19,7 @@ def test_nulls_of_a_variant_are_found() -> None:
     assert sidecar.scan_file(FILE, "id = 1 and v is not null", ["id"])["id"].to_pylist() == [1]
 
 
-@pytest.mark.parametrize("predicate", ["v.metadata = '00'", "v.value is not null", "v.typed_value = 'a'"])
+@pytest.mark.parametrize("predicate", ["v.metadata = '0x00'", "v.value is not null", "v.typed_value = 'a'"])
 def test_what_is_in_a_variant_cannot_be_compared(predicate: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"a field inside this column.*{predicate.split()[0]}"):
         sidecar.scan_file(FILE, predicate)

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sysconfig
+from copy import copy
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 import sidecar
@@ -133,6 +135,14 @@ def test_files_of_many_row_groups(catalog: Any) -> None:
 
 def test_the_columns_of_a_build_that_chooses_them(events: Table) -> None:
     assert auto_columns(events) == ["user_id", "url", "message"]
+    current = events.current_snapshot()
+    assert current is not None
+    fields = [field.model_copy(update={"name": field.name.replace("url", "link")}) for field in events.schema().fields]
+    renamed, schema = copy(events), Schema(*fields, schema_id=events.schema().schema_id + 1)
+    update = {"schemas": [*events.metadata.schemas, schema], "current_schema_id": schema.schema_id}
+    renamed.metadata = events.metadata.model_copy(update=update)
+    assert auto_columns(renamed) == ["user_id", "link", "message"]
+    assert auto_columns(renamed, current.snapshot_id) == ["user_id", "url", "message"]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -200,6 +201,65 @@ def test_partitions_with_null_and_dates(sql: Any, catalog: Any, server: Served) 
     for condition in ("s = 'a'", "day is null", "day = date '2024-01-02' and s = 'a'", "id = 3"):
         statement = f"select * from {{t}} where {condition} order by id"
         assert sql(statement, "served_parts") == sql(statement, "served_parts", "cat") != []
+
+
+PARTITION_CONDITIONS = [
+    *("p = 1", "p <> 1", "p is null", "not (p <=> 1)", "p in (2, 3) or p is null", "day > date '2024-01-01'"),
+    *("not s like 'ab%'", "s like 'a%'", "b = X'41'", "k is null", "p = 1 and k = 3", "p <> 1 and not s like 'ab%'"),
+]
+
+
+def test_files_of_other_partitions_are_not_read(spark: Any, sql: Any, catalog: Any, server: Served) -> None:
+    """Spark takes all rows of the files that it gets for conditions like these, and counts them by metadata."""
+    name = "served_whole_partitions"
+    sql(
+        "create table {t} (id bigint, p bigint, day date, s string, b binary, k int) using iceberg "
+        "partitioned by (p, day, truncate(2, s), b, bucket(2, k))",
+        name,
+        "cat",
+    )
+    sql(
+        "insert into {t} select id, if(id % 5 = 4, null, id % 5), date_add(date '2024-01-01', cast(id % 2 as int)), "
+        "element_at(array('abc', 'a', 'b', null), cast(id % 4 as int) + 1), if(id % 3 = 0, X'41', X'3431'), "
+        "if(id % 7 = 0, null, cast(id % 7 as int)) from range(60)",
+        name,
+        "cat",
+    )
+    sidecar.build(catalog.load_table(f"db.{name}"), ["k"], engine="local")
+    before = len(server.facts)
+    for columns in ("hash(*)", "count(*)"):
+        each = (
+            f"select {number}, {columns} from {{t}} where {condition}"
+            for number, condition in enumerate(PARTITION_CONDITIONS)
+        )
+        statement = " union all ".join(each)
+        found, wanted = (sorted(sql(statement, name, place)) for place in ("served", "cat"))
+        assert found == wanted
+    assert len(server.facts) >= before + 2 * len(PARTITION_CONDITIONS)
+    with pytest.raises(Exception, match="which partitions the filter selects: the predicate eq on bucket"):
+        sql("select id from {t} where served.system.bucket(2, k) = 1", name)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "ids"),
+    [
+        ({"type": "eq", "term": "s", "value": "value-0042"}, [42]),
+        ({"type": "lt", "term": "day", "value": "2024-01-05"}, [0, 2]),
+        ({"type": "eq", "term": "code", "value": (42 * 2654435761 % 2**32).to_bytes(4, "big").hex()}, [42]),
+        ({"type": "not-in", "term": "id", "values": list(range(4, 2 * FILES * ROWS))}, [0, 2]),
+    ],
+    ids=str,
+)
+def test_icebergs_java_api_reads_all_columns(spark: Any, table: Table, predicate: Any, ids: list[int]) -> None:
+    """It drops rows by nothing but the residuals of tasks."""
+    iceberg = spark._jvm.org.apache.iceberg
+    native = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, "served.db.served_reads")
+    expression = iceberg.expressions.ExpressionParser.fromJson(json.dumps(predicate))
+    records = iceberg.data.IcebergGenerics.read(native).where(expression).build().iterator()
+    found = []
+    while records.hasNext():
+        found.append(records.next().getField("id"))
+    assert sorted(found) == ids
 
 
 def test_rewrite_data_files_through_the_server(spark: Any, sql: Any, catalog: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -17,23 +18,42 @@ from scripts.benchmarks.harness.timing import Clock
 from scripts.benchmarks.inputs.manifests import KEY
 from scripts.benchmarks.peers.spark import pid_of, spark_session
 from scripts.benchmarks.serving.process import server
+from scripts.benchmarks.serving.tables import GROUP_FILES, GROUPS
 
 NEEDLE, ABSENT, ALL = "k = 2", "k = 3", f"k = {KEY}"
 MODE = "scan-planning-mode"
 TURNS, WARM_UPS = 5, 4
 
 
-def measure(bench: Bench, files: int) -> None:
-    """Measure both. ``db.real`` has ``files`` files."""
-    with server() as (address, pid):
+def measure(bench: Bench, folder: Path, files: int, rows: int) -> None:
+    """Measure both. ``db.real`` has ``files`` files, and those of ``db.groups`` have ``rows`` rows."""
+    with server() as (address, pid), server("--upstream", address, "--storage", f"file:{folder}") as (before, _):
         pyiceberg(bench, address, pid)
         settings = {}
-        for name, mode in (("served", "server"), ("own", "client")):
+        for name, uri, mode in (
+            ("served", address, "server"),
+            ("own", address, "client"),
+            ("before", before, "server"),
+        ):
             prefix = f"spark.sql.catalog.{name}"
             settings |= {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "rest"}
-            settings |= {f"{prefix}.uri": address, f"{prefix}.{MODE}": mode}
+            settings |= {f"{prefix}.uri": uri, f"{prefix}.{MODE}": mode}
         with spark_session(settings) as session:
             spark(bench, session, files, Clock([pid, pid_of(session)]))
+            residuals(bench, session, rows * GROUP_FILES // 3)
+
+
+def residuals(bench: Bench, session: Any, key: int) -> None:
+    """Compare reads of one file of many row groups. A catalog that takes no commits lets readers skip row groups."""
+    for what, columns in (("all columns", "*"), ("three of eight columns", "k, v1, v2")):
+
+        def rows(catalog: str, columns: str = columns) -> int:
+            return len(session.sql(f"select {columns} from {catalog}.db.groups where k = {key}").collect())
+
+        name = f"Spark, {what} of a value in 1 of {GROUPS} row groups"
+        sides = {"--upstream": partial(rows, "before"), "--catalog": partial(rows, "served")}
+        times = bench.compare(name, sides, TURNS, warm_ups=WARM_UPS)
+        bench.ratio(name, times, "--upstream", "--catalog")
 
 
 def pyiceberg(bench: Bench, address: str, pid: int) -> None:

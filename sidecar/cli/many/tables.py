@@ -47,9 +47,10 @@ def run_tables(
     written. With ``lines``, JSON is a line for each table, as soon as it is done, without a summary.
     """
     from sidecar.iceberg.many_tables import each_table
+    from sidecar.iceberg.table_names import name_of
 
     def work_by_name(opened: Any) -> PlainResult:
-        with out.about(".".join(opened.name())):
+        with out.about(name_of(opened)):
             return work(opened)
 
     tables: list[dict[str, Any]] = []

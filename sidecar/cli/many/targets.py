@@ -24,7 +24,10 @@ Targets = Annotated[
 ]
 Tables = Annotated[
     list[str],
-    typer.Argument(metavar="TABLE...", help="Tables as namespace.table, or globs: db.*, db.** with namespaces in it."),
+    typer.Argument(
+        metavar="TABLE...",
+        help="Tables as namespace.table (a part with a dot in backticks), or globs: db.*, db.** with namespaces in it.",
+    ),
 ]
 SkipBad = Annotated[
     bool,
@@ -74,7 +77,7 @@ def check_there(paths: Sequence[str], skip_bad: bool = False) -> None:
 
 def are_several_tables(names: Sequence[str], skip_bad: bool = False) -> bool:
     """Whether names are more than one plain table, so that the result is one of many."""
-    from sidecar.iceberg.many_tables import is_table_glob
+    from sidecar.iceberg.table_names import is_table_glob
 
     if skip_bad:
         raise UsageError("--skip-bad is for files", hint="An error in one table never stops the others.")

@@ -41,7 +41,7 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     if values is not None:
         values.indexes += sum(map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns)))
     for found in (
-        verify_page_index(source, footer),
+        verify_page_index(source, footer, chosen),
         _value_problems(source, footer, values, chosen),
         _statistics_problems(source, footer, chosen),
     ):

@@ -7,7 +7,7 @@ values, but not narrower.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, problem_in
 from sidecar.parquet.bounds import Ordering, find_ordering
@@ -31,11 +31,12 @@ ARROW_SIZES = (
 )
 
 
-def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
+def verify_page_index(source: Source, footer: Footer, compared: Collection[int] = ()) -> list[Problem]:
     """Return every defect of the file's page indexes; ``unit`` is the row group.
 
-    Reads every chunk that has an index, whole. Defects of the file never raise. Defects of pages are reported in the
-    words of :func:`sidecar.parquet.verify.file.verify_file`.
+    ``compared`` are the row groups whose statistics are compared with the values. In others a contradiction of the
+    page index with the statistics is a defect. Reads every chunk that has an index, whole. Defects of the file never
+    raise. Defects of pages are reported in the words of :func:`sidecar.parquet.verify.file.verify_file`.
     """
     problems: list[Problem] = []
     for group in footer.row_groups:
@@ -44,7 +45,8 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
             if chunk.encrypted:
                 continue  # verify_file reports the column as locked
-            texts = list(chunk_index_problems(source, footer, chunk, column, offset))
+            is_compared = group.ordinal in compared
+            texts = list(chunk_index_problems(source, footer, chunk, column, offset, with_statistics=not is_compared))
             if offset is None and any(located):
                 texts.append("offset index: missing, while other columns of the row group have one")
             problems += [problem_in(footer.name, text, chunk.leaf.path, group.ordinal) for text in texts]
@@ -59,10 +61,12 @@ def chunk_index_problems(
     offset: OffsetIndexAnswer,
     *,
     forms: bool = True,
+    with_statistics: bool = True,
 ) -> Iterator[str]:
     """Yield the problems of the page index of one chunk, wherever it is stored. Reads the chunk if it has an index.
 
     ``forms`` is false for an index that only sidecar uses, which expects NaN unless a nan_count rules it out.
+    ``with_statistics`` is as for :func:`column_index_problems`.
     """
     for name, answer in (("column index", column), ("offset index", offset)):
         if isinstance(answer, SidecarError):
@@ -71,7 +75,8 @@ def chunk_index_problems(
         yield from (f"offset index: {text}" for text in _offset_problems(footer, chunk, offset))
     if isinstance(column, ColumnIndex):
         beside = offset if isinstance(offset, OffsetIndex) else None
-        yield from (f"column index: {text}" for text in column_index_problems(footer, chunk, column, beside))
+        found = column_index_problems(footer, chunk, column, beside, with_statistics=with_statistics)
+        yield from (f"column index: {text}" for text in found)
     if isinstance(column, ColumnIndex) or isinstance(offset, OffsetIndex):
         yield from _against_pages(source, footer, chunk, column, offset, forms)
 

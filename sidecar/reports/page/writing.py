@@ -18,6 +18,7 @@ from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.table_names import name_of
 from sidecar.reports.page.collecting import collect_facts
 from sidecar.reports.page.elements import as_html, element
 from sidecar.reports.page.facts import TableFacts, TableOnPage
@@ -156,7 +157,7 @@ def _each(given: list[str | Table], work: Any, catalog: str | None) -> Iterator[
                 facts = work(table)
             except SidecarError as raised:
                 error = raised
-            yield TableOnPage(".".join(table.name()), facts, error)
+            yield TableOnPage(name_of(table), facts, error)
 
 
 def _reported(one: TableOnPage) -> ReportedTable:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pyiceberg.table import Table
 
 from sidecar.errors import SidecarError
+from sidecar.iceberg.table_names import shown_name
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts, Planner
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.metrics import observe_seconds, sample
@@ -90,7 +91,7 @@ def _line(
     line: dict[str, Any] = {
         "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "event": route,
-        "table": ".".join(filter(None, identifier)),
+        "table": shown_name(tuple(filter(None, identifier))),
         "result": result,
         "seconds": round(seconds, 6),
         "client": (caller.client_version or caller.user_agent)[:LONGEST_AGENT],
@@ -101,6 +102,7 @@ def _line(
             "snapshot_id": facts.snapshot_id,
             "files_total": facts.files_total,
             "files_kept": facts.files_kept,
+            "dropped": dict(facts.dropped),
             "index_bytes_read": facts.index_bytes_read,
             "sentinel": facts.sentinel,
             "fallback": facts.fallback,

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from sidecar.iceberg.table_names import name_of
 from sidecar.serving.guards import HEALTH
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.metrics import CONTENT_TYPE, exposition
@@ -76,4 +77,4 @@ def _report(table: Table) -> tuple[str, str]:
     from sidecar.reports.page.writing import POLICY, page
 
     facts = collect_facts(table, with_advice=False)
-    return page([TableOnPage(".".join(table.name()), facts, None)], time.time()), POLICY
+    return page([TableOnPage(name_of(table), facts, None)], time.time()), POLICY

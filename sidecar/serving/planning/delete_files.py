@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pyiceberg.types import IcebergType
 
-from sidecar.iceberg.delete_files import DeleteFile, SnapshotDeletes
+from sidecar.iceberg.deletes.delete_files import DeleteFile, SnapshotDeletes
 from sidecar.serving.protocol.encoding import encode_file
 
 

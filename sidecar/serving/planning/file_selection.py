@@ -20,7 +20,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
-from sidecar.iceberg.delete_files import comparable
+from sidecar.iceberg.deletes.delete_files import comparable
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.struct_nulls import bound_to
@@ -68,6 +68,8 @@ class FileSelection:
     """The ordinal of a file that is returned only so that Spark's DELETE works."""
     is_decided: Callable[[DataFile, int], bool] = lambda file, spec_id: False
     """Whether the partition of a file decides that all of its rows match."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Files that are not chosen, by what ruled them out, as in a plan's funnel."""
     index_bytes: int = 0
     fallback: str = ""
     """Why the sidecar was not asked or not believed; empty if it was."""
@@ -102,7 +104,8 @@ def select_files(
         _note(error)
         found = FileSelection(fallback=FAILED)
     if found.tasks is None and found.ordinals is None:
-        found = replace(found, ordinals=_by_manifests(files, table, row_filter))
+        ordinals = _by_manifests(files, table, row_filter)
+        found = replace(found, ordinals=ordinals, dropped=_dropped(files.starts[-1] - len(ordinals)))
     return replace(found, is_decided=_decider(files, table, row_filter)) if is_exact else found
 
 
@@ -134,8 +137,9 @@ def _by_sidecar(
             is_locked, is_needed = opened.is_locked, True
         else:
             planned = planning.plan(chosen, allow_equality_deletes=True)
-            found = FileSelection(tasks=planned.tasks, sequence_numbers=planned.sequence_numbers)
             funnel, is_locked = planned.funnel, planned.is_locked
+            dropped = _dropped(funnel.dropped_by_metadata, funnel.dropped_by_filter, funnel.dropped_by_page_index)
+            found = FileSelection(planned.tasks, sequence_numbers=planned.sequence_numbers, dropped=dropped)
             indexed, is_needed = funnel.indexed, funnel.dropped_by_metadata < funnel.total
             if wants_sentinel and funnel.dropped_by_filter + funnel.dropped_by_page_index:
                 found = replace(found, sentinel=_sentinel_of_plan(files, planning, planned, whole))
@@ -172,7 +176,13 @@ def _in_memory(
     if whole and len(kept) < len(bounded) and all(whole.holds(m.file(at), m.spec_id) for m, at in first):
         sentinel = _smallest(files, bounded, ordinals, whole)
     indexed = count_indexed(opened, planning.data_lines, [asked])[1]
-    return FileSelection(ordinals=ordinals, sentinel=sentinel), indexed
+    by_filter = kept.dropped()[DroppedBy.FILTER]
+    dropped = _dropped(files.starts[-1] - len(kept) - by_filter, by_filter)
+    return FileSelection(ordinals=ordinals, sentinel=sentinel, dropped=dropped), indexed
+
+
+def _dropped(by_metadata: int, by_filter: int = 0, by_page_index: int = 0) -> dict[str, int]:
+    return {"partition_or_bounds": by_metadata, "filter": by_filter, "page_index": by_page_index}
 
 
 def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, whole: WholeMatch) -> int | None:

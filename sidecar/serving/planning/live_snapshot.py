@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
-from sidecar.iceberg.delete_files import DeleteFile, read_delete_files
+from sidecar.iceberg.deletes.delete_files import DeleteFile, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.files.by_filters import IndexedFiles

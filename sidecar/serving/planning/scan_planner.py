@@ -19,15 +19,15 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.iceberg.delete_files import partition_of
+from sidecar.iceberg.deletes.delete_files import FileKey, partition_of
 from sidecar.iceberg.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
-from sidecar.serving.planning.absent_columns import AbsentColumns
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.kept_sidecars import KeptSidecars
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
+from sidecar.serving.planning.missing_partition_columns import MissingPartitionColumns
 from sidecar.serving.planning.scan_binding import ScanBinding, bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.selected_columns import may_replace_files, reads_all_columns
 from sidecar.serving.planning.served_tables import ServedTables
@@ -180,7 +180,7 @@ class _Scan:
         self._caller = caller
         self._for_pyiceberg = caller.is_pyiceberg
         self._may_replace = may_replace
-        self._absent = AbsentColumns(files.table, asked.select) if caller.is_pyiceberg else None
+        self._absent = MissingPartitionColumns(files.table, asked.select) if caller.is_pyiceberg else None
         self._helpless = helpless
         self._opener = opener
         self._encryption_keys = encryption_keys
@@ -274,7 +274,7 @@ class _Scan:
             return ()
         return [
             deletes.encoded(one, self.files.partition_types(one.spec_id), self._for_pyiceberg)
-            for one in deletes.applying_to(path, sequence_number, spec_id, partition)
+            for one in deletes.applying_to(path, FileKey(sequence_number, spec_id, partition))
         ]
 
     def encode(self, tasks: Sequence[EncodedTask], plan_tasks: Sequence[str] = (), *, is_plan: bool) -> list[bytes]:
@@ -304,6 +304,7 @@ class _Scan:
         return PlanFacts(
             files_total=self.files.count,
             files_kept=kept,
+            dropped=self.selections[0].dropped if len(self.selections) == 1 else {},
             index_bytes_read=sum(one.index_bytes for one in self.selections),
             sentinel=any(one.sentinel is not None for one in self.selections),
             fallback=next((one.fallback for one in self.selections if one.fallback), ""),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -17,6 +16,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.table_names import is_match, parts_of
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
@@ -34,7 +34,7 @@ _NEWEST = 2
 class ServedTables:
     """The tables whose scans should be planned on the server.
 
-    ``patterns`` (``db.*``) match their names; ``None`` matches all.
+    ``patterns`` are globs of names (``db.*``), as for :func:`sidecar.find_tables`; ``None`` matches all.
     """
 
     def __init__(self, patterns: Sequence[str] | None = None) -> None:
@@ -71,8 +71,7 @@ class ServedTables:
 
 def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:
     """Return whether the name of a table matches one of ``patterns``; ``None`` matches all."""
-    name = ".".join(identifier)
-    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+    return patterns is None or any(is_match(tuple(identifier), parts_of(pattern)) for pattern in patterns)
 
 
 def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:

@@ -310,7 +310,8 @@ class _Parser:
             return ParsedFilter(joined, frozenset[PredicateForm]().union(*(part.inexact for part in parts)))
         if kind == "not":
             child = self.parse(node.get("child"), depth + 1)
-            return ParsedFilter(Not(child.expression) if child.is_exact else AlwaysTrue(), child.inexact)
+            negated = Not(child.expression) if child.is_exact else AlwaysTrue()
+            return ParsedFilter(negated, child.inexact)
         return self._predicate(node, kind)
 
     def _predicate(self, node: dict[str, Any], kind: Any) -> ParsedFilter:

@@ -145,9 +145,8 @@ def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -
 
 
 def test_notes_come_from_the_question(table: Table) -> None:
-    from pyiceberg.expressions.visitors import bind
 
     schema = table.schema()
     text = " or ".join(f"k = {n}" for n in range(150))
-    asked = FileQuestion(bind(schema, parse_predicate(text, schema), True), schema).for_filters
+    asked = FileQuestion(parse_predicate(text, schema), schema).for_filters
     assert plan(table, text).notes == asked.notes != ()

@@ -13,7 +13,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from sidecar.iceberg.delete_files import DeleteFile
+from sidecar.iceberg.deletes.delete_files import DeleteFile
 from sidecar.iceberg.manifests import LatestFields
 from sidecar.serving.planning.delete_files import ServedDeletes
 from sidecar.serving.planning.scan_planner import ScanPlanner

@@ -68,6 +68,7 @@ def test_many_files_are_not_decoded_out_of_the_sidecar(
         found, facts = ask_for_facts(planner, table, equal("s", "most"), PYICEBERG)
         assert len(paths(found)) == facts.files_kept == FILES - 1
         assert facts.fallback == ""
+        assert facts.dropped == {"partition_or_bounds": 0, "filter": 1, "page_index": 0}
         assert decoded == []
     assert sorted(paths(found)) == expected(table, "s = 'most'")
     decoded.clear()
@@ -81,6 +82,9 @@ def test_bounds_count_too(table: Table, decoded: list[int]) -> None:
     condition = {"type": "and", "left": equal("s", "most"), "right": equal("n", 5)}
     wanted = expected(table, "s = 'most' and n = 5")
     assert len(wanted) == 1
+    facts = ask_for_facts(ScanPlanner(), table, condition, PYICEBERG)[1]
+    assert sum(facts.dropped.values()) == FILES - 1
+    assert facts.dropped["partition_or_bounds"] >= FILES - 2
     for _ in range(2):
         assert kept(planner, table, condition) == wanted
 

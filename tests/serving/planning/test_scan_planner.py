@@ -51,6 +51,7 @@ def test_a_lookup_keeps_one_file(planner: ScanPlanner, table: Table) -> None:
     assert found["status"] == "completed"
     assert task["residual-filter"] == equal("s", "v020")
     assert (facts.files_total, facts.files_kept, facts.fallback, facts.sentinel) == (FILES, 1, "", False)
+    assert facts.dropped == {"partition_or_bounds": 0, "filter": FILES - 1, "page_index": 0}
     assert facts.index_bytes_read > 0
     file = task["data-file"]
     lower = dict(zip(file["lower-bounds"]["keys"], file["lower-bounds"]["values"], strict=True))
@@ -273,7 +274,7 @@ def test_residuals_are_whole_where_names_have_several_meanings(planner: ScanPlan
     for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
         with table.update_schema() as update:
             update.rename_column(old, new)
-    tasks = ask(planner, table, equal("b", "x"))["file-scan-tasks"]
+    tasks = ask(planner, table, equal("b", "x"), PYICEBERG)["file-scan-tasks"]
     assert [task["residual-filter"] for task in tasks] == [equal("b", "x")] * 2
 
 

@@ -179,14 +179,14 @@ def test_a_partition_column_whose_name_another_column_had(catalog: Any) -> None:
     assert len(ask(ScanPlanner(), table, equal("n", 1))["file-scan-tasks"]) == 3
 
 
-@pytest.mark.parametrize("name", ["by_bounds", "as_expression"])
+@pytest.mark.parametrize("name", ["by_bounds_in_memory", "as_expression"])
 def test_bugs_do_not_keep_files_of_all_partitions(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise KeyError("a bug")
 
     monkeypatch.setattr(errors, "reraise_foreign", False)
     monkeypatch.setattr(file_selection, name, fail)
-    if name == "by_bounds":
+    if name == "by_bounds_in_memory":
         monkeypatch.setattr(file_selection, "Planning", fail)
     with pytest.raises(UnsupportedFeatureError, match="cannot be compared"):
         ask(ScanPlanner(), table, equal("p", 1))

@@ -14,9 +14,10 @@ The spec says whether a delete file has a partition, never its values: a partiti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
@@ -30,6 +31,21 @@ PATH_FIELD = 2147483546
 """The reserved id of the column ``file_path`` of position delete files."""
 _SUFFIXES = (".parquet", ".orc", ".avro")
 PartitionTuple = tuple[Any, ...]
+
+
+class FileKey(NamedTuple):
+    """What of a data file says, beside its path, which delete files apply to it."""
+
+    sequence_number: int
+    """The data sequence number."""
+    spec_id: int
+    partition: PartitionTuple
+    """That of :func:`partition_of`."""
+
+    @property
+    def partition_key(self) -> tuple[int, PartitionTuple]:
+        """The partition in its spec."""
+        return self.spec_id, self.partition
 
 
 def divides_files(spec: PartitionSpec) -> bool:
@@ -61,10 +77,12 @@ def path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
 def only_path(file: DataFile) -> str | None:
     """Return the path of the only data file that a position delete file names, by its bounds; ``None`` if not known."""
     lower, upper = path_bounds(file)
-    if lower is None or lower != upper:
-        return None
-    path = lower.decode("utf-8", "surrogateescape")
-    return path if path.endswith(_SUFFIXES) else None  # others may have been cut on both sides
+    return None if lower is None or lower != upper else lower.decode("utf-8", "surrogateescape")
+
+
+def may_be_cut(path: str) -> bool:
+    """Return whether two equal bounds of paths may both be the beginning of longer ones."""
+    return not path.endswith(_SUFFIXES)
 
 
 def is_within(path: bytes, lower: bytes | None, upper: bytes | None) -> bool:
@@ -115,7 +133,7 @@ class DeleteFile:
 
     @property
     def target(self) -> str | None:
-        """The path of the only data file to which position deletes apply; ``None`` if they may name others."""
+        """The path of the only data file to which position deletes apply; ``None`` if they may name more than one."""
         return self.latest.referenced_data_file or only_path(self.file)
 
     def may_name(self, path: bytes) -> bool:
@@ -157,49 +175,63 @@ class SnapshotDeletes:
                 self._everywhere.append(delete)
             return
         target = delete.target
-        if target is None:
+        if target is None or (delete.latest.referenced_data_file is None and may_be_cut(target)):
             self._by_partition.setdefault(key, []).append(delete)
-        else:
+        if target is not None:
             (self._vectors if delete.is_vector else self._by_path).setdefault(target, []).append(delete)
 
-    def applying_to(self, path: str, sequence_number: int, spec_id: int, partition: PartitionTuple) -> list[DeleteFile]:
-        """Return the delete files that apply to a data file.
+    def applying_to(self, path: str, file: FileKey) -> list[DeleteFile]:
+        """Return the delete files that apply to a data file."""
+        return [*self.equality_of(file), *self.positions_of(path, file)]
 
-        ``sequence_number`` is the data sequence number of the file, ``partition`` that of :func:`partition_of`.
-        """
-        key = spec_id, partition
-        equality = [*self._everywhere, *self._equality.get(key, ())]
-        found = [delete for delete in equality if sequence_number < delete.sequence_number]
-        vectors = [one for one in self._vectors.get(path, ()) if sequence_number <= one.sequence_number]
+    def positions_of(self, path: str, file: FileKey) -> list[DeleteFile]:
+        """Return the position deletes and the deletion vector that apply to a data file."""
+        vectors = [one for one in self._vectors.get(path, ()) if file.sequence_number <= one.sequence_number]
         if vectors:
-            return [*found, max(vectors, key=lambda one: one.sequence_number)]
+            return [max(vectors, key=lambda one: one.sequence_number)]
         name = path.encode("utf-8", "surrogateescape")
-        positions = [*self._by_path.get(path, ())]
-        positions += [delete for delete in self._by_partition.get(key, ()) if delete.may_name(name)]
-        return found + [delete for delete in positions if sequence_number <= delete.sequence_number]
+        found = [*self._by_path.get(path, ())]
+        found += [one for one in self._by_partition.get(file.partition_key, ()) if one.may_name(name)]
+        return list({id(one): one for one in found if file.sequence_number <= one.sequence_number}.values())
 
-    def doubtful_for(self, sequence_number: int) -> list[DeleteFile]:
-        """Return the equality deletes of which it is not known whether they apply to a data file."""
-        return [delete for delete in self._doubtful if sequence_number < delete.sequence_number]
+    def equality_of(self, file: FileKey) -> Iterator[DeleteFile]:
+        """Yield the equality deletes that apply to a data file."""
+        for delete in chain(self._everywhere, self._equality.get(file.partition_key, ())):
+            if file.sequence_number < delete.sequence_number:
+                yield delete
+
+    def doubtful_of(self, file: FileKey) -> Iterator[DeleteFile]:
+        """Yield the equality deletes of which it is not known whether they apply to a data file."""
+        return (delete for delete in self._doubtful if file.sequence_number < delete.sequence_number)
 
 
-@dataclass
 class EqualityDeletes:
     """The equality deletes that may apply to the files of a plan, and the sequence numbers of these files, by path.
 
     Two live entries can have the same path. The smaller number lets more deletes apply.
     """
 
-    by_path: dict[str, dict[str, DeleteFile]] = field(default_factory=dict)
-    sequence_numbers: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.deletes = SnapshotDeletes(())
+        self.sequence_numbers: dict[str, int] = {}
+        self._files: dict[str, list[FileKey]] = {}
 
-    def add(self, path: str, sequence_number: int, deletes: Iterable[DeleteFile]) -> None:
-        """Add a data file, and the equality deletes that apply to it, or may."""
-        if self.sequence_numbers.setdefault(path, sequence_number) > sequence_number:
-            self.sequence_numbers[path] = sequence_number
-        for delete in deletes:
-            self.by_path.setdefault(path, {})[delete.file.file_path] = delete
+    def add(self, path: str, file: FileKey) -> None:
+        """Add a data file."""
+        if self.sequence_numbers.setdefault(path, file.sequence_number) > file.sequence_number:
+            self.sequence_numbers[path] = file.sequence_number
+        if self.deletes.count:
+            self._files.setdefault(path, []).append(file)
+
+    def may_apply_to(self, path: str) -> bool:
+        """Return whether an equality delete applies to a data file, or may."""
+        return next(self._each(path), None) is not None
 
     def applying_to(self, path: str) -> list[DeleteFile]:
         """Return the equality deletes that apply to a data file; those that only may are :attr:`is_doubtful`."""
-        return list(self.by_path.get(path, {}).values())
+        return list({id(delete): delete for delete in self._each(path)}.values())
+
+    def _each(self, path: str) -> Iterator[DeleteFile]:
+        for file in self._files.get(path, ()):
+            yield from self.deletes.equality_of(file)
+            yield from self.deletes.doubtful_of(file)

@@ -1,7 +1,7 @@
 """Finds the data files of a snapshot that may have deleted rows.
 
-:mod:`sidecar.iceberg.delete_files` says which data files a delete file applies to. Here position delete files are read
-to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
+:mod:`sidecar.iceberg.deletes.delete_files` says which data files a delete file applies to. Here position delete files
+are read to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
 doubt a delete applies: paths that differ only in the spelling of their scheme count as equal.
 """
 
@@ -30,7 +30,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import NestedField
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.delete_files import comparable, divides_files, is_within, only_path, path_bounds
+from sidecar.iceberg.deletes.delete_files import (
+    comparable,
+    divides_files,
+    is_within,
+    may_be_cut,
+    only_path,
+    path_bounds,
+)
 from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
@@ -113,7 +120,7 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
     """Return the paths that a position delete file names; ``None`` for other deletes and if that is not certain."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
-    if (path := only_path(file)) is not None:
+    if (path := only_path(file)) is not None and not may_be_cut(path):
         return frozenset([path])
     if file.file_format != FileFormat.PARQUET or file.file_size_in_bytes > _MOST_READ:
         return None

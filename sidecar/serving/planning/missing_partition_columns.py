@@ -22,7 +22,7 @@ _COUNTED_COLUMNS = 100
 """Files of more columns may have no statistics of a column that is there."""
 
 
-class AbsentColumns:
+class MissingPartitionColumns:
     """The columns that a request of pyiceberg's reads and that a file may lack. ``select``: ``None`` for all."""
 
     def __init__(self, table: Table, select: Sequence[str] | None) -> None:
