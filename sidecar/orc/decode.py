@@ -438,9 +438,8 @@ class ColumnDecoder:
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
             raise DamagedFileError("a timestamp does not fit into 64-bit microseconds")
         instant = self.column.kind == "TIMESTAMP_INSTANT"
-        zone = "UTC" if instant else utc_or_name(self.zone)
-        if zone is None:
-            raise UnsupportedFeatureError("timestamps cannot be decoded, because the writer's time zone is missing")
+        # Hive 0.11 and Presto name no zone: what is stored is the wall clock
+        zone = "UTC" if instant else utc_or_name(self.zone) or "UTC"
         base = _EPOCH_2015 if zone == "UTC" else instant_of(_BASE, zone)
         if not orc_rle.instants(seconds, nanos, base):
             raise DamagedFileError("the nanoseconds of a timestamp are a second or more")
