@@ -5,7 +5,7 @@ double that no float equals, a decimal with more places). Then each form becomes
 
 | column | encoding | keys under which writers may have hashed an equal value |
 | --- | --- | --- |
-| int, long, time | long | the number; a promotion from int to long does not change it |
+| int, long, time | long | the number, which no promotion changes; -32768 to -1 also as 16 unsigned bits (old Hive) |
 | date | date | the day; unknown before 1582-10-15, because readers disagree on the calendar |
 | float, double | float, double | the bits as a double; for a zero, those of 0.0 and -0.0 |
 | string, binary, fixed, uuid | bytes | the bytes |
@@ -91,6 +91,11 @@ def _hash(key: int | bytes) -> int:
 
 def _number(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     return (int.from_bytes(form, "little", signed=True),)
+
+
+def _integer(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+    number = int.from_bytes(form, "little", signed=True)
+    return (number, number + (1 << 16)) if -(1 << 15) <= number < 0 else (number,)
 
 
 def _day(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
@@ -191,7 +196,7 @@ _PLAIN = {
 """Family of the encoding -> PLAIN encoding of the literal, where it differs from the usual one of the column type."""
 
 _KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], Keys]] = {
-    "long": _number,
+    "long": _integer,
     "date": _day,
     "float": _widened,
     "double": _number,

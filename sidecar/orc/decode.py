@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | BOOLEAN | DATA: bits, the first of a byte highest, in byte RLE | bool |
 | BYTE | DATA: byte RLE | int8 |
-| SHORT, INT, LONG, DATE | DATA: integer RLE | int16, int32, int64, date32 |
+| SHORT, INT, LONG, DATE | DATA: integer RLE | int16 (in two's complement), int32, int64, date32 |
 | FLOAT, DOUBLE | DATA: IEEE 754, little-endian | float32, float64 |
 | STRING, CHAR, VARCHAR; BINARY | DATA: bytes; LENGTH: integer RLE; or indexes into a dictionary | string; binary |
 | DECIMAL | DATA: zigzag varints; SECONDARY: integer RLE, the scale of each | decimal128 |
@@ -281,8 +281,10 @@ class ColumnDecoder:
         if kind == "BYTE":
             return _any_array(self._bytes("DATA", count).view(np.int8))
         if kind in _INTEGERS:
-            numbers = _any_array(self._integers("DATA", count, signed=True))
-            return numbers if kind == "LONG" else numbers.cast(_INTEGERS[kind])
+            numbers = self._integers("DATA", count, signed=True)
+            if kind == "SHORT":  # old Hive stored negative ones as 16 unsigned bits
+                numbers = np.where((numbers >= 1 << 15) & (numbers < 1 << 16), numbers - (1 << 16), numbers)
+            return _any_array(numbers) if kind == "LONG" else _any_array(numbers).cast(_INTEGERS[kind])
         if kind == "DATE":
             return _any_array(self._integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
         if kind in _FLOATS:
@@ -436,9 +438,8 @@ class ColumnDecoder:
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
             raise DamagedFileError("a timestamp does not fit into 64-bit microseconds")
         instant = self.column.kind == "TIMESTAMP_INSTANT"
-        zone = "UTC" if instant else utc_or_name(self.zone)
-        if zone is None:
-            raise UnsupportedFeatureError("timestamps cannot be decoded, because the writer's time zone is missing")
+        # Hive 0.11 and Presto name no zone: what is stored is the wall clock
+        zone = "UTC" if instant else utc_or_name(self.zone) or "UTC"
         base = _EPOCH_2015 if zone == "UTC" else instant_of(_BASE, zone)
         if not orc_rle.instants(seconds, nanos, base):
             raise DamagedFileError("the nanoseconds of a timestamp are a second or more")

@@ -139,7 +139,7 @@ def read(
     schema, rows = _rows(planned, columns, limit, case_sensitive, threads, report)
     tables = [pa.Table.from_batches([batch]) for batch in rows]
     if not tables:
-        return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
+        return pa.Table.from_batches([], schema_to_pyarrow(schema, include_field_ids=False))
     with reading_errors():
         return pa.concat_tables(tables, promote_options="permissive")  # string and large_string may mix
 

@@ -52,7 +52,7 @@ ENCODINGS = [
 
 PROBES: list[tuple[str, str, Any, list[int | bytes]]] = [
     # column type, encoding, literal, every key by which an equal value can have been hashed
-    ("int", "orc/long", -5, [-5]),
+    ("int", "orc/long", -5, [-5, 65531]),  # old Hive stored a SHORT as 16 unsigned bits
     ("long", "orc/long", -(2**63), [-(2**63)]),
     ("long", "orc/long", 2**63 - 1, [2**63 - 1]),
     ("int", "orc/long", 2**31, [2**31]),  # what an int column cannot hold hashes as it is

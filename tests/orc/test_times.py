@@ -13,14 +13,17 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
 import pyorc
 import pytest
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.times import instant_of, wall_clock
+from sidecar.orc.verify import verify_file
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource
 from tests.orc.decode_cases import orc_file
+from tests.orc.lies import Statements
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 ZONES = {
@@ -131,3 +134,18 @@ def test_a_scan_finds_timestamps_after_2037() -> None:
         wall = noon.replace(tzinfo=None)
         found: Any = scan_file(source, f"t = '{wall.isoformat()}'")
         assert found.to_pylist() == [{"n": number, "t": wall}]
+
+
+def test_without_a_zone_a_timestamp_is_what_is_stored() -> None:
+    """Hive 0.11 and Presto name none. Bounds and filters of such times are not believed."""
+    times = pa.array([datetime(2020, 1, 1) + timedelta(days=n, microseconds=7) for n in range(300)], pa.timestamp("ns"))
+    sink = BytesIO()
+    pyarrow.orc.write_table(pa.table({"t": times}), sink, bloom_filter_columns=[0], row_index_stride=1000)
+    statements = Statements(sink.getvalue())
+    for stripe in statements.stripes:
+        stripe.footer.fields[:] = [field for field in stripe.footer.fields if field[0] != 3]
+    data = BytesSource(statements.file())
+    assert scan_file(data, "true")["t"].equals(pa.chunked_array([times]))
+    found = scan_file(data, "t >= '2020-10-20' or t = '2020-01-02T00:00:00.000007'")
+    assert found["t"].to_pylist() == [times[1].as_py(), *times[293:].to_pylist()]
+    assert verify_file(data) == []

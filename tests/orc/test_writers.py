@@ -20,6 +20,7 @@ from sidecar.orc.inspect import ask_row_group, inspect_file, probe_file
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import TAIL, read_tail
 from sidecar.orc.verify import verify_file
+from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource, CountingSource
 from tests.orc.files import read_all
 from tests.orc.files import source as fixture
@@ -270,3 +271,18 @@ def test_the_hash_in_the_filter_is_the_one_of_the_value() -> None:
     (found,) = stripe.indexes[1].filters or ()
     assert found.filter is not None
     assert all(found.filter.might_contain_hash(hash_long(value)) for value in table["id"].to_pylist())
+
+
+@pytest.mark.parametrize("filters", [[], ["a"]])
+def test_a_short_of_16_unsigned_bits_is_negative(filters: list[str]) -> None:
+    """Old Hive wrote such, and counted and hashed them as they are stored; ORC Java and pyarrow read -3073."""
+    pyorc = pytest.importorskip("pyorc")
+    out = BytesIO()
+    with pyorc.Writer(out, "struct<a:smallint>", bloom_filter_columns=filters) as writer:
+        writer.writerows([(62463,), (5,), (None,), (65535,)])
+    data = BytesSource(out.getvalue())
+    values = [-3073, 5, None, -1]
+    assert scan_file(data, "true")["a"].to_pylist() == values == pa_orc.ORCFile(out).read()["a"].to_pylist()
+    for value in (-3073, 5, -1):
+        assert scan_file(data, f"a = {value}")["a"].to_pylist() == [value]
+    assert scan_file(data, "a < 0")["a"].to_pylist() == [-3073, -1]

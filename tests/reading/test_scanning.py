@@ -169,6 +169,17 @@ def rows_or_error(planned: Plan) -> list[Any] | DamagedFileError | StorageError:
         return error
 
 
+def test_no_row_is_a_table_whatever_its_types(catalog: Any) -> None:
+    """Arrow makes no empty array of a UUID in a struct or list."""
+    uuids: Any = pa.array([bytes(range(16))], pa.uuid())
+    nested = [pa.StructArray.from_arrays([uuids], ["u"]), pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), uuids)]
+    rows = pa.table({"u": uuids, "st": nested[0], "l": nested[1]})
+    made = create_with_rows(catalog, "db.nested_uuids", [rows])
+    assert scan(made, "true").num_rows == 1
+    none = scan(made, "u is null")
+    assert (none.num_rows, none.column_names) == (0, ["u", "st", "l"])
+
+
 def test_uuids_that_arrow_cannot_compare_are_found(catalog: Any) -> None:
     schema = pa.schema([("u", pa.uuid())])
     made = catalog.create_table("db.scan_uuid", schema)
