@@ -16,6 +16,7 @@ import numpy as np
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
+from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 from sidecar.bundle.segment import Segment
 from sidecar.filters.probes import probe_for
@@ -26,7 +27,6 @@ from sidecar.iceberg.refs import as_it_was
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.relocated import RelocatedFiles
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 from sidecar.planning.tasks import evaluators_of
 from sidecar.questions.conditions import AllOf, Condition, HoldsAny
 
