@@ -32,7 +32,7 @@ class Caller:
     @property
     def is_java(self) -> bool:
         """Whether Iceberg's Java library asks: Spark, Flink, Hive."""
-        return self.client_version.startswith("Apache Iceberg")
+        return self.client_version.split()[:2] == ["Apache", "Iceberg"]
 
 
 @dataclass(frozen=True)
