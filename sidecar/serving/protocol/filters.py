@@ -46,7 +46,17 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, StringType
+from pyiceberg.types import (
+    BinaryType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    StringType,
+    StructType,
+    UnknownType,
+)
 
 from sidecar.errors import SidecarError
 from sidecar.iceberg.literals import PredicateColumn, find_column
@@ -81,6 +91,8 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     "not-starts-with": NotStartsWith,
 }
 _LISTS: dict[str, Callable[..., BooleanExpression]] = {"in": In, "not-in": NotIn}
+_WITHOUT_IDENTITY = (GeographyType, GeometryType, UnknownType)
+"""Types for which Java has no identity transform. It has none for structs either, but also no statistics."""
 N = TypeVar("N")
 FieldsOfNames = frozenset[tuple[str, int | None]]
 """Names with the ids of the columns that they mean; ``None`` for names that mean none, or more than one."""
@@ -399,7 +411,11 @@ class _ResidualWriter:
             return self._any_row(), False
         if not isinstance(kind, str):
             return any_row(term), False
-        compared = {"type": "transform", "transform": "identity", "term": term} if self._is_opaque else term
+        compared: Any = term
+        if self._is_opaque and not any(isinstance(column.type, StructType) for column in columns):
+            if any(isinstance(column.type, _WITHOUT_IDENTITY) for column in columns):
+                return any_row(term), False
+            compared = {"type": "transform", "transform": "identity", "term": term}
         if kind in _TESTS:
             return {"type": kind, "term": compared}, True
         if kind in _COMPARISONS and self._is_understood([node.get("value")], columns):

@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import LongType, NestedField, StringType, StructType, UnknownType
 
 from sidecar.iceberg.predicate import as_expression, parse_predicate
 from sidecar.serving.protocol import filters
@@ -287,3 +287,22 @@ def test_required_columns_are_null_where_their_struct_is(kind: str) -> None:
 
     assert not of(required=False)
     assert of(required=True)
+
+
+def test_opaque_residuals_compare_transforms() -> None:
+    """Readers look up statistics of plain columns only. Java has no transform of structs, and no statistics of them."""
+    name = {"type": "transform", "transform": "identity", "term": "st.y"}
+    leaves = [
+        {"type": "starts-with", "term": "st.y", "value": "a"},
+        {"type": "in", "term": "st.y", "values": ["a", "b"]},
+        {"type": "not-null", "term": "st.y"},
+    ]
+    node = chain("and", [{"type": "not", "child": chain("or", leaves)}, {"type": "is-null", "term": "st"}, {"type": 1}])
+    found = residual_of(node, [SCHEMA], select=["l", "s"], is_opaque=True)
+    assert found["left"]["left"]["child"] == chain("or", [{**leaf, "term": name} for leaf in leaves])
+    assert found["left"]["right"] == {"type": "is-null", "term": "st"}
+    assert found["right"] == filters.any_row("l")
+    odd = Schema(NestedField(1, "nothing", UnknownType()))
+    test = {"type": "not-null", "term": "nothing"}
+    assert residual_of(test, [odd], is_opaque=True) == filters.any_row("nothing")
+    assert residual_of(test, [odd]) == test
