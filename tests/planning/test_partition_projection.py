@@ -199,3 +199,22 @@ def test_ranges_may_end_on_the_last_day_of_pythons_dates(catalog: Any, transform
     assert sidecar.scan(table, "true", keys={"x": values}).num_rows == 2
     assert sidecar.plan(table, "true", keys={"x": values[1:]}).files_kept == 1
     assert sidecar.find(table, {"x": last}).conditions[0].rows == (transform != "hour")
+
+
+@pytest.mark.parametrize(("transform", "partitions"), [("year", (8029, 9000)), ("month", (96359, 108007))])
+def test_days_after_the_year_9999_are_planned_and_advised(
+    catalog: Any, transform: str, partitions: tuple[int, int]
+) -> None:
+    table = create(catalog, f"far_days_{transform}", "date", transform)
+    days = (2_932_896, 3_287_396)  # the last day of 9999, and one of the year 10970
+    for day, partition in zip(days, partitions, strict=True):
+        values = pa.array([day], pa.int32()).cast(pa.date32())
+        append_files(table, [parquet_file(table, pa.table({"x": values}), Record(partition))])
+    for kind, day, kept in (
+        (EqualTo, days[1], 1),
+        (GreaterThan, days[0], 1),
+        (LessThan, days[0], 1),
+        (LessThan, days[1], 2),
+    ):
+        assert sidecar.plan(table, kind("x", DateLiteral(day))).files_kept == kept, (kind, day)
+    assert [column.column for column in sidecar.advise(table).columns] == ["x"]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, ManifestGroupPlanner, Table, _open_manifest
@@ -95,6 +95,16 @@ def test_ranges_are_asked_of_null_partitions(catalog: Any, sign: str) -> None:
     assert residuals[None] == "EqualTo(term=Reference(name='id'), literal=LongLiteral(2))"
     assert residuals["a" if "<" in sign else "z"] == "AlwaysTrue()"
     assert read(planned)["id"].to_pylist() == ([1, 2] if "<" in sign else [2, 3])
+
+
+def test_manifests_of_which_little_is_known_are_kept(table: Table) -> None:
+    """Some writers leave summaries out, and a delete manifest can have a spec that the table lacks."""
+    evaluators = task_planner.evaluators_of(table.scan(row_filter="part = 'z'"))
+    by_part = PartitionFieldSummary(False, False, b"a", b"b")
+    spec_id = table.spec().spec_id
+    assert not evaluators.manifest(ManifestFile.from_args(partition_spec_id=spec_id, partitions=[by_part]))
+    for own, summaries in ((spec_id, None), (spec_id, []), (77, [by_part])):
+        assert evaluators.manifest(ManifestFile.from_args(partition_spec_id=own, partitions=summaries))
 
 
 HOUR = 3_600_000_000
