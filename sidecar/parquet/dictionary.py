@@ -34,6 +34,7 @@ from sidecar.parquet.pages import (
     PLAIN_DICTIONARY,
     ChunkReader,
     PageHeader,
+    check_dictionary_place,
     check_dictionary_size,
 )
 from sidecar.parquet.trust import as_shown
@@ -162,6 +163,7 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     page = reader.header(reader.start)
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
+    check_dictionary_place(chunk, page)
     check_dictionary_encoding(page)
     check_dictionary_size(page, chunk.leaf)
     check_page_size(page.compressed_size, page.uncompressed_size)

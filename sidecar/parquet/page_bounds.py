@@ -507,13 +507,12 @@ def footer_findings(footer: Footer, *, compared: bool = False) -> Iterator[Probl
     for group in footer.row_groups:
         for chunk in group.columns:
             path = chunk.leaf.path
-            if chunk.may_end_early:
-                size = footer.chunk_metadata(chunk).integer(7)
-                text = f"total_compressed_size is {size}, but the chunk takes up to {chunk.total_compressed_size} bytes"
-                yield problem_in(footer.name, text, path, group.ordinal)
             for text in statistics_problems(footer, chunk):
                 yield problem_in(footer.name, f"statistics: {text}", path, group.ordinal)
             found = set() if compared else {(path, text) for text in writers_problems(footer, chunk)}
+            if chunk.may_end_early:
+                why = why_not_believed(footer.created_by, "total_compressed_size", chunk.leaf, chunk.encodings)
+                found.add((path, f"total_compressed_size: not believed: {why}"))
             yield from (problem_in(footer.name, text, path) for path, text in sorted(found - known))
             known |= found
 

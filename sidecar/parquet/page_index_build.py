@@ -57,6 +57,7 @@ from sidecar.parquet.pages import (
     HEADER_WINDOW,
     ChunkReader,
     PageHeader,
+    check_dictionary_place,
 )
 from sidecar.parquet.stored_values import StoredValues
 from sidecar.parquet.trust import is_float
@@ -241,6 +242,7 @@ class _ChunkScan:
         if page.type == DICTIONARY_PAGE:
             if not first:
                 raise DamagedFileError("a dictionary page is not the chunk's first page")
+            check_dictionary_place(self._chunk, page)
             self._dictionary(page)
         elif page.is_data:
             self._data(page)

@@ -226,6 +226,25 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
     return PageHeader(offset, header_length, *sizes, kind, num_values, encoding, crc, *levels)
 
 
+def ends_at_data(chunk: ColumnChunk, dictionary: PageHeader) -> bool:
+    """Return whether a dictionary page ends where the footer lets the data pages begin, if it says where.
+
+    Else the footer may name the dictionary of another column.
+    """
+    return chunk.data_page_offset <= chunk.start or dictionary.end == chunk.data_page_offset
+
+
+def check_dictionary_place(chunk: ColumnChunk, dictionary: PageHeader) -> None:
+    """Raise :class:`DamagedFileError` unless a dictionary page :func:`ends_at_data`."""
+    if not ends_at_data(chunk, dictionary):
+        raise DamagedFileError(
+            "the dictionary page does not end where the data pages begin",
+            offset=dictionary.offset,
+            expected=chunk.data_page_offset,
+            found=dictionary.end,
+        )
+
+
 def has_bit_packed_levels(leaf: Leaf, page: PageHeader) -> bool:
     """Return whether a page of ``leaf`` has BIT_PACKED levels. Writers also name this encoding for levels of 0 bits."""
     if page.type != DATA_PAGE or not page.num_values:

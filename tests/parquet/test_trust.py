@@ -14,7 +14,9 @@ import pytest
 
 import sidecar
 from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
+from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.page_bounds import chunk_bounds, column_index_problems, footer_findings, offset_index_problems
@@ -463,3 +465,30 @@ def test_rows_that_a_false_offset_index_ruled_out_are_read(page: int, shift: int
         assert found["r"].to_pylist() == ([] if number % 10 == 3 else [number])
         assert found["s"].to_pylist() == ([] if number % 10 == 3 else [f"text {number:05}"])
     assert_right_rows(data.read(0, data.size))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_dictionary_of_another_column_denies_nothing(is_first: bool) -> None:
+    rows = pa.table({"a": [f"one {n % 7}" for n in range(2000)], "b": [f"two {n % 7}" for n in range(2000)]})
+    data = written(rows, row_group_size=2000, use_dictionary=True, write_page_index=False)
+    footer = read_footer(BytesSource(data))
+    mine, other = footer.row_groups[0].columns[is_first], footer.row_groups[0].columns[not is_first]
+
+    def swap(metadata: Any) -> None:
+        meta = chunk_meta(metadata, 0, mine.leaf.index)
+        meta.fields[11] = (meta.fields[9][0], other.start)
+
+    false = BytesSource(restated(data, swap))
+    if is_first:  # the other dictionary is before it, so that readers take it
+        assert any("the dictionary page ends at" in p.problem for p in verify_file(false))
+    chunk = read_footer(false).row_groups[0].columns[mine.leaf.index]
+    with open_scan(false, f"{mine.leaf.path} = 'none of them'") as scan:
+        try:
+            assert scan.to_table().num_rows == 0
+        except SidecarError:
+            assert chunk.start == other.start
+    if chunk.start == other.start:
+        with pytest.raises(DamagedFileError, match="does not end where the data pages begin"):
+            read_dictionary(false, chunk)
+        with pytest.raises(SidecarError):  # and no empty answer
+            sidecar.scan_file(false, f"{mine.leaf.path} = '{'two' if is_first else 'one'} 3'")

@@ -26,6 +26,7 @@ from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     MAX_HEADER,
     PageHeader,
+    check_dictionary_place,
     check_dictionary_size,
     check_page_body,
     decode_page_header,
@@ -97,6 +98,7 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
         elif page.type == DICTIONARY_PAGE:
             if pages.data or pages.dictionary:
                 raise DamagedFileError("a second or late dictionary page", offset=page.offset)
+            check_dictionary_place(chunk, page)
             pages.dictionary = body
     if sum(pages.values) != chunk.num_values:
         raise DamagedFileError(

@@ -31,7 +31,7 @@ from sidecar.parquet.page_bounds import (
     writers_problems,
 )
 from sidecar.parquet.page_index import ColumnIndex, ColumnIndexAnswer, OffsetIndex
-from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
+from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ends_at_data, wholly_dictionary
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
@@ -292,7 +292,8 @@ class _Filters:
             return False
         raw = self._data.read(chunk.start, length)
         page = read_page(raw, chunk.start, chunk.leaf)
-        if page.type != DICTIONARY_PAGE or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+        is_dictionary = page.type == DICTIONARY_PAGE and ends_at_data(chunk, page)
+        if not is_dictionary or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
             return False
         end = page.header_length + page.compressed_size
         self._verdict.reader.know_dictionary(chunk, raw[:end])

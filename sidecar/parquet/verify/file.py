@@ -15,7 +15,7 @@ from sidecar.parquet.encrypted.body import IN_CLEAR, has_plain_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.page_bounds import footer_findings
-from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
+from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader, ends_at_data
 from sidecar.parquet.verify.filters import FLOATS, ValueCheck, value_problems
 from sidecar.parquet.verify.page_index import verify_page_index
 from sidecar.parquet.verify.statistics import value_statistics_problems
@@ -130,6 +130,8 @@ def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
                     yield f"encoding_stats lack the encoding {page.encoding} of the page at {page.offset}"
                 if page.type == DICTIONARY_PAGE and number:
                     yield f"the dictionary page at {page.offset} is not the chunk's first page"
+                elif page.type == DICTIONARY_PAGE and not ends_at_data(chunk, page):
+                    yield f"the dictionary page ends at {page.end}, data_page_offset is {chunk.data_page_offset}"
                 reader.body(page)
                 values += page.num_values if page.is_data else 0
     except SidecarError as error:
