@@ -21,7 +21,7 @@ import sidecar
 from tests import equivalence_files as files
 from tests.equivalence_history import History
 from tests.iceberg.cases import delete_by_equality, records
-from tests.iceberg.mixed_tables import append_orc
+from tests.iceberg.mixed_tables import append_odd_orc
 from tests.iceberg.table_cases import delete_by_position
 
 WIDER: dict[str, PrimitiveType] = {"i": LongType(), "f": DoubleType(), "dec9": DecimalType(20, 2)}
@@ -69,7 +69,7 @@ def _new_rows(history: History, between: tuple[int, int] = ROWS) -> pa.Table:
 def append_rows(history: History, between: tuple[int, int] = ROWS) -> str:
     table, rng = history.table, history.rng
     if history.flavour == "mixed" and rng.random() < 0.5 and not table.spec().fields:
-        append_orc(table, _new_rows(history, between), row_index_stride=20)
+        append_odd_orc(table, _new_rows(history, between), rng)
         return "append ORC"
     if files.has_transforms(table):
         files.append(table, files.data_files(table, _new_rows(history, between)))

@@ -20,7 +20,7 @@ import sidecar
 from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.counting import counted
-from scripts.benchmarks.harness.results import at_least, at_most
+from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.tiny_files import catalog_of_tiny_files, rows
 
@@ -107,11 +107,6 @@ def one_removed(bench: Bench, table: Any) -> None:
     with counted() as found:
         sidecar.refresh(table, engine="local")
     bench.row("refresh after a file was removed: data files opened", len(found.data_files), "files", at_most(0))
-    with counted() as found:
-        sidecar.build(table, exact=True, engine="local")
-    opened = len(found.data_files)
-    bench.row("exact build after a file was removed: data files opened", opened, "files", at_most(255))
-    bench.row("exact build after a file was removed: files counted again", opened, "files", at_least(1))
 
 
 def many_refreshes(bench: Bench, steps: int) -> None:

@@ -24,7 +24,7 @@ def measure(bench: Bench) -> None:
     bench.say("writing tables and sidecars")
     tables.write_served_tables(name_of(few, many), few, many, rows)
     cpu.measure(bench, folder, few, many)
-    engines.measure(bench, folder, few, rows)
+    engines.measure(bench, few, rows)
 
 
 def name_of(few: int, many: int) -> str:

@@ -56,16 +56,10 @@ def make_cases(folder: Path, tables: int, predicates: int, seed: int = 0) -> Ite
     folder.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/lake.db", warehouse=f"file:{folder}/lake")
     catalog.create_namespace("db")
-    count = max(1, tables // 10)
-    seeds = range(seed, seed + count)
-    makers = (
-        *((histories, number) for number in range(seed, seed + 6 * count)),
-        *((searched_tables, number) for number in seeds),
-        *((tables_with_segments, number) for number in range(seed, seed + 2 * count)),
-        *((encrypted_tables, number) for number in range(seed, seed + max(1, count // 2))),
-    )
-    for make, number in makers:
-        yield from make(catalog, number, predicates)
+    shares = {histories: 0.6, searched_tables: 0.1, tables_with_segments: 0.2, encrypted_tables: 0.1}
+    for make, share in shares.items():
+        for number in range(seed, seed + max(1, round(share * tables))):
+            yield from make(catalog, number, predicates)
 
 
 def case_of(name: str, table: Table, asked: list[tuple[str, int | None]], **more: Any) -> Case:

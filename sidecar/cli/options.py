@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
     from sidecar.engines.choice import BuildEngine
 
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The table, as namespace.table; a part with a dot in backticks.")
+]
 Predicate = Annotated[
     list[str] | None,
     typer.Argument(

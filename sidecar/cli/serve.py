@@ -42,7 +42,9 @@ def serve(
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--tables", metavar="PATTERN", help="Plan only these, such as 'db.*' [all]. Repeat."),
+        typer.Option(
+            "--tables", metavar="PATTERN", help="Plan only these tables or globs: 'db.*', 'db.**' [all]. Repeat."
+        ),
     ] = None,
     storage: Annotated[
         list[str] | None,

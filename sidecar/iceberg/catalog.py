@@ -228,7 +228,7 @@ def _missing(catalog: Catalog, name: TableName, error: Exception) -> UsageError:
     namespace, shown = name[:-1], shown_name(name)
     try:
         if not catalog.namespace_exists(namespace):
-            hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(name[-1]) else None
+            hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(f".{name[-1]}") else None
             return UsageError(f"the catalog '{catalog.name}' has no namespace '{shown_name(namespace)}'", hint=hint)
         if isinstance(error, NoSuchIcebergTableError):
             return UsageError(f"'{shown}' in the catalog '{catalog.name}' is not an Iceberg table")

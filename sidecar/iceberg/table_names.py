@@ -25,6 +25,9 @@ TableName: TypeAlias = tuple[str, ...]
 METADATA_FILE = ".metadata.json"
 """How names of metadata files end, each of which is one version of a table."""
 
+STATIC = "static-table"
+"""The first part of the name that pyiceberg gives to a version in a metadata file; the path is the other one."""
+
 ANY_NAMESPACES = "**"
 _MAGIC = re.compile(r"[*?\[]")
 _PART = re.compile(r'`((?:[^`]|``)*)`|"((?:[^"]|"")*)"|([^.`"][^.]*)')
@@ -129,9 +132,8 @@ def _quoted(part: str) -> str:
 
 def name_of(table: Table) -> str:
     """Return the name of an open table as text; of a version in a metadata file, the path of the file."""
-    from pyiceberg.catalog.noop import NoopCatalog
-
-    return table.name()[-1] if isinstance(table.catalog, NoopCatalog) else shown_name(table.name())
+    name = table.name()
+    return name[-1] if name == (STATIC, table.metadata_location) else shown_name(name)
 
 
 def is_match(name: TableName, pattern: tuple[NamePart, ...]) -> bool:

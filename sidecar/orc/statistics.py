@@ -108,7 +108,7 @@ class ColumnStatistics:
     """
 
     num_values: int | None
-    """Number of values that are not null; ``None`` if the writer left it out."""
+    """Number of values that are not null; ``None`` if the writer left it out, or did not count them."""
     has_null: bool
     """Whether there may be nulls; true if the writer left it out."""
     min: Bound | None
@@ -163,9 +163,10 @@ def decode_statistics(
     if contradiction := _count_problem(message, column, bounds, extent):
         return unknown_statistics(message, column, contradiction)
     values = message.varint(1) if message.has(1) else None
-    counts_none = values == 0 and _is_typed(message, column)
+    is_counted = bool(values) or (values == 0 and _is_typed(message, column))
+    counts_none = is_counted and not values
     return ColumnStatistics(
-        num_values=values,
+        num_values=values if is_counted else None,
         has_null=bool(message.varint(10, 1)),
         min=None if bounds is None else bounds[0],
         max=None if bounds is None else bounds[1],

@@ -64,10 +64,10 @@ class ObservedValues:
 
     def problems(self, found: ColumnStatistics | None, what: str) -> Iterator[str]:
         """Yield problems of statistics that contradict the values; ``what`` is "row group", "stripe" or "file"."""
-        if found is None:
+        if found is None or found.contradiction:
             return
-        if found.num_values is not None and found.num_values != self.values:
-            yield f"statistics: {found.num_values} values, but the {what} has {self.values}"
+        if found.raw.has(1) and found.raw.varint(1) != self.values:
+            yield f"statistics: {found.raw.varint(1)} values, but the {what} has {self.values}"
         if not found.has_null and self.nulls:
             yield f"statistics: no nulls, but the {what} has {self.nulls}"
         if found.min is None or found.max is None or self.low is None:

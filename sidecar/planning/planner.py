@@ -298,18 +298,20 @@ def count_indexed(
 ) -> tuple[int, int]:
     """Count the files that the sidecar lists, and those indexed for the question.
 
-    All files of ``lines`` that a segment lists are counted. Of other manifests, files that were asked about are.
+    All files of ``lines`` that a segment lists are counted. Of other manifests, files that were asked about are. A
+    segment that does not list a manifest may have files of it all the same, so those are counted if they are more.
     """
     index = opened.index
     if index is None:
         return 0, 0
-    listed = indexed = 0
+    listed = indexed = of_sets = 0
     with opened.guarded():
         listed, indexed = count_listed(index, lines)
-    if opened.index is None:
-        return 0, 0
-    asked = [files.counts for files in sets]
-    return listed + sum(one.listed for one in asked), indexed + sum(one.indexed for one in asked)
+        for files in sets:
+            of_sets += files.counts.indexed
+            if not files.source.is_counted(index):
+                listed, indexed = listed + files.counts.listed, indexed + files.counts.indexed
+    return (0, 0) if opened.index is None else (listed, max(indexed, of_sets))
 
 
 def _funnel(kept: KeptTasks, opened: OpenedSidecar, lines: Sequence[ManifestFile]) -> Funnel:

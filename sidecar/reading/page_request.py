@@ -63,11 +63,15 @@ class PagePlanner:
         known, limits = self._known(kept), self._limits(kept)
         scanned = view.scanned_row_groups(self._fragment) if deleted is None else None
 
-        def wanted(group: RowGroup) -> RowRanges:
+        def unlimited(group: RowGroup) -> RowRanges:
             if scanned is not None and group.ordinal not in scanned:
                 return RowRanges()
-            rows = limits.get(group.ordinal, RowRanges.all(group.num_rows))
+            rows = RowRanges.all(group.num_rows)
             return rows if deleted is None else rows.without(_within(deleted, group))
+
+        def wanted(group: RowGroup) -> RowRanges:
+            rows = unlimited(group)
+            return rows & limits[group.ordinal] if group.ordinal in limits else rows
 
         return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
@@ -75,6 +79,7 @@ class PagePlanner:
             asked=self._asked(),
             residual=view.residual(),
             wanted=wanted,
+            unlimited=unlimited,
             known=known,
             filters=filters,
             too_much=too_much,

@@ -66,7 +66,8 @@ def serve(
     ``token_file``: a file with the token that each request must have.
     ``tls_cert``, ``tls_key``: files with the certificate (and its chain) and with its key, as PEM.
     ``public_url``: the address by which clients reach the server, if it is not the one on which it listens.
-    ``tables``: names or globs of tables to plan; clients plan other tables themselves. By default all.
+    ``tables``: names or globs of tables to plan, as for :func:`sidecar.find_tables`; clients plan other tables
+    themselves. By default all.
     ``storage``: locations, such as ``s3://lake/``, that a server before an upstream may read with its own
     credentials. Others are read with the credentials that the upstream gives to the caller.
     ``encryption_keys``: open encrypted sidecars. Whoever may load a table then learns which of its files may hold a

@@ -115,7 +115,8 @@ def test_a_mistake_gets_a_hint_in_one_line(run: Run, line: list[str], code: int,
 def test_a_table_whose_name_ends_like_a_file_can_be_named(run: Run) -> None:
     result = run("inspect", "db.stats")
     assert (result.exit_code, "no such file" in result.stderr) == (1, True)
-    assert "db.stats: 1 file" in run("inspect", "db.stats", "--catalog", "default").stdout
+    assert "db.`stats`: 1 file" in run("inspect", "db.stats", "--catalog", "default").stdout
+    assert "db.`stats`: 1 file" in run("inspect", "db.`stats`").stdout
     assert run("status", "db.stats").exit_code == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyiceberg.typedef import Record
 
 from tests.iceberg.cases import SCHEMA, local, rows
 from tests.orc_cases import write_orc
+from tests.orc_writers import write_oddly
 
 UNREADABLE = ("fx", "u", "t")
 """fixed, uuid and time: pyiceberg 0.12 reads them as plain bytes and numbers from ORC, and raises."""
@@ -31,6 +33,12 @@ def append_orc(table: Table, data: pa.Table, ids: bool = True, **options: Any) -
     return Path(file.file_path.removeprefix("file:"))
 
 
+def append_odd_orc(table: Table, data: pa.Table, rng: random.Random) -> None:
+    """The same, by one of the writers of :mod:`tests.orc_writers`."""
+    name, folder = _new_file(table)
+    append_files(table, [_data_file(table, write_oddly(folder / name, data, table.schema(), rng), data.num_rows)])
+
+
 def append_files(table: Table, files: Iterable[DataFile]) -> None:
     """One more commit, with one manifest for all ``files``."""
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
@@ -40,17 +48,24 @@ def append_files(table: Table, files: Iterable[DataFile]) -> None:
 
 def orc_file(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> DataFile:
     """A new file in ORC beside the table's data files."""
-    name = f"{uuid.uuid4()}.orc"
+    name, folder = _new_file(table)
+    schema = Schema(*(field for field in table.schema().fields if field.name in data.column_names))
+    return _data_file(table, write_orc(folder / name, data, schema, ids, **options), data.num_rows)
+
+
+def _new_file(table: Table) -> tuple[str, Path]:
     folder = Path(table.location().removeprefix("file:")) / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    schema = Schema(*(field for field in table.schema().fields if field.name in data.column_names))
-    path = write_orc(folder / name, data, schema, ids, **options)
+    return f"{uuid.uuid4()}.orc", folder
+
+
+def _data_file(table: Table, path: Path, rows: int) -> DataFile:
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{table.location()}/data/{name}",
+        file_path=f"{table.location()}/data/{path.name}",
         file_format=FileFormat.ORC,
         partition=Record(),
-        record_count=data.num_rows,
+        record_count=rows,
         file_size_in_bytes=path.stat().st_size,
     )
 

@@ -30,7 +30,7 @@ from pyiceberg.types import (
 from tests import equivalence_changes as schema_changes
 from tests import equivalence_files as files
 from tests.iceberg.cases import delete_by_equality, local
-from tests.iceberg.mixed_tables import append_orc
+from tests.iceberg.mixed_tables import append_odd_orc
 from tests.iceberg.table_cases import delete_by_position
 from tests.life.conditions import askable_columns
 from tests.life.sidecar_changes import (
@@ -55,7 +55,7 @@ def append(life: Life) -> str:
     data, new = life.new_rows(life.rng.choice([1, 3, 8, 30]))
     can_be_orc = life.mixed and branch == "main" and not life.table.spec().fields
     if can_be_orc and life.rng.random() < 0.5:
-        append_orc(life.table, data, row_index_stride=10)
+        append_odd_orc(life.table, data, life.rng)
     else:
         files.append(life.table, files.data_files(life.table, data), branch)
     life.note_rows({**rows, **new}, branch)

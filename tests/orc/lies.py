@@ -86,6 +86,28 @@ class Statements(OrcLayout):
             for stripe in range(len(self.stripes)):
                 self.of_stripe(stripe, column, edit)
 
+    def each_entry(self, stripe: int, edit: Edit) -> None:
+        """Edit all entries of all row indexes of a stripe."""
+        for stream in self.stripes[stripe].streams:
+            if stream.kind == "ROW_INDEX":
+                message = decode(self.content(stream))
+                parts = message.messages(1)
+                for part in parts:
+                    edit(part)
+                message.set_all(1, parts)
+                stream.data = self.packed(encode(message))
+
+    def each_statistics(self, stripe: int, edit: Edit) -> None:
+        """Edit the statistics of all row groups of a stripe."""
+
+        def edit_entry(entry: Message) -> None:
+            statistics = entry.message(2)
+            if statistics is not None:
+                edit(statistics)
+                entry.set(2, statistics)
+
+        self.each_entry(stripe, edit_entry)
+
     def entry(self, stripe: int, column: int, group: int, edit: Edit) -> None:
         """Edit an entry of a row index."""
         self._index(stripe, column, "ROW_INDEX", group, edit)

@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     structs = pa.array([{"b": n + 1000, "c": n} for n in numbers])
     columns = [pa.array(numbers), pa.array([n + 100 for n in numbers]), structs]
     columns += [pa.array([n + 2000 for n in numbers]), pa.array(numbers)]
-    filters = {name: {"fpp": 0.01} for name in ("k", "a.b", "a.c")}
+    filters = {name: {"ndv": 10, "fpp": 0.01} for name in ("k", "a.b", "a.c")}
     made = tmp_path / "twice.parquet"
     pq.write_table(
         pa.table(columns, names=names), made, row_group_size=10, write_page_index=True, bloom_filter_options=filters

@@ -18,7 +18,7 @@ from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.page_bounds import chunk_bounds, column_index_problems, footer_findings, offset_index_problems
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, encode_offset_index, read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.trust import WRONG_WRITERS, why_not_believed, wrong_writers
 from sidecar.parquet.verify.file import verify_file
@@ -37,6 +37,7 @@ from tests.parquet.false_statements import (
     written,
 )
 from tests.parquet.foreign import DATA
+from tests.parquet.page_files import attach
 
 EXPECTED = json.loads((WRONG / "expected.json").read_text())
 SOUND = written()
@@ -441,3 +442,24 @@ def test_encoding_stats_that_leave_pages_out_are_named_and_not_used() -> None:
         with open_scan(BytesSource(false), predicate) as scan:
             assert scan.to_table().equals(sidecar.scan_file(BytesSource(data), predicate))
         assert scan.report.rows_found > 0
+
+
+# --- offset indexes that only pages contradict --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 5])
+@pytest.mark.parametrize("page", [1, 2, 4])
+def test_rows_that_a_false_offset_index_ruled_out_are_read(page: int, shift: int) -> None:
+    """A row at the edge of a page counts to its neighbour; the first page that is read shows it."""
+    index, offsets = index_of(SOUND, 2, 0)
+    places = [offsets.offsets, offsets.compressed_page_sizes, offsets.first_row_indexes.copy()]
+    edge = 200 + int(places[2][page])
+    places[2][page] += shift
+    moved = encode_offset_index([(int(a), int(b), int(c)) for a, b, c in zip(*places, strict=True)])
+    data = BytesSource(attach(SOUND, {(2, 0): (index.raw, moved.raw)}))
+    for number in range(edge - 6, edge + 7):
+        with open_scan(data, f"i = {number}") as scan:
+            found = scan.to_table()
+        assert found["r"].to_pylist() == ([] if number % 10 == 3 else [number])
+        assert found["s"].to_pylist() == ([] if number % 10 == 3 else [f"text {number:05}"])
+    assert_right_rows(data.read(0, data.size))

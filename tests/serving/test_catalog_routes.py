@@ -16,10 +16,16 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, NestedField
 from starlette.applications import Starlette
 
+from sidecar.errors import UsageError
 from sidecar.serving.catalog_routes import catalog_routes
+from sidecar.serving.operations import observed
+from sidecar.serving.operations.counters import Counters
+from sidecar.serving.operations.observed import ObservedPlanner
 from sidecar.serving.planning.scan_planner import ScanPlanner
+from sidecar.serving.settings import checked_settings
 from tests.iceberg.cases import local, replaced
 from tests.serving.asgi import OUR_NAME, Answer, ask
+from tests.serving.serving_logs import plan_lines
 from tests.tables import create_with_rows
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
@@ -243,3 +249,34 @@ def test_which_tables_are_planned_by_the_client(catalog: Any, client: Client, ta
     assert mode_of(client, "served_mode_newest") == "client"  # nor sequence numbers for row lineage
     assert mode_of(Client(catalog, tables=["db.other_*"]), "served_routes") == "client"
     assert mode_of(Client(catalog, tables=["other.*", "db.served_r*"]), "served_routes") == "server"
+
+
+def test_patterns_match_names_part_by_part(catalog: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A table ``dot.ted`` in ``served`` is none of ``served.dot``; in the log each has the name that reaches it."""
+    dotted, nested = ("served", "dot.ted"), ("served", "dot", "ted")
+    for name in (dotted, nested):
+        for level in range(1, len(name)):
+            catalog.create_namespace_if_not_exists(name[:level])
+        create_with_rows(catalog, name, [ROWS], columns=["s"])  # type: ignore[arg-type]
+    places = {dotted: "/v1/namespaces/served/tables/dot.ted", nested: "/v1/namespaces/served%1Fdot/tables/ted"}
+    for patterns, planned in (
+        (["served.*"], {dotted}),
+        (["served.dot.*"], {nested}),
+        (['served."dot.ted"'], {dotted}),
+        (["served.**"], {dotted, nested}),
+        (["**"], {dotted, nested}),
+    ):
+        client = Client(catalog, tables=patterns)
+        assert {name for name, place in places.items() if not client.get(place).document["config"]} == planned
+    inner = ObservedPlanner(ScanPlanner(), Counters())
+    app = Starlette(routes=catalog_routes(catalog, inner))
+    with plan_lines() as lines, caplog.at_level("INFO", observed.log.name):
+        for place in places.values():
+            assert ask(app, "POST", f"{place}/plan".encode(), None, [b"{}"]).status == 200
+    assert [line["table"] for line in lines] == ["served.`dot.ted`", "served.dot.ted"]
+
+
+@pytest.mark.parametrize("pattern", ["orders", "*", "db..t", "db.`t"])
+def test_a_pattern_that_no_table_matches_is_refused_at_the_start(pattern: str) -> None:
+    with pytest.raises(UsageError, match=r"no table matches|is not a table name"):
+        checked_settings(catalog="demo", tables=["db.*", pattern])

@@ -132,7 +132,6 @@ def refreshes(measured: Measured) -> str:
     copied = int(measured.noted("refresh", f"{one}: data files opened", r"sidecar \d+ in ([\d,]+)").replace(",", ""))
     tail = int(measured.noted("refresh", "refresh with nothing to do (CPU)", r"sidecar 2 in ([\d,]+)").replace(",", ""))
     nothing = measured.figure("refresh", "refresh with nothing to do (CPU)")
-    again = measured.figure("refresh", "exact build after a file was removed: files counted again")
     return (
         "**What it costs,** on a table of 10,000 files (`scripts/bench refresh`):\n\n"
         "| refresh | reads | CPU time |\n| --- | --- | --- |\n"
@@ -140,8 +139,7 @@ def refreshes(measured: Measured) -> str:
         f"{nothing * 1e3:.0f} ms after the table is loaded |\n"
         f"| one file more | that file, {manifests} reads of manifests, {copied / 1e6:.1f} MB of the old sidecar | "
         f"{rounded(measured.figure('refresh', f'{one}: CPU beyond copying'), 1)} s beyond copying |\n"
-        "| one file removed | no data file | |\n"
-        f"| the same, `build --exact` | the {again:.0f} other files of its group | |\n\n"
+        "| one file removed | no data file | |\n\n"
     )
 
 

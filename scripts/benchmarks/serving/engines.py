@@ -5,9 +5,9 @@ CPU time is that of client and server together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -19,41 +19,49 @@ from scripts.benchmarks.inputs.manifests import KEY
 from scripts.benchmarks.peers.spark import pid_of, spark_session
 from scripts.benchmarks.serving.process import server
 from scripts.benchmarks.serving.tables import GROUP_FILES, GROUPS
+from sidecar.serving.application import application_with
+from sidecar.serving.planning.scan_planner import ScanPlanner
+from sidecar.serving.server import running
+from sidecar.serving.settings import checked_settings
 
 NEEDLE, ABSENT, ALL = "k = 2", "k = 3", f"k = {KEY}"
 MODE = "scan-planning-mode"
 TURNS, WARM_UPS = 5, 4
 
 
-def measure(bench: Bench, folder: Path, files: int, rows: int) -> None:
+def measure(bench: Bench, files: int, rows: int) -> None:
     """Measure both. ``db.real`` has ``files`` files, and those of ``db.groups`` have ``rows`` rows."""
-    with server() as (address, pid), server("--upstream", address, "--storage", f"file:{folder}") as (before, _):
+    with server() as (address, pid), committing() as other:
         pyiceberg(bench, address, pid)
         settings = {}
-        for name, uri, mode in (
-            ("served", address, "server"),
-            ("own", address, "client"),
-            ("before", before, "server"),
-        ):
+        for name, uri, mode in (("served", address, "server"), ("own", address, "client"), ("other", other, "server")):
             prefix = f"spark.sql.catalog.{name}"
             settings |= {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "rest"}
             settings |= {f"{prefix}.uri": uri, f"{prefix}.{MODE}": mode}
         with spark_session(settings) as session:
             spark(bench, session, files, Clock([pid, pid_of(session)]))
-            residuals(bench, session, rows * GROUP_FILES // 3)
+            residuals(bench, session, rows * GROUP_FILES // 3, Clock([pid_of(session)]))
 
 
-def residuals(bench: Bench, session: Any, key: int) -> None:
-    """Compare reads of one file of many row groups. A catalog that takes no commits lets readers skip row groups."""
+@contextmanager
+def committing() -> Iterator[str]:
+    """Serve the same catalog as if clients could commit to it, as they can with ``--upstream``; yield the address."""
+    settings = checked_settings(catalog="bench", port=0)
+    with running(settings, application_with(settings, ScanPlanner(shares_manifests=True))) as address:
+        yield address
+
+
+def residuals(bench: Bench, session: Any, key: int, clock: Clock) -> None:
+    """Compare reads of one file of many row groups, which are skipped where nobody can replace files."""
     for what, columns in (("all columns", "*"), ("three of eight columns", "k, v1, v2")):
 
         def rows(catalog: str, columns: str = columns) -> int:
             return len(session.sql(f"select {columns} from {catalog}.db.groups where k = {key}").collect())
 
         name = f"Spark, {what} of a value in 1 of {GROUPS} row groups"
-        sides = {"--upstream": partial(rows, "before"), "--catalog": partial(rows, "served")}
-        times = bench.compare(name, sides, TURNS, warm_ups=WARM_UPS)
-        bench.ratio(name, times, "--upstream", "--catalog")
+        sides = {"--upstream": partial(rows, "other"), "--catalog": partial(rows, "served")}
+        times = bench.compare(name, sides, TURNS, warm_ups=WARM_UPS, clock=clock)
+        bench.ratio(name, times, "--upstream", "--catalog", clock="cpu")
 
 
 def pyiceberg(bench: Bench, address: str, pid: int) -> None:

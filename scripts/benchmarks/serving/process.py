@@ -21,15 +21,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(*before: str) -> Iterator[tuple[str, int]]:
-    """Serve the catalog ``bench`` of the environment, and yield the address and the process id.
-
-    ``before`` are options that name another catalog.
-    """
+def server() -> Iterator[tuple[str, int]]:
+    """Serve the catalog ``bench`` of the environment, and yield the address and the process id."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    options = before or ("--catalog", "bench")
-    command = [sys.executable, "-m", "sidecar.cli", "serve", *options, "--port", str(port)]
+    command = [sys.executable, "-m", "sidecar.cli", "serve", "--catalog", "bench", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(START_SECONDS * 10):

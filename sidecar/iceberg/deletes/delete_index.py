@@ -1,8 +1,8 @@
 """Finds the data files of a snapshot that may have deleted rows.
 
 :mod:`sidecar.iceberg.deletes.delete_files` says which data files a delete file applies to. Here position delete files
-are read to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow them. In
-doubt a delete applies: paths that differ only in the spelling of their scheme count as equal.
+are read to find the data files that they name. If one cannot be read, the bounds of its ``file_path`` column narrow
+them. In doubt a delete applies: paths that differ only in the spelling of their scheme count as equal.
 """
 
 from __future__ import annotations

@@ -70,6 +70,10 @@ class _Contradiction(Exception):
     """Raised if a page differs from what the offset index says about it."""
 
 
+class NarrowedByFalseIndexError(Exception):
+    """Raised if a page differs from an offset index by which rows were ruled out. The reader does not use it again."""
+
+
 class _LargeRead:
     """A part whose rows are too large to decode together. It decodes at most ``most`` rows at a time, in order."""
 
@@ -131,6 +135,12 @@ class RowGroupReader:
         self._dictionaries: dict[int, bytes] = {}
         self._large: dict[SchemaPart, _LargeRead] = {}
         """Parts whose rows are too large to decode together."""
+        self._narrowing: set[int] = set()
+        """Leaves by whose page indexes rows were ruled out."""
+
+    def narrowed_by(self, chunk: ColumnChunk) -> None:
+        """Note that rows are ruled out by the page index of a chunk."""
+        self._narrowing.add(chunk.leaf.index)
 
     def know_offset_index(self, chunk: ColumnChunk, answer: OffsetIndexAnswer) -> OffsetIndex | None:
         """Keep an offset index that was read already, and return it; ``None`` if it is missing or wrong."""
@@ -262,13 +272,14 @@ class RowGroupReader:
             try:
                 return _cut(self._decode_pages(part, pages, raw), rows, pages.held)
             except _Contradiction as contradiction:
-                self._doubt(self._chunk(part.leaves[0].index), str(contradiction))
+                self._give_up(part, str(contradiction))
                 raw = self._fetch({part: None})
             except TooManyRows:
                 raw = self._fetch({part: None})
         if part in self._large:
             return self._large[part].read(rows)
         found = self._whole_pages(part, raw)
+        self._check_whole(part, found)
         number = self._group.num_rows
         parts = (self._footer, self._shape, part, found, number)
         most = min(rows_at_once(found, number, self._budget), MAX_ROWS)
@@ -276,6 +287,25 @@ class RowGroupReader:
             self._large[part] = _LargeRead(lambda: PartCursor(*parts), most)
             return self._large[part].read(rows)
         return _cut(PartCursor(*parts).take(number), rows, RowRanges.all(number))
+
+    def _give_up(self, part: SchemaPart, why: str) -> None:
+        """Use the offset indexes of a part no more. Raises :class:`NarrowedByFalseIndexError` if rows are missing."""
+        self._doubt(self._chunk(part.leaves[0].index), why)
+        leaves = {leaf.index for leaf in part.leaves}
+        self._offset_indexes |= dict.fromkeys(leaves)
+        if leaves & self._narrowing:
+            self._narrowing -= leaves
+            raise NarrowedByFalseIndexError
+
+    def _check_whole(self, part: SchemaPart, pages: Sequence[LeafPages]) -> None:
+        """Compare the pages of whole chunks with the offset indexes by which rows were ruled out."""
+        for leaf, found in zip(part.leaves, pages, strict=True):
+            index = self._offset_indexes.get(leaf.index)
+            if leaf.index not in self._narrowing or index is None:
+                continue
+            counts = [count for count in found.values if count]
+            if counts != index.rows(self._group.num_rows).tolist():
+                self._give_up(part, "pages have other numbers of rows than it says")
 
     def _whole_pages(self, part: SchemaPart, raw: dict[tuple[int, int], bytes]) -> list[LeafPages]:
         found = []

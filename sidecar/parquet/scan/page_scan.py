@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sidecar.errors import DamagedFileError
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.scan.known_indexes import Known, KnownPageIndexes
-from sidecar.parquet.scan.page_reader import MAX_ROWS, PageCounts, RowGroupReader
+from sidecar.parquet.scan.page_reader import MAX_ROWS, NarrowedByFalseIndexError, PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import TooManyRows
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart, assemble
 from sidecar.parquet.scan.survivors import IndexUse, Survivors, Wanted
@@ -83,6 +84,8 @@ class PageRequest:
     residual: Residual | None = None
     wanted: Wanted = every_row
     """Returns the rows of a row group that are not deleted and not ruled out before the scan."""
+    unlimited: Wanted | None = None
+    """The rows of ``wanted`` before indexes ruled some out; ``None`` if none did."""
     known: Known = field(default_factory=dict)
     filters: bool = True
     """Whether Bloom filters and dictionaries of the file may be used."""
@@ -195,6 +198,7 @@ def scan_pages(
     if request.too_much < math.inf:
         candidates = scan.few(candidates)
     for group, rows, reader in candidates:
+        returned = False
         todo = rows.pieces(MAX_ROWS)  # made one by one: a damaged footer may say that there are any number of rows
         while (piece := next(todo, None)) is not None:
             try:
@@ -202,7 +206,11 @@ def scan_pages(
             except TooManyRows as error:
                 todo = _split(chain([piece], todo), error.rows)
                 continue
+            except NarrowedByFalseIndexError:
+                todo = scan.all_rows(group, returned).pieces(MAX_ROWS)
+                continue
             if found is not None:
+                returned = True
                 left -= len(found.positions)
                 scan.count()
                 yield found
@@ -262,6 +270,19 @@ class _PageScan:
             self._sampling = sum(rows) > 2 * rows[0]
             self._may_turn_back = len(self._rest) > len(self._first)
         return iter(found)
+
+    def all_rows(self, group: RowGroup, returned: bool) -> RowRanges:
+        """Return the rows of a row group that were wanted before a page index ruled out some that may match.
+
+        Raises :class:`DamagedFileError` if rows were ``returned`` already, among which the others belong.
+        """
+        if returned:
+            raise DamagedFileError(
+                f"an offset index of row group {group.ordinal} contradicts its pages after rows were read by it",
+                file=self._footer.name,
+                hint="Build its page index anew: sidecar strip, then sidecar embed --page-index.",
+            )
+        return self._request.unlimited(group) if self._request.unlimited else self._request.wanted(group)
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
         return RowGroupReader(self._indexes, self._data, self._footer, group, self._request.shape, self._counts)

@@ -179,15 +179,20 @@ class _GroupVerdict:
         The chunk's statistics are not used any more if the column index contradicts them.
         """
         index = chunk.leaf.index
-        if isinstance(column, ColumnIndex) and contradicts_statistics(self._footer, chunk, column):
-            self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         found = page_bounds(self._footer, chunk, column, offset)
+        if (
+            isinstance(column, ColumnIndex)
+            and (isinstance(found, str) or column.is_ours)
+            and contradicts_statistics(self._footer, chunk, column)
+        ):
+            self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         if isinstance(found, str):
             return found
         if not self.statistics(index).may_have_nan[0]:
             # Without nan_counts every page may have NaN, unless the statistics rule NaN out for the chunk.
             found = replace(found, may_have_nan=[False] * offset.num_pages)
         self._pages[index] = found, offset
+        self.reader.narrowed_by(chunk)
         return ""
 
     def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:

@@ -152,8 +152,8 @@ def by_filters(files: FileSet[S_co], index: IndexedFiles) -> FileSet[S_co]:
         places[number] = ordinals
     reasons, listed, indexed = _reasons(len(files), index, places)
     out = len(before) - len(files)  # what filters drop is listed and indexed
-    counts = (0, 0) if source.is_counted(index) else (listed + out, indexed + out)
-    return FileSet(source, files.left, files.steps, reasons, FilterCounts(*counts, row_groups))
+    counts = FilterCounts(listed + out, indexed + out, row_groups)
+    return FileSet(source, files.left, files.steps, reasons, counts)
 
 
 def _count_rows(pairs: npt.NDArray[np.int64]) -> int:

@@ -113,14 +113,14 @@ S_co = TypeVar("S_co", bound=FileSource, covariant=True)
 
 
 class FilterCounts(NamedTuple):
-    """What filters found in a set."""
+    """What filters found of the files that they were asked about."""
 
     listed: int
-    """Files that segments list, of manifests that segments do not list."""
+    """Those that segments list."""
     indexed: int
-    """Those of them that filters could have dropped."""
+    """Those that filters could have dropped."""
     row_groups_dropped: int
-    """Row groups of all files that filters dropped."""
+    """Row groups of the files that filters dropped."""
 
 
 NOT_ASKED = FilterCounts(0, 0, 0)

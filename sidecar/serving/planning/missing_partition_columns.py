@@ -27,6 +27,7 @@ class MissingPartitionColumns:
 
     def __init__(self, table: Table, select: Sequence[str] | None) -> None:
         self._names: dict[int, dict[int, str]] = {}
+        self._widths = {spec_id: len(spec.fields) for spec_id, spec in table.specs().items()}
         if _NAME_MAPPING not in table.properties:
             return
         schema, wanted = table.schema(), None if select is None else {name.lower() for name in select}
@@ -38,8 +39,9 @@ class MissingPartitionColumns:
             }
 
     def may_be_of(self, spec_id: int, partition: Sequence[object]) -> bool:
-        """Return whether files of such a partition must be looked at."""
-        return bool(self._names.get(spec_id)) and not is_known_to_pyiceberg(partition)
+        """Return whether files of such a partition must be looked at. A partition may lack NULL at its end."""
+        is_said = len(partition) == self._widths[spec_id] and is_known_to_pyiceberg(partition)
+        return bool(self._names.get(spec_id)) and not is_said
 
     def refuse(self, file: DataFile, spec_id: int) -> None:
         """Raise :class:`RefusedRequestError` if pyiceberg would look for a value that it is not told."""

@@ -204,3 +204,15 @@ def test_a_file_that_is_listed_under_its_present_path_is_not_looked_for_under_an
         planned = plan(table, f"k = {key(seed)}")
         assert f"{seed}-17" in read(planned)["v"].to_pylist()
     assert len({*asked}) == 1, "the file that no segment lists"
+
+
+def test_files_are_indexed_by_segments_that_do_not_list_their_manifest(catalog: Any) -> None:
+    """The manifest is listed by a segment without filters of the column. Another one has its files, and answers."""
+    table = build(create_longs(catalog, "db.choose_elsewhere", 3), ["k"])
+    merge_manifests(table, longs(3))
+    table = build(table, ["v"])
+    for settings in WAYS[:2]:
+        with way(**settings):
+            planned = plan(table, f"k = {key(1)}")
+        assert (planned.manifests.opened, planned.funnel.dropped_by_filter) == (0, 2)
+        assert planned.funnel.indexed == 3

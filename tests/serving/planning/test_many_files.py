@@ -181,3 +181,21 @@ def test_filters_count_as_helpful_also_where_bounds_leave_nothing(
     assert facts.fallback == ""
     assert sorted(paths(found)) == expected(rewritten, "s = 'few' and n > 0")
     assert len(paths(found)) == 2, "one has the value, and one is not listed"
+
+
+def test_filters_of_a_segment_that_does_not_list_the_manifest_count_as_helpful(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later build lists the manifest, which was merged, without filters of the column that is asked for."""
+    parts = [part(at, ["most"] * (at != 2)) for at in range(FILES)]
+    table = create_with_rows(catalog, "db.many_files_elsewhere", parts, columns=["s"])
+    with table.transaction() as tx:
+        tx.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    table.append(part(9, []))
+    sidecar.build(table, ["n"], engine="local")
+    table.refresh()
+    monkeypatch.setattr(file_selection, "BROAD", 1)
+    planner = ScanPlanner()
+    for _ in range(2):
+        found, facts = ask_for_facts(planner, table, equal("s", "most"), PYICEBERG)
+        assert (len(paths(found)), facts.fallback) == (FILES, "")
