@@ -20,7 +20,7 @@ from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.sketches import TaskSketches
-from sidecar.parquet.bloom import FoundFilter, doubt_of_empty, encode_header, read_bloom_filters
+from sidecar.parquet.bloom import FoundFilter, doubt_of, encode_header, read_bloom_filters
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
@@ -71,7 +71,7 @@ class GroupFilters:
 
     def take(self, chunk: ColumnChunk, bitset: bytes, outcome: Outcome) -> None:
         """Give the chunk a new filter, unless its readers would doubt it."""
-        if doubt := doubt_of_empty(SplitBlockBloomFilter.from_bytes(bitset), chunk):
+        if doubt := doubt_of(SplitBlockBloomFilter.from_bytes(bitset), chunk):
             self.note(chunk, replace(outcome, way=NONE, rate_after=None, reason=doubt))
             return
         data = encode_filter(bitset)

@@ -26,12 +26,11 @@ from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter, StripeI
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import CPP, OrcTail, Stripe
+from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.trust import hashes_wrongly, writer_doubt
 from sidecar.source import Source
 
 _TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
-_DOUBTED = ("BYTE", "CHAR", "FLOAT")
-"""Kinds whose filters by C++ writers may have wrong keys."""
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -195,12 +194,14 @@ def deny_nothing(
 ) -> bool:
     """Return whether filters that may have wrong keys, one for each row group, hold every value of the stripe.
 
-    For tinyint, char and float, C++ writers may hash keys that are not those of the values (:mod:`sidecar.orc.trust`).
-    Only the values show whether they did so in this file, and whether the filters were replaced since. Returns False
-    for filters with another defect, and if the values cannot be read. Reads the column's data in the stripe.
+    Some writers may hash keys that are not those of the values (:mod:`sidecar.orc.trust`). Only the values show whether
+    they did so in this file, and whether the filters were replaced since, by ``embed`` for example. Returns False for
+    filters with another defect, and if the values cannot be read. Reads the column's data in the stripe.
     """
-    doubted = tail.writer == CPP and column.kind in _DOUBTED and not column.nested_in_repeated
-    if not doubted or any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):
+    is_doubted = any(writer_doubt("filters", tail, column, found.encoding) for found in filters)
+    if not is_doubted or hashes_wrongly(tail) or column.nested_in_repeated:
+        return False
+    if any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):
         return False
     try:
         groups = read_row_groups(source, tail, stripe, read_stripe_footer(source, tail, stripe), column)

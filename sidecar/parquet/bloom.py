@@ -185,7 +185,7 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
         data += source.read(offset + len(data), end - len(data))
     form = SplitBlockBloomFilter if header is not None else HistoricalBloomFilter
     bits = form.from_bytes(data[header_length:end])
-    defect = (header and header_doubt(header)) or _doubt(chunk, end) or doubt_of_empty(bits, chunk)
+    defect = (header and header_doubt(header)) or _wrong_length(chunk, end) or doubt_of(bits, chunk)
     return FoundFilter(bits, offset, end, header_length, defect)
 
 
@@ -221,22 +221,21 @@ def header_doubt(header: Struct) -> str:
     return ""
 
 
-def _doubt(chunk: ColumnChunk, length: int) -> str:
-    """Return why the footer speaks against the filter; empty if it does not."""
+def _wrong_length(chunk: ColumnChunk, length: int) -> str:
     stated = chunk.bloom_filter_length
-    if stated is not None and stated != length:
-        return f"bloom_filter_length is {stated}, but header and bitset have {length} bytes"
+    if stated is None or stated == length:
+        return ""
+    return f"bloom_filter_length is {stated}, but header and bitset have {length} bytes"
+
+
+def doubt_of(bits: BlockFilter, chunk: ColumnChunk) -> str:
+    """Return why the footer speaks against a filter, whoever made it; empty if it does not."""
     if chunk.leaf.physical == "BOOLEAN":
         return "filters of BOOLEAN columns are not to be trusted: common writers leave them empty"
     if chunk.may_show_other_values:
         return "bounds do not rule out values beyond the bits of the annotation, which readers show as other numbers"
     if chunk.leaf.normalized_interval:
         return "the file says that its INTERVAL filters hash normalised values"
-    return ""
-
-
-def doubt_of_empty(bits: BlockFilter, chunk: ColumnChunk) -> str:
-    """Return why a filter without bits is doubted; empty if it has bits, or if the chunk has only nulls."""
     values = chunk.num_values - (chunk.null_count or 0)
     if values <= 0 or bits.blocks.any():
         return ""

@@ -43,6 +43,18 @@ def test_nulls_alone_get_a_filter_only_if_the_footer_says_so(tmp_path: Path, dic
         target.unlink()
 
 
+def test_small_integers_get_a_filter_only_if_bounds_hold_them(tmp_path: Path) -> None:
+    """Without bounds, readers may show other numbers than are stored, so verify reports a filter."""
+    table = pa.table({"n": pa.array(range(100), pa.int8())})
+    for statistics in (False, True):
+        path = tmp_path / f"{statistics}.parquet"
+        pq.write_table(table, path, write_statistics=statistics, use_dictionary=False)
+        target, report = embedded(path, ["n"])
+        assert ways_of(report, "bloom", "n") == ({"values"} if statistics else {"none"})
+        assert verify_file(target, data=True).problems == []
+        target.unlink()
+
+
 def test_sizes_are_powers_of_two_and_meet_the_rate(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", flat(20_000), use_dictionary=False)
     for fpp in (0.1, 0.01, 0.0001):

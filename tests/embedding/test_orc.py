@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pyorc
 import pytest
 from pyarrow import orc
@@ -13,7 +15,9 @@ from sidecar.embedding.file import embed_file, strip_file
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.orc.embed import FILTER_STREAMS
+from sidecar.orc.tail import GO, PRESTO
 from sidecar.orc.verify import verify_file
+from sidecar.source import BytesSource
 from tests.embedding.orc_cases import (
     BARE,
     COMPRESSIONS,
@@ -31,6 +35,7 @@ from tests.embedding.orc_cases import (
     written,
 )
 from tests.embedding.orc_peers import OrcCpp
+from tests.orc.lies import Statements
 
 # --- what goes in -------------------------------------------------------------------------------------------
 
@@ -147,6 +152,21 @@ def test_options_of_parquet_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no column 'c_in'.*c_int"):
         embed_file(str(BARE), str(tmp_path / "x.orc"), bloom=["c_in"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("writer", [PRESTO, GO])
+def test_filters_in_a_file_whose_writer_is_doubted_are_proven_by_values(tmp_path: Path, writer: int) -> None:
+    """Its own filters of such columns are not compared with others, so nobody asks them; new ones are no defect."""
+    rows = pa.table({"d": [n / 3 for n in range(3_000)], "dec": [Decimal(n).scaleb(-2) for n in range(3_000)]})
+    orc.write_table(rows, tmp_path / "a.orc", row_index_stride=1_000)
+    statements = Statements((tmp_path / "a.orc").read_bytes())
+    statements.tail.footer.set(9, writer)
+    (tmp_path / "b.orc").write_bytes(statements.file())
+    embed_file(tmp_path / "b.orc", tmp_path / "c.orc", bloom=["d", "dec"])
+    assert verify_file(BytesSource((tmp_path / "c.orc").read_bytes())) == []
+    false = Statements((tmp_path / "c.orc").read_bytes())
+    false.filter(0, 1, 1, lambda message: message.set(3, bytes(len(message.bytes_(3) or b""))))
+    assert {problem.column for problem in verify_file(BytesSource(false.file()))} == {"d"}
 
 
 def test_zones(tmp_path: Path) -> None:
