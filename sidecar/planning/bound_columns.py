@@ -32,6 +32,8 @@ from pyiceberg.expressions import (
     BoundLessThan,
     BoundLessThanOrEqual,
     BoundLiteralPredicate,
+    BoundNotEqualTo,
+    BoundNotIn,
     BoundNotNull,
     BoundPredicate,
     BoundReference,
@@ -76,8 +78,12 @@ def helpful_fields(bound: BooleanExpression) -> set[int]:
 
 
 def asks_bounds_alone(bound: BooleanExpression) -> bool:
-    """Return whether :func:`may_match` looks at the bounds of every leaf of a bound expression."""
-    return all(map(_is_helpful, predicates(for_bounds(bound))))
+    """Return whether :func:`may_match` rules out all that pyiceberg's evaluator rules out by bounds.
+
+    That one never rules anything out by ``!=`` and NOT IN.
+    """
+    leaves = predicates(for_bounds(bound))
+    return all(_is_helpful(leaf) or isinstance(leaf, BoundNotEqualTo | BoundNotIn) for leaf in leaves)
 
 
 def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:

@@ -23,7 +23,7 @@ from pyiceberg.types import (
 
 from sidecar.bundle.model import FieldBounds
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.bound_columns import may_match
+from sidecar.planning.bound_columns import asks_bounds_alone, may_match
 from sidecar.planning.file_bounds import UNKNOWN, FileBounds
 
 KINDS: dict[str, tuple[Any, list[Any]]] = {
@@ -111,6 +111,13 @@ def test_columns_of_bounds_rule_out_what_pyicebergs_evaluator_does_and_no_more()
         ruled_out += int((~ours).sum())
         theirs_out += int((~theirs).sum())
     assert ruled_out > 0.9 * theirs_out > 500
+    for name, (_, values) in KINDS.items():  # bounds decide nothing of these, so nothing more needs to be asked
+        spell = SPELT.get(name, lambda v: f"'{v}'" if isinstance(v, str) or np.isinf(v) else repr(v))
+        one, other = (spell(value) for value in rng.sample([value for value in values if value == value], 2))
+        for text in (f"{name} != {one}", f"{name} not in ({one}, {other})"):
+            expression = parse_predicate(text, schema)
+            assert all(map(_InclusiveMetricsEvaluator(schema, expression).eval, own)), text
+            assert asks_bounds_alone(bind(schema, expression, True))
 
 
 def test_bounds_of_dates_prove_nothing_of_timestamps() -> None:

@@ -80,13 +80,15 @@ class FileChooser:
         chosen, opened = ChosenFiles(lines), self.opened
         if not lines:
             return chosen
-        with opened.guarded():
-            if self.question.for_filters.condition is not None:
-                opened.open_for_question()
-            elif cheapest.is_worth_opening([line.file for line in lines], self.question.for_manifests, self.evaluators):
+        if self.question.for_filters.condition is not None:
+            opened.open_for_question()
+        elif cheapest.is_worth_opening([line.file for line in lines], self.question.for_manifests, self.evaluators):
+            with opened.guarded():
                 opened.open()
-            if opened.index is not None:
-                chosen = ChosenFiles(lines, self._listed(opened.index, lines, manifests))
+        index = opened.index
+        if index is not None:
+            with opened.guarded():
+                chosen = ChosenFiles(lines, self._listed(index, lines, manifests))
         return chosen
 
     def _listed(
@@ -104,16 +106,16 @@ class FileChooser:
         return [self._by_columns(index, source) for source in sources if source is not None]
 
     def _by_columns(self, index: IndexedFiles, source: ListedManifests) -> FileSet[ListedManifests]:
-        """Return the files that columns of the sidecar leave."""
+        """Return the files that columns of the sidecar leave; all of them if their entries come first."""
         files, bound = FileSet.all(source), self.question.for_manifests
         if len(files) > cheapest.FEW:
             if index.question is not None:
                 files = by_filters(files, index)
             return files if len(files) <= cheapest.FEW else by_bounds(files, bound, self.evaluators)
-        bounded = by_bounds(files, bound, self.evaluators) if bound_columns.asks_bounds_alone(bound) else files
-        if bounded.steps and index.question is not None:
-            return by_filters(bounded, index)
-        return bounded
+        if not bound_columns.asks_bounds_alone(bound):
+            return files
+        files = by_bounds(files, bound, self.evaluators)
+        return by_filters(files, index) if files.steps and index.question is not None else files
 
     def read(self, chosen: ChosenFiles, io: FileIO) -> ChosenFiles:
         """Read the entries of the files that are left, and open the other manifests and ask filters about their files.

@@ -45,11 +45,11 @@ class ListedManifests:
         """Return manifests in the order of a segment that lists them; ``None`` if two of them claim one file."""
         ordered = sorted(lines, key=lambda line: index.listing(line.file)[number].first_file)
         listings = [index.listing(line.file) for line in ordered]
-        firsts = np.array([listing[number].first_file for listing in listings], np.int64)
-        ends = firsts + [listing[number].live_files for listing in listings]
-        if (firsts[1:] < ends[:-1]).any():
+        own = [listing[number] for listing in listings]
+        spans = np.array([(manifest.first_file, manifest.first_file + manifest.live_files) for manifest in own])
+        if (spans[1:, 0] < spans[:-1, 1]).any():
             return None
-        return cls(index.segments[number], number, ordered, listings, np.stack([firsts, ends], axis=1))
+        return cls(index.segments[number], number, ordered, listings, spans)
 
     @property
     def own(self) -> int:
@@ -72,7 +72,7 @@ class ListedManifests:
 
     def holding(self, entries: Mapping[int, ManifestEntry]) -> ListedManifests:
         """Return the source with other entries."""
-        return replace(self, entries=entries)
+        return ListedManifests(self.segment, self.number, self.lines, self.listings, self.spans, entries)
 
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return the segment itself and all that have filters of a column of the question."""
