@@ -76,7 +76,8 @@ FILES = [
 ALIKE = r"pyiceberg: as sidecar"
 TABLES: list[KnownFault] = [
     KnownFault(
-        "a limit: pyiceberg applies no equality deletes", said=r"\| sidecar: UnsupportedFeatureError: equality deletes"
+        "a limit: pyiceberg applies no equality deletes",
+        said=r"\| sidecar: UnsupportedFeatureError: equality deletes|PyIceberg does not yet support equality deletes",
     ),
     KnownFault(
         "pyiceberg decodes doubles of partitions as floats",
@@ -95,11 +96,6 @@ TABLES: list[KnownFault] = [
     KnownFault(
         "pyiceberg's REST client leaves partitions empty", said=r"^serve.*(IndexError in pyiceberg/typedef|RESTError)"
     ),
-    KnownFault(
-        "pyiceberg compares defaults with literals of other types", said=r"^serve, pyiceberg.*TypeError in pyiceberg"
-    ),
-    KnownFault("pyiceberg makes no empty table of nested UUIDs", said=r"^serve, pyiceberg.*ArrowNotImplementedError"),
-    KnownFault("a deletion vector that is no Puffin file", r"legacy_bare_deletion_vector", r"Incorrect magic bytes"),
     KnownFault(
         "data files of another size than their manifests say are not indexed",
         said=r"^built, verify --data.*no value was",
