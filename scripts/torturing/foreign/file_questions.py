@@ -119,7 +119,8 @@ class FileQuestions(Asking):
                     column = self.table.column(at)
                     if name in texts and pa.types.is_binary(column.type):  # ENUM is bytes to Arrow
                         column = column.cast(pa.string())
-                    found += askable_columns(pa.table({name: column}))
+                    asked = askable_columns(pa.table({name: column}))
+                    found += asked[:1] if isinstance(column.type, pa.BaseExtensionType) else asked  # VARIANT
         return [one for one in found if one.is_text or not one.can_compare or plain_name(one) not in texts]
 
     def scan(self, question: str, path: str, count: int) -> None:
