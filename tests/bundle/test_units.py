@@ -114,6 +114,26 @@ def test_one_batch_is_read_for_one_file():
     assert asked[1][1] < 4096
 
 
+def test_what_a_plan_needs_is_read_together_and_once():
+    table = units_table(1000)
+    blob = encode_units_blob(segment_header(), table)
+    data, calls = b"".join(blob.pieces()), []
+
+    def read_ranges(ranges):
+        calls.append(len(ranges))
+        return [data[offset : offset + length] for offset, length in ranges]
+
+    reader = UnitsReader(decode_units_toc(blob.toc), read_ranges)
+    reader.hold([1, 4, 99], True, np.array([500, 501, 700]))
+    assert calls == [1, 5], "the lengths of pieces; then two columns, partitions and two batches"
+    assert [reader.bounds(field_id).num_rows for field_id in (1, 4)] == [1000, 1000]
+    assert reader.partitions().num_rows == 1000
+    assert [file.path[-18:] for file in reader.files([500, 700])] == ["part-00500.parquet", "part-00700.parquet"]
+    assert len(calls) == 2
+    assert reader.bounds(1) == reader_of(table)[0].bounds(1)
+    assert len(calls) == 3, "nothing is kept after it was asked for"
+
+
 @pytest.mark.parametrize(("count", "width"), [(1, 0), (2, 1), (255, 1), (256, 2), (65535, 2), (65536, 4)])
 def test_unit_counts_are_as_narrow_as_they_can_be(count, width):
     table = units_table(2)

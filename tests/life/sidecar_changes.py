@@ -32,7 +32,6 @@ def build(life: Life, **engine: Any) -> str | None:
         "fpp": rng.choice(["auto", "auto", 0.01, 0.2]),
         "filter_format": rng.choice(["auto", "parquet", "orc"]),
         "full": rng.random() < 0.15,
-        "exact": "theta" in kinds and rng.random() < 0.2,
         "save": rng.random() < 0.5,
     }
     report = sidecar.build(table, chosen, kinds=kinds, threads=1, **options, **where, **(engine or IN_PROCESS))

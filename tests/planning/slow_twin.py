@@ -16,7 +16,6 @@ import numpy as np
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
-from sidecar.planning.struct_nulls import keeping_struct_nulls
 
 from sidecar.bundle.segment import Segment
 from sidecar.filters.probes import probe_for
@@ -25,6 +24,7 @@ from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was
 from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.struct_nulls import keeping_struct_nulls
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.tasks import evaluators_of

@@ -173,7 +173,7 @@ def test_spark_indexes_the_files_of_a_group_again(catalog: Any, spark: Any) -> N
     here = _built(catalog, "db.spark_recount", ["k"], engine="local")
     assert found[1] == here[2]
     assert {key: found[2][key] for key in here[1]} == here[1]
-    assert sorted(rows for _, rows, _ in found[0][1]) == [100, 200]
+    assert sorted(rows for _, rows, _ in found[0][1]) == [300]
 
 
 def test_without_java_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
