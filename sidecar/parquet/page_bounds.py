@@ -501,14 +501,10 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
     nulls = statistics.integer(3)
     if problem:
         yield problem
-    elif nulls is not None and (
-        contradiction := null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=is_bounded(statistics))
-    ):
-        yield contradiction
-    elif nulls is not None and (
-        contradiction := histogram_problem(chunk.leaf, nulls, size_statistics(footer.chunk_metadata(chunk)))
-    ):
-        yield contradiction
+    elif nulls is not None:
+        bounded, sizes = is_bounded(statistics), size_statistics(footer.chunk_metadata(chunk))
+        contradiction = null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=bounded)
+        yield from filter(None, [contradiction or histogram_problem(chunk.leaf, nulls, sizes)])
     if differing := older_bounds_problem(chunk.leaf, statistics):
         yield differing
     found = _statistics_bounds(footer, chunk.leaf, statistics)
