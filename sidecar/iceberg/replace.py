@@ -150,8 +150,15 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
         now = reload_table(table)
         parent, current = _rebase(now, listing, replaced, new_files)
         producer = ReplaceProducer(now, parent)
-        if _try(now, producer, parent, current, new_files):
-            return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
+        try:
+            if _try(now, producer, parent, current, new_files):
+                return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
+        except CommitUnknownError:
+            raise
+        except BaseException as error:  # a second interrupt too, while it is being found out what the first one left
+            if producer.may_be_committed:
+                raise _unknown(now, error) from error
+            raise
     raise CommitConflictError(
         f"other commits interfered with all {ATTEMPTS} attempts; nothing was replaced", hint="Try again."
     )
@@ -239,6 +246,7 @@ def _try(
             raise storage_error("cannot write the manifests", error, now, None) from error
         raise
     reached("replace: commit")
+    producer.may_be_committed = True
     try:
         producer.commit()
     except BaseException as error:  # an interrupt too: the catalog may have the commit already
@@ -275,6 +283,7 @@ def _settle(now: Table, producer: ReplaceProducer, error: BaseException) -> bool
     except SidecarError as unreadable:
         if not isinstance(error, _CERTAIN):
             raise _unknown(now, error) from unreadable
+        producer.may_be_committed = False
         producer.delete_written()
         raise
     if later.snapshot_by_id(producer.snapshot_id) is not None:
@@ -284,6 +293,7 @@ def _settle(now: Table, producer: ReplaceProducer, error: BaseException) -> bool
     overtaken = later.next_sequence_number() > producer.sequence_number
     if not overtaken and not isinstance(error, _CERTAIN):
         raise _unknown(now, error) from error
+    producer.may_be_committed = False
     producer.delete_written()
     if isinstance(error, CommitFailedException) or overtaken:
         return False

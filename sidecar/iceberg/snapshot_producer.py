@@ -74,6 +74,8 @@ class ReplaceProducer:
         self._parent = parent
         self.snapshot_id = table.metadata.new_snapshot_id()
         self.sequence_number = table.metadata.next_sequence_number()
+        self.may_be_committed = False
+        """Whether the commit was tried and is not known to have failed, so that no file of it may be deleted."""
         self._uuid = uuid.uuid4()
         self._list = ""
         self._written: list[str] = []

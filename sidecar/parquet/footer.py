@@ -22,6 +22,7 @@ from sidecar.parquet.schema import PHYSICAL, decode_leaves
 from sidecar.parquet.thrift import BINARY, PADDING, Struct, decode_struct
 from sidecar.parquet.trust import (
     counts_problem,
+    histogram_problem,
     is_bounded,
     may_show_other_values,
     null_count_problem,
@@ -334,7 +335,7 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
     number = meta.integer(4) or 0
     num_values = meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0
     encodings = tuple(meta.integers(2) or ())
-    null_count = _null_count(meta.struct(12), leaf, num_values, num_rows)
+    null_count = _null_count(meta, leaf, num_values, num_rows)
     if null_count is not None and why_not_believed(created_by, "null_count", leaf, encodings):
         null_count = None
     return ColumnChunk(
@@ -361,13 +362,22 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
     )
 
 
-def _null_count(statistics: Struct | None, leaf: Leaf, num_values: int, num_rows: int) -> int | None:
+def _null_count(meta: Struct, leaf: Leaf, num_values: int, num_rows: int) -> int | None:
     """Return the null_count of a chunk's statistics; ``None`` if it is missing or contradicts what else is said."""
+    statistics = meta.struct(12)
     stated = None if statistics is None else statistics.integer(3)
     if statistics is None or stated is None or counts_problem(leaf.max_rep, num_values, num_rows):
         return None
     problem = null_count_problem(leaf.max_def, stated, num_values, bounded=is_bounded(statistics))
-    return None if problem else stated
+    return None if problem or histogram_problem(leaf, stated, size_statistics(meta)) else stated
+
+
+def size_statistics(meta: Struct) -> Struct | None:
+    """Return the ``size_statistics`` of a chunk's metadata; ``None`` if it has none that can be read."""
+    try:
+        return meta.struct(16)
+    except DamagedFileError:
+        return None
 
 
 def _encoding_stats(meta: Struct) -> tuple[PageEncodingCount, ...] | None:

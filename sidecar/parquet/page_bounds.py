@@ -28,7 +28,7 @@ import numpy as np
 from sidecar.errors import DamagedFileError, Problem, problem_in
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.bounds import Ordering, find_ordering
-from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.footer import ColumnChunk, Footer, size_statistics
 from sidecar.parquet.page_index import (
     ASCENDING,
     DESCENDING,
@@ -41,9 +41,11 @@ from sidecar.parquet.trust import (
     Part,
     beyond_annotation,
     counts_problem,
+    histogram_problem,
     is_bounded,
     is_float,
     null_count_problem,
+    older_bounds_problem,
     why_not_believed,
 )
 from sidecar.questions.bounds import Bounds, Comparable, contradicts
@@ -163,6 +165,9 @@ def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex
     yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
     if not index.num_pages:
         return
+    stated = chunk.stated_data_pages
+    if stated is not None and index.num_pages < stated and not index.is_ours:
+        yield f"{index.num_pages} pages, encoding_stats has {stated} data pages"
     if not 0 <= chunk.start <= end <= footer.size:
         yield "the column chunk is outside the file"
     elif (sizes <= 0).any():
@@ -205,9 +210,18 @@ def column_index_problems(
     return _column_problems(facts, index, offset_index)
 
 
-def contradicts_statistics(footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
+def contradicts_statistics(footer: Footer, chunk: ColumnChunk, index: ColumnIndex, offset: OffsetIndex) -> str:
     """Return why a column index and the statistics of its chunk cannot both be right; empty if they can."""
-    return next(_statistics_problems(_facts(footer, chunk), index), "")
+    facts = _facts(footer, chunk)
+    return next(_statistics_problems(facts, index, _rows_of_pages(facts, index, offset)), "")
+
+
+def _rows_of_pages(facts: ChunkFacts, index: ColumnIndex, offset: OffsetIndex | None) -> list[int] | None:
+    """Return the number of rows of each page; ``None`` if the offset index does not have the same pages."""
+    if offset is None or offset.num_pages != index.num_pages:
+        return None
+    rows: list[int] = offset.rows(facts.num_rows).tolist()
+    return rows
 
 
 def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: OffsetIndex | None) -> Iterator[str]:
@@ -215,12 +229,9 @@ def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: Offset
         yield facts.doubt
     if offset_index is None:
         yield "a column index without an offset index"
-        rows = None
     elif index.num_pages != offset_index.num_pages:
         yield f"{index.num_pages} pages in the column index, {offset_index.num_pages} in the offset index"
-        rows = None
-    else:
-        rows = offset_index.rows(facts.num_rows).tolist()
+    rows = _rows_of_pages(facts, index, offset_index)
     yield from _null_problems(facts, index, rows)
     yield from _bound_problems(facts, index)
     if index.nan_counts is not None:
@@ -228,14 +239,17 @@ def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: Offset
         if not is_float(facts.leaf):
             yield "nan_counts on a column that is not a float"
     if not index.is_ours:
-        yield from _statistics_problems(facts, index)
+        yield from _statistics_problems(facts, index, rows)
 
 
-def _statistics_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
-    """Yield contradictions of a column index with the statistics of its chunk."""
+def _statistics_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] | None) -> Iterator[str]:
+    """Yield contradictions of a column index with the statistics of its chunk; ``rows`` are those of each page."""
     nulls, whole = index.null_counts, facts.whole
-    if facts.null_count is not None and nulls is not None and sum(nulls) != facts.null_count:
-        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {facts.null_count}"
+    if facts.null_count is not None:
+        if nulls is not None and sum(nulls) != facts.null_count:
+            yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {facts.null_count}"
+        elif nulls is None and (least := _nulls_at_least(facts.leaf, index, rows)) > facts.null_count:
+            yield f"the pages have at least {least} nulls, the chunk's statistics say {facts.null_count}"
     pages = claimed_bounds(facts.ordering, facts.leaf, index)
     if whole is None or isinstance(pages, str):
         return
@@ -248,6 +262,18 @@ def _statistics_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]
         yield problem
         return
     yield from _narrower(facts, index, pages, whole)
+
+
+def _nulls_at_least(leaf: Leaf, index: ColumnIndex, rows: list[int] | None) -> int:
+    """Return how many nulls the pages have at least, by the histograms or null pages of an index without null_counts.
+
+    A row of a null page has at least one entry that is null; ``rows`` are those of each page, if they are known.
+    """
+    histogram = index.definition_level_histograms
+    if histogram and len(histogram) == index.num_pages * (leaf.max_def + 1):
+        return sum(histogram) - sum(histogram[leaf.max_def :: leaf.max_def + 1])
+    entries = rows or [1] * index.num_pages
+    return sum(count for count, null in zip(entries, index.null_pages, strict=True) if null)
 
 
 def _narrower(facts: ChunkFacts, index: ColumnIndex, pages: Bounds, whole: Bounds) -> Iterator[str]:
@@ -475,10 +501,12 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
     nulls = statistics.integer(3)
     if problem:
         yield problem
-    elif nulls is not None and (
-        contradiction := null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=is_bounded(statistics))
-    ):
-        yield contradiction
+    elif nulls is not None:
+        bounded, sizes = is_bounded(statistics), size_statistics(footer.chunk_metadata(chunk))
+        contradiction = null_count_problem(chunk.leaf.max_def, nulls, chunk.num_values, bounded=bounded)
+        yield from filter(None, [contradiction or histogram_problem(chunk.leaf, nulls, sizes)])
+    if differing := older_bounds_problem(chunk.leaf, statistics):
+        yield differing
     found = _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, _FalseBounds):
         yield found.why
@@ -526,6 +554,7 @@ def _bounds_problems(footer: Footer, chunk: ColumnChunk, statistics: Struct) -> 
     yield from filter(None, [counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)])
     if 0 < chunk.num_values == statistics.integer(3):
         yield "null_count says that all values are null, but the chunk has bounds"
+    yield from filter(None, [older_bounds_problem(chunk.leaf, statistics)])
 
 
 def _bounds_of(footer: Footer, chunk: ColumnChunk, nulls: int | None, problem: str) -> Bounds:

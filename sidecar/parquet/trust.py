@@ -31,6 +31,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.errors import DamagedFileError
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.thrift import Struct
 
@@ -192,6 +193,36 @@ def null_count_problem(max_def: int, null_count: int, num_values: int, *, bounde
         return f"null_count is {null_count} in a column without nulls"
     if null_count and null_count == num_values and bounded:
         return "null_count says that all values are null, but the chunk has bounds"
+    return ""
+
+
+def histogram_problem(leaf: Leaf, null_count: int, sizes: Struct | None) -> str:
+    """Return why a null_count contradicts the definition levels in the ``size_statistics`` of its chunk; empty if not.
+
+    Only flat columns are compared: writers do not agree on what a null of a repeated column is.
+    """
+    if sizes is None or leaf.max_rep:
+        return ""
+    try:
+        histogram = sizes.integers(3) or []
+    except DamagedFileError:
+        return ""
+    if len(histogram) != leaf.max_def + 1 or sum(histogram[:-1]) == null_count:
+        return ""
+    return f"null_count is {null_count}, the definition levels in size_statistics have {sum(histogram[:-1])} nulls"
+
+
+def older_bounds_problem(leaf: Leaf, statistics: Struct) -> str:
+    """Return why bounds contradict those of the older kind beside them; empty if they do not.
+
+    Only signed integers are compared: of other types some writers compare the older kind in another order.
+    """
+    if leaf.physical not in ("INT32", "INT64") or not leaf.annotation.signed:
+        return ""
+    for older, present, name in ((1, 5, "max"), (2, 6, "min")):
+        found = [statistics.fields.get(field_id, (0, None))[1] for field_id in (older, present)]
+        if None not in found and found[0] != found[1]:
+            return f"{name} and {name}_value differ"
     return ""
 
 

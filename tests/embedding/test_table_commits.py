@@ -279,6 +279,24 @@ def test_files_of_a_commit_of_unknown_outcome_are_kept_and_named(
     assert len(on_disk(table, ".avro")) == 2 * FILES + 2 * FILES + 1
 
 
+def test_a_second_interrupt_deletes_no_file_of_a_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one came after the catalog had taken the commit, the second one while sidecar asks about it."""
+    tried = failing_commit(monkeypatch, KeyboardInterrupt(), lands=True)
+    load = replace.reload_table
+
+    def interrupted(of: Table) -> Table:
+        if tried:
+            raise KeyboardInterrupt
+        return load(of)
+
+    monkeypatch.setattr(replace, "reload_table", interrupted)
+    with pytest.raises(CommitUnknownError, match="may still take effect, so the new files were kept"):
+        embed(table)
+    table.refresh()
+    assert table.scan().to_arrow().num_rows == FILES * ROWS
+    assert all(filters_of(file) for file in data_files(table))
+
+
 def test_a_refused_commit_leaves_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyiceberg.exceptions import ForbiddenError
 

@@ -103,10 +103,16 @@ def index_of(data: bytes, group: int, column: int) -> tuple[ColumnIndex, OffsetI
 
 
 def with_index(data: bytes, group: int, column: int, **lists: Any) -> bytes:
-    """The file with a ColumnIndex of which some lists are others: ``null_pages``, ``min_values``, ..."""
+    """The file with a ColumnIndex of which some lists are others: ``null_pages``, ``min_values``, ...
+
+    ``null_counts`` may be ``None``.
+    """
     index, offsets = index_of(data, group, column)
     names = ("null_pages", "min_values", "max_values", "boundary_order", "null_counts")
     given = {name: lists.get(name, getattr(index, name)) for name in names}
     histogram = lists.get("definition_level_histograms")
-    changed = encode_column_index(**given, definition_level_histograms=histogram)
-    return attach(data, {(group, column): (changed.raw, offsets.raw)})
+    counts = given.pop("null_counts")
+    changed = encode_column_index(**given, null_counts=counts or [], definition_level_histograms=histogram)
+    if counts is None:
+        del changed.tree.fields[5]
+    return attach(data, {(group, column): (encode_struct(changed.tree), offsets.raw)})

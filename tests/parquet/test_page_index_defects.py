@@ -154,7 +154,7 @@ def test_statistics_of_chunks_count_only_if_sound(change: Any, nulls: bool, lowe
     source, footer = open_file("j118_v1_none")
     chunk = chunk_of(footer, "i32_opt")
     statistics = footer.metadata.structs(4)[0].structs(1)[chunk.leaf.index].struct(3).struct(12)  # type: ignore
-    statistics.fields |= {1: (BINARY, b"old!"), 2: (BINARY, b"old!")}
+    statistics.fields |= {1: statistics.fields[5], 2: statistics.fields[6]}
     change(statistics.fields)
     changed = footer_of(source, footer.offset, footer.raw, footer.metadata)
     found = chunk_bounds(changed, chunk_of(changed, "i32_opt"))

@@ -20,8 +20,15 @@ from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.page_bounds import chunk_bounds, column_index_problems, footer_findings, offset_index_problems
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, encode_offset_index, read_page_indexes
+from sidecar.parquet.page_index import (
+    ColumnIndex,
+    OffsetIndex,
+    encode_column_index,
+    encode_offset_index,
+    read_page_indexes,
+)
 from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.thrift import encode_struct
 from sidecar.parquet.trust import WRONG_WRITERS, why_not_believed, wrong_writers
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
@@ -234,6 +241,15 @@ def assert_right_rows(data: bytes) -> None:
         assert sidecar.scan_file(BytesSource(data), predicate).equals(want), predicate
 
 
+def _bounds_of_the_older_kind(metadata: Any) -> None:
+    """A maximum of the older kind that is right, beside one of the present kind that is too low."""
+    statistics = chunk_meta(metadata, 2, 0).struct(12)
+    assert statistics is not None
+    statistics.fields |= {1: statistics.fields[5], 2: statistics.fields[6]}
+    statistics.fields[5] = (statistics.fields[5][0], i64(220))
+    statistics.fields = dict(sorted(statistics.fields.items()))
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -243,6 +259,12 @@ def assert_right_rows(data: bytes) -> None:
         (statistic(2, 3, null_count=5), "null_count is 5 in a column without nulls"),
         (statistic(2, 0, min_value=i64(300), max_value=i64(200)), "min_value is greater than its max_value"),
         (statistic(2, 0, max_value=b"\x01"), "a bound has the wrong length"),
+        (statistic(2, 0, null_count=0), "the definition levels in size_statistics have 10 nulls"),
+        (
+            statistic(2, 1, null_count=100, min_value=None, max_value=None),
+            "the definition levels in size_statistics have 10 nulls",
+        ),
+        (_bounds_of_the_older_kind, "max and max_value differ"),
     ],
 )
 def test_false_statistics_are_not_used_and_named(change: Any, text: str) -> None:
@@ -336,6 +358,27 @@ FALSE_INDEXES: dict[str, tuple[int, dict[str, Any], str]] = {
         {"null_pages": [True, *[False] * 4], "null_counts": [0, 4, 2, 2, 2]},
         "a null page without a null",
     ),
+    "a null page of more rows than the chunk has nulls": (
+        0,
+        {
+            "null_pages": [False, False, True, False, False],
+            "null_counts": None,
+            "min_values": [b"" if n == 2 else v for n, v in enumerate(index_of(SOUND, 2, 0)[0].min_values)],
+            "max_values": [b"" if n == 2 else v for n, v in enumerate(index_of(SOUND, 2, 0)[0].max_values)],
+        },
+        "the pages have at least 20 nulls, the chunk's statistics say 10",
+    ),
+    "levels of more nulls than the chunk has": (
+        0,
+        {
+            "null_pages": [False, False, True, False, False],
+            "null_counts": None,
+            "min_values": [b"" if n == 2 else v for n, v in enumerate(index_of(SOUND, 2, 0)[0].min_values)],
+            "max_values": [b"" if n == 2 else v for n, v in enumerate(index_of(SOUND, 2, 0)[0].max_values)],
+            "definition_level_histograms": [2, 18, 2, 18, 20, 0, 2, 18, 2, 18],
+        },
+        "the pages have at least 28 nulls, the chunk's statistics say 10",
+    ),
     "more nulls than rows": (0, {"null_counts": [21, 0, 0, 0, 0]}, "greater than the number of entries"),
     "an order that is not there": (0, {"boundary_order": 2}, "boundary_order is descending"),
     "a minimum above its maximum": (
@@ -406,15 +449,15 @@ def test_indexes_of_a_wrong_writer_are_built_anew_and_then_believed(created_by: 
 
 
 def test_an_index_says_that_it_is_ours_only_where_the_file_contradicts_it() -> None:
-    for data, ours in ((SOUND, False), (restated(SOUND, statistic(2, 0, null_count=0)), True)):
+    for data, ours in ((SOUND, False), (restated(SOUND, statistic(2, 1, max_value=b"text 00250")), True)):
         source = BytesSource(data)
         footer = read_footer(source)
-        built = build_page_index(source, footer, footer.row_groups[2].columns[0])
+        built = build_page_index(source, footer, footer.row_groups[2].columns[1])
         assert built.column_index is not None
         assert built.offset_index is not None
         assert built.column_index.is_ours == ours
         assert not built.offset_index.is_ours
-        assert not list(column_index_problems(footer, footer.row_groups[2].columns[0], built[0], built[1]))
+        assert not list(column_index_problems(footer, footer.row_groups[2].columns[1], built[0], built[1]))
 
 
 # --- encodings ----------------------------------------------------------------------------------------------
@@ -444,6 +487,25 @@ def test_encoding_stats_that_leave_pages_out_are_named_and_not_used() -> None:
         with open_scan(BytesSource(false), predicate) as scan:
             assert scan.to_table().equals(sidecar.scan_file(BytesSource(data), predicate))
         assert scan.report.rows_found > 0
+
+
+# --- page indexes without a page ----------------------------------------------------------------------------
+
+
+def test_a_page_that_both_indexes_leave_out_is_missed_by_encoding_stats() -> None:
+    """Its rows would count to the page before, whose bounds do not have them."""
+    index, offsets = index_of(SOUND, 2, 0)
+    places = zip(offsets.offsets, offsets.compressed_page_sizes, offsets.first_row_indexes, strict=True)
+    fewer = encode_offset_index([(int(a), int(b), int(c)) for n, (a, b, c) in enumerate(places) if n != 2])
+    lists = {
+        name: [one for n, one in enumerate(getattr(index, name)) if n != 2]
+        for name in ("null_pages", "min_values", "max_values")
+    }
+    column = encode_column_index(**lists, boundary_order=index.boundary_order, null_counts=[])
+    del column.tree.fields[5]
+    data = attach(SOUND, {(2, 0): (encode_struct(column.tree), fewer.raw)})
+    assert any("4 pages, encoding_stats has 5 data pages" in p.problem for p in verify_file(BytesSource(data)))
+    assert_right_rows(data)
 
 
 # --- offset indexes that only pages contradict --------------------------------------------------------------

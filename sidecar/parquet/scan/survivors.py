@@ -183,7 +183,7 @@ class _GroupVerdict:
         if (
             isinstance(column, ColumnIndex)
             and (isinstance(found, str) or column.is_ours)
-            and contradicts_statistics(self._footer, chunk, column)
+            and contradicts_statistics(self._footer, chunk, column, offset)
         ):
             self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
         if isinstance(found, str):
