@@ -265,11 +265,3 @@ def test_nanoseconds_at_the_ends_of_their_range(seconds: int) -> None:
     found = file.group(file.tail.stripes[0], 0, file.tail.columns[1])
     assert pc.equal(found.cast(pa.int64()), nanos if found.type.unit == "ns" else nanos // 1000)[0].as_py()
     assert found[1].as_py() is None
-
-
-def test_timestamps_without_a_zone_are_not_guessed() -> None:
-    file = OrcFile(LocalSource(str(DATA / "apache_over1k_bloom.orc")))
-    (column,) = [c for c in file.leaves() if c.kind == "TIMESTAMP"]
-    with pytest.raises(UnsupportedFeatureError, match="time zone"):
-        file.groups(file.tail.stripes[0], column)
-    file.source.close()

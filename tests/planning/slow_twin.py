@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
@@ -22,7 +21,7 @@ from sidecar.filters.probes import probe_for
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import as_it_was
+from sidecar.iceberg.refs import table_at
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls
 from sidecar.planning.file_question import FileQuestion
@@ -73,10 +72,10 @@ def slow_plan(table: Table, text: str, snapshot_id: int | None = None) -> SlowPl
     """Judge each file of a snapshot by itself."""
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     assert snapshot is not None
-    table = as_it_was(table, snapshot_id)
+    table, _ = table_at(table, snapshot_id)
     schema = table.schema()
     row_filter = as_expression(text, schema)
-    question = FileQuestion(bind(schema, keeping_struct_nulls(row_filter, schema), True), schema).for_filters.condition
+    question = FileQuestion(keeping_struct_nulls(row_filter, schema), schema).for_filters.condition
     evaluators = evaluators_of(table.scan(row_filter=row_filter, snapshot_id=snapshot.snapshot_id))
     with closing(_Segments(table, snapshot.snapshot_id)) as segments:
         planned = SlowPlan(question is not None and segments.are_there)

@@ -217,4 +217,4 @@ def test_days_after_the_year_9999_are_planned_and_advised(
         (LessThan, days[1], 2),
     ):
         assert sidecar.plan(table, kind("x", DateLiteral(day))).files_kept == kept, (kind, day)
-    assert [column.column for column in sidecar.advise(table).columns] == ["x"]
+    assert [column.name for column in sidecar.advise(table).columns] == ["x"]

@@ -48,5 +48,5 @@ class StandInPlanner:
             for task in table.scan().plan_files()
         ]
         document = {"status": "completed", "file-scan-tasks": tasks}
-        facts = PlanFacts(len(tasks), len(tasks), 7, fallback=self.fallback)
+        facts = PlanFacts(len(tasks), len(tasks), index_bytes_read=7, fallback=self.fallback)
         return PlanAnswer([json.dumps(document).encode()], facts)
