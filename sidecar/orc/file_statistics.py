@@ -109,8 +109,8 @@ class FileStatistics:
                 self._contradictions[column.id] = Contradictions()
             else:
                 compared.append(_Comparison(column, PartStatistics(whole, "file", "stripes"), {}))
-        for stripe in (stripe for stripe in self._tail.stripes if stripe.num_rows and compared):
-            for one in compared:
+        for stripe in self._tail.stripes if compared else ():
+            for one in compared if stripe.num_rows else ():
                 part = self._unless_damaged(partial(self._said_of_stripe, stripe), one.column)
                 if what := one.together.add(part):
                     one.of_stripe[stripe.ordinal] = what
