@@ -141,7 +141,10 @@ def check_search(life: Life, rng: random.Random) -> None:
     found = sidecar.find(life.table, {name: text}, threads=1)
     life.tally["searches"] += 1
     said = (name, text, found.snapshots, life.history.log)
-    assert not found.not_asked, (found.not_asked, said)
+    # Readers disagree about times of some zones in ORC files, so that find does not answer for these files.
+    assert all("time zone" in one.reason for one in found.not_asked), (found.not_asked, said)
+    if found.not_asked:
+        return
     (asked,) = found.snapshots
     ids = {*found.conditions[0].field_ids}
     assert field_id in ids, said
