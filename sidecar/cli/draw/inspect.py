@@ -63,7 +63,7 @@ def data_file(to: Console, data: Any) -> None:
                 ("size", humanize.size(data["size"]) + _rows(data["rows"])),
                 ("written by", escaped(data["created_by"] or "unknown")),
                 *_encryption(data["encryption"]),
-                *_not_believed(data["not_believed"]),
+                *orc.not_believed(data["not_believed"]),
             ]
         )
     )
@@ -83,20 +83,6 @@ def data_file(to: Console, data: Any) -> None:
         return [(str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column))]
 
     orc.draw_indexes(to, drawn, data["units"], lines)
-
-
-MOST_FINDINGS = 10
-
-
-def _not_believed(found: Any) -> list[tuple[str, str]]:
-    """What the footer states of the values and is not used; at most :data:`MOST_FINDINGS` lines."""
-    lines = []
-    for number, finding in enumerate(found[:MOST_FINDINGS]):
-        unit = "" if finding["unit"] is None else f"row group {finding['unit']}, "
-        column = "" if finding["column"] is None else f"{finding['column']}: "
-        lines.append(("" if number else "not believed", f"[yellow]{escaped(unit + column + finding['problem'])}[/]"))
-    left = len(found) - len(lines)
-    return [*lines, ("", f"and {quantity(left, 'more finding')}: see --json")] if left else lines
 
 
 def _rows(rows: int | None) -> str:
