@@ -108,7 +108,7 @@ def of_partition(kind: IcebergType, value: Any) -> tuple[DataFile, ManifestFile]
 def test_partitions_of_java_are_kept_and_decide_nothing_wrong(
     catalog: Any, kind: str, transform: str, found: list[JavaPartition]
 ) -> None:
-    table = create(catalog, f"projected_{KINDS.index((kind, transform, found))}", kind, transform)
+    table = create(catalog, f"partition_{KINDS.index((kind, transform, found))}", kind, transform)
     part = table.spec().partition_type(table.schema()).fields[0].field_type
     has_type_of_column = part == table.schema().fields[0].field_type
     rows, refused = [], 0
