@@ -359,7 +359,7 @@ def _verify_against(
     names: ColumnNames | None,
 ) -> Verification:
     """Return the problems of a sidecar, and those that it has with data files."""
-    from sidecar.convert.verify_values import verify_against
+    from sidecar.conversion.verify_values import verify_against
 
     share = 1.0 if sample is None else sample
     problems = verify_puffin(source, encryption_keys, names)

@@ -28,7 +28,7 @@ LAYERS = [
     {"questions"},
     {"parquet", "orc", "puffin"},
     {"bundle"},
-    {"convert"},
+    {"conversion"},
     {"files"},
     {"many_files"},
     {"iceberg"},
@@ -59,7 +59,7 @@ ROOMS_OF = {
     "starlette": {"serving"},
     "uvicorn": {"serving"},
     "httpx": {"serving"},
-    "pyiceberg": {"source", "s3_upload", "target", "files", "many_files", "convert", "engines", *BUILT_ON_TABLES},
+    "pyiceberg": {"source", "s3_upload", "target", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
 }
 UPWARD = {("engines", "spark"), ("indexing", "spark"), ("planning", "reading")}
 """An engine is picked by name, and Spark's is loaded only then. A plan hands over its rows, and loads what reads them

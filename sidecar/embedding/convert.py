@@ -2,18 +2,18 @@
 
 | from | to | what is done |
 | --- | --- | --- |
-| Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
-| Parquet, ORC files, with a kind | Puffin | the same, filters rebuilt as it (:mod:`sidecar.convert.rebuild_kind`) |
+| Parquet, ORC files | Puffin | their filters, page and row indexes, taken out by :mod:`sidecar.conversion.extract` |
+| Parquet, ORC files, with a kind | Puffin | the same, filters rebuilt as it (:mod:`sidecar.conversion.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
 | ORC file | ORC | filters that only Java reads, for all readers (:mod:`sidecar.embedding.filters_like`) |
 | Parquet, ORC file and a data file | ORC, Parquet | the data file with filters on the same columns, at the same rates |
 
-Filters for a Puffin file may also be merged, folded and widened (:mod:`sidecar.convert.reshape`).
+Filters for a Puffin file may also be merged, folded and widened (:mod:`sidecar.conversion.reshape`).
 
-:mod:`sidecar.convert.to_puffin` writes Puffin files. The choice is made here, in the layer above, because three of the
-conversions embed.
+:mod:`sidecar.conversion.to_puffin` writes Puffin files. The choice is made here, in the layer above, because three of
+the conversions embed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.convert.outcome import Outcome, Progress, counted_ways, ways_of
-from sidecar.convert.rebuild_kind import REBUILT_KINDS, RebuiltKind
-from sidecar.convert.refold import refold_file
-from sidecar.convert.reshape import TargetSizes
-from sidecar.convert.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
+from sidecar.conversion.outcome import Outcome, Progress, counted_ways, ways_of
+from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
+from sidecar.conversion.refold import refold_file
+from sidecar.conversion.reshape import TargetSizes
+from sidecar.conversion.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
@@ -142,7 +142,7 @@ def convert_files(
     All other conversions run in this process, whatever is asked for, and the report says so.
 
     Raises :class:`UsageError` for arguments that do not go together, :class:`UnsupportedFeatureError` for encrypted
-    files, and the errors of :func:`sidecar.convert.extract.extract_files`.
+    files, and the errors of :func:`sidecar.conversion.extract.extract_files`.
     """
     start = time.monotonic()
     refuse_text(sources=sources, columns=columns)

@@ -18,8 +18,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.convert.harvest import GOOD, HARVEST_RULES, HarvestRule
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress, Way
+from sidecar.conversion.harvest import GOOD, HARVEST_RULES, HarvestRule
+from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress, Way
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, VALUES, IndexPlace, Outcome
+from sidecar.conversion.harvest import GOOD, NEVER, why_not_harvested
+from sidecar.conversion.outcome import BLOOM, EXACT, NONE, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -38,7 +38,7 @@ XXH64 = "XXH64"
 class FilterRules:
     """The filters to build: on ``leaves``, at the rate ``fpp`` or ``rates[leaf index]``.
 
-    ``harvest``: which trusted filters of the file are reused, see :mod:`sidecar.convert.harvest`.
+    ``harvest``: which trusted filters of the file are reused, see :mod:`sidecar.conversion.harvest`.
     """
 
     leaves: tuple[Leaf, ...] = ()

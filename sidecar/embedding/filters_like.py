@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sidecar.convert.harvest import ALWAYS, NEVER
-from sidecar.convert.outcome import BLOOM, NONE, Outcome
+from sidecar.conversion.harvest import ALWAYS, NEVER
+from sidecar.conversion.outcome import BLOOM, NONE, Outcome
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc

@@ -2,7 +2,7 @@
 
 An index of a different file must never get in, because readers lose the rows that it denies. So the file needs a proof
 that it is the one that was indexed, and its values are compared before it is published
-(:mod:`sidecar.convert.witness`).
+(:mod:`sidecar.conversion.witness`).
 
 Reading one filter of a bundle means reading its whole group. For a single file this can cost more than reading the
 column's values; then the filter is built from the values, and the report says so. :func:`embed_all_from` handles all
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.filter_pool import FilterPool, PooledFilters
-from sidecar.convert.match import Finder
-from sidecar.convert.outcome import Progress
-from sidecar.convert.witness import NONE, PAGE, Witness, WitnessMode
+from sidecar.conversion.filter_pool import FilterPool, PooledFilters
+from sidecar.conversion.match import Finder
+from sidecar.conversion.outcome import Progress
+from sidecar.conversion.witness import NONE, PAGE, Witness, WitnessMode
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.convert.harvest import GOOD, HarvestRule
+from sidecar.conversion.harvest import GOOD, HarvestRule
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
+from sidecar.conversion.harvest import GOOD, NEVER, why_not_harvested
+from sidecar.conversion.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter, insert_groups, size_for
@@ -51,7 +51,7 @@ _ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decim
 class OrcRules:
     """The filters to build: on ``columns``, at the rate ``fpp`` or ``rates[column id]``.
 
-    ``harvest``: which trusted filters of a stripe are reused, see :mod:`sidecar.convert.harvest`.
+    ``harvest``: which trusted filters of a stripe are reused, see :mod:`sidecar.conversion.harvest`.
     """
 
     columns: tuple[OrcColumn, ...] = ()

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.model import UnitState
-from sidecar.convert.filter_pool import FilterPool, PooledFilters
-from sidecar.convert.identity import Identity, first_units, identity_of_orc
-from sidecar.convert.match import Finder, Match, prove
-from sidecar.convert.orc_witness import ask_row_groups
-from sidecar.convert.outcome import BLOOM, Outcome, Progress
-from sidecar.convert.restore import orc_coverage, orc_filter_parts
-from sidecar.convert.witness import NONE, Testimony, Witness
+from sidecar.conversion.filter_pool import FilterPool, PooledFilters
+from sidecar.conversion.identity import Identity, first_units, identity_of_orc
+from sidecar.conversion.match import Finder, Match, prove
+from sidecar.conversion.orc_witness import ask_row_groups
+from sidecar.conversion.outcome import BLOOM, Outcome, Progress
+from sidecar.conversion.restore import orc_coverage, orc_filter_parts
+from sidecar.conversion.witness import NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
@@ -169,7 +169,7 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.convert.witness`.
+        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.conversion.witness`.
 
         Raises :class:`UsageError` if a filter is denied or unproven and ``choice.fallback`` is not set.
         """

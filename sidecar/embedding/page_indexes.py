@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
+from sidecar.conversion.harvest import NEVER
+from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
 from sidecar.embedding.filters import ValuesFilter
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sidecar.bundle.model import UnitState
-from sidecar.convert.filter_pool import FilterPool, PooledFilters
-from sidecar.convert.harvest import GOOD
-from sidecar.convert.identity import Identity, identity_of_parquet
-from sidecar.convert.match import Finder, Match, is_plain, prove
-from sidecar.convert.outcome import (
+from sidecar.conversion.filter_pool import FilterPool, PooledFilters
+from sidecar.conversion.harvest import GOOD
+from sidecar.conversion.identity import Identity, identity_of_parquet
+from sidecar.conversion.match import Finder, Match, is_plain, prove
+from sidecar.conversion.outcome import (
     BLOOM,
     DICTIONARY,
     EXACT,
@@ -30,14 +30,14 @@ from sidecar.convert.outcome import (
     Outcome,
     Progress,
 )
-from sidecar.convert.restore import (
+from sidecar.conversion.restore import (
     RestoredPages,
     coverage,
     filter_parts,
     leaves_with_orc_filters,
     restore_pages,
 )
-from sidecar.convert.witness import (
+from sidecar.conversion.witness import (
     NONE,
     PAGE,
     UNPROVEN,
@@ -83,7 +83,7 @@ class RestoreChoice:
     """The indexes to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
 
     ``fallback``: indexes that cannot be read, or that belong to a different file, are built from the file's values.
-    ``witness``: how much is compared before the file is published, see :mod:`sidecar.convert.witness`.
+    ``witness``: how much is compared before the file is published, see :mod:`sidecar.conversion.witness`.
     """
 
     bloom: Sequence[str] | None = None
@@ -281,7 +281,7 @@ class Restorer:
         return _Loaded(parts, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.convert.witness`).
+        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.conversion.witness`).
 
         Raises :class:`UsageError` if there are such indexes and ``choice.fallback`` is not set.
         """

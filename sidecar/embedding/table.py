@@ -16,8 +16,8 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.convert.harvest import GOOD, HarvestRule
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.harvest import GOOD, HarvestRule
+from sidecar.conversion.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, check_rules
 from sidecar.embedding.filters import FilterRules

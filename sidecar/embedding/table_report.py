@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.convert.outcome import DICTIONARY, VALUES, Outcome
+from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.results import Summarized

@@ -21,7 +21,7 @@ for f = 2) is exactly the filter built at z / f.
 
 *merge*: the OR of two filters of the same z is the filter of both sets.
 
-The bits cannot be converted to the present form; :mod:`sidecar.convert.rebuild` builds a new filter from the values.
+The bits cannot be converted to the present form; :mod:`sidecar.conversion.rebuild` builds a new filter from the values.
 """
 
 from __future__ import annotations

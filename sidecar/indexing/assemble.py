@@ -18,7 +18,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from sidecar.bundle.model import UnitState
-from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace
+from sidecar.conversion.harvest import NEVER
+from sidecar.conversion.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import AnyFilter
-from sidecar.convert.harvest import why_not_harvested
-from sidecar.convert.outcome import IndexPlace, Outcome, Way
-from sidecar.convert.protection import NO_SKETCH
+from sidecar.conversion.harvest import why_not_harvested
+from sidecar.conversion.outcome import IndexPlace, Outcome, Way
+from sidecar.conversion.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.column_cast import to_column_type

@@ -14,9 +14,9 @@ from typing import Any, Literal, overload
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import UnitState
-from sidecar.convert.harvest import GOOD, HarvestRule
-from sidecar.convert.outcome import Progress, no_progress
-from sidecar.convert.protection import refusal
+from sidecar.conversion.harvest import GOOD, HarvestRule
+from sidecar.conversion.outcome import Progress, no_progress
+from sidecar.conversion.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import StorageError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask

@@ -16,7 +16,7 @@ from sidecar.bundle.indexes.row_indexes import (
     RowIndexMember,
     plan_row_indexes,
 )
-from sidecar.convert.protection import properties_of
+from sidecar.conversion.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import Indexed, SegmentUnit
 from sidecar.indexing.data_file import described

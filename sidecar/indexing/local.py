@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind, in_turn
 from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import KeptIndexes

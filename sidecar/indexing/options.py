@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.convert.harvest import HARVEST_RULES
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.harvest import HARVEST_RULES
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.iceberg.listing import Listing

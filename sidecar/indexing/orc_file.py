@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import BLOOM, EXACT, VALUES
+from sidecar.conversion.harvest import NEVER
+from sidecar.conversion.outcome import BLOOM, EXACT, VALUES
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,

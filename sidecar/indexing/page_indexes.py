@@ -9,8 +9,8 @@ from __future__ import annotations
 from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.indexes.row_indexes import RowIndexKind, row_index_kind
 from sidecar.bundle.model import UnitState
-from sidecar.convert.harvest import NEVER
-from sidecar.convert.sound_page_index import sound_page_index
+from sidecar.conversion.harvest import NEVER
+from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.data_file import PagesResult
 from sidecar.indexing.fault import DAMAGE, fault_of, reason_of

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, marked
-from sidecar.convert.protection import Protection
+from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar

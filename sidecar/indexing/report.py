@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.convert.outcome import PAGE_INDEX
+from sidecar.conversion.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn

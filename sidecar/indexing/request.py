@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.convert.harvest import GOOD, HarvestRule
-from sidecar.convert.outcome import Progress, no_progress
+from sidecar.conversion.harvest import GOOD, HarvestRule
+from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text

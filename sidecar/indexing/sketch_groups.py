@@ -15,7 +15,7 @@ import numpy as np
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import MOST_BYTES, MOST_FILES
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
-from sidecar.convert.protection import properties_of
+from sidecar.conversion.protection import properties_of
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.resolve import TableColumn

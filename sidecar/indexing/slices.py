@@ -21,8 +21,8 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
-from sidecar.convert.outcome import Progress
-from sidecar.convert.spool import Spool
+from sidecar.conversion.outcome import Progress
+from sidecar.conversion.spool import Spool
 from sidecar.engines.work import in_turn
 from sidecar.indexing.tasks import Record
 

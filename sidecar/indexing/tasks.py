@@ -29,7 +29,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
+from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UsageError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FileLeaf, FoundColumn, MissingColumn, TableColumn

@@ -28,7 +28,7 @@ from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
-from sidecar.convert.protection import properties_of
+from sidecar.conversion.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch

@@ -20,7 +20,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
-from sidecar.convert.outcome import BLOOM, Progress, no_progress
+from sidecar.conversion.outcome import BLOOM, Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError

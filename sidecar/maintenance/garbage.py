@@ -33,7 +33,7 @@ from datetime import timedelta
 from pyiceberg.table import Table, TableProperties
 
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table

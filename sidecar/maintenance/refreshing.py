@@ -26,7 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.convert.outcome import Progress, no_progress
+from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError

@@ -13,7 +13,7 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
-from sidecar.convert.verify_values import DataPlace
+from sidecar.conversion.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import WorkEngine

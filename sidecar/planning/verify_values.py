@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table import Table
 
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.verify_values import DataPlace, place_problems, places_to_check
+from sidecar.conversion.verify_values import DataPlace, place_problems, places_to_check
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError

@@ -14,8 +14,8 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.convert.harvest import GOOD
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
+from sidecar.conversion.harvest import GOOD
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.catalog import command_for, is_static

@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn

@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.resolve import TableColumn

@@ -29,7 +29,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
 
-from sidecar.convert.outcome import Progress, no_progress
+from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes

@@ -15,7 +15,7 @@ from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
-from tests.convert.cases import indexed
+from tests.conversion.cases import indexed
 from tests.dry_runs import unchanged, without_flag
 from tests.tables import create_with_rows
 

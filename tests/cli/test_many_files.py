@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
-from tests.convert.cases import indexed
+from tests.conversion.cases import indexed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
 Run = Callable[..., Any]

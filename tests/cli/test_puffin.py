@@ -14,7 +14,7 @@ import sidecar
 from sidecar.bundle.columns import columns_from
 from sidecar.cli.app import app
 from sidecar.errors import UsageError
-from tests.convert.cases import indexed, rows
+from tests.conversion.cases import indexed, rows
 
 
 def run(*args: object) -> Any:

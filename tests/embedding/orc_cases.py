@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from sidecar.convert.outcome import Outcome
+from sidecar.conversion.outcome import Outcome
 from sidecar.embedding.file import embed_file
 from sidecar.embedding.orc_filters import new_encoding
 from sidecar.embedding.report import EmbedReport

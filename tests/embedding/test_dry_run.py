@@ -18,7 +18,7 @@ import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.orc.tail import read_tail
 from sidecar.source import LocalSource
-from tests.convert.cases import indexed, plain_of
+from tests.conversion.cases import indexed, plain_of
 from tests.dry_runs import assert_promised, assert_same_error, plain, unchanged, without_flag
 from tests.embedding.encryption_matrix import Kind, Kms, rows, write_by_arrow
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from sidecar.convert.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import EXACT
+from sidecar.conversion.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
+from sidecar.conversion.outcome import EXACT
 from sidecar.embedding.file import embed_file
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options

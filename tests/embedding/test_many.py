@@ -11,7 +11,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import DamagedFileError, UsageError
-from tests.convert.cases import indexed, rows
+from tests.conversion.cases import indexed, rows
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
 

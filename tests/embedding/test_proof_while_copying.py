@@ -14,8 +14,8 @@ from pyarrow import orc
 from pyiceberg.io.fsspec import FsspecFileIO
 
 import sidecar
-from sidecar.convert.identity import Identity
-from sidecar.convert.match import Match, prove
+from sidecar.conversion.identity import Identity
+from sidecar.conversion.match import Match, prove
 from sidecar.embedding import orc_restorer, restorer
 from sidecar.errors import StorageError, UsageError, WrongChecksumError
 from sidecar.parquet.footer import read_footer

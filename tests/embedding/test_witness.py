@@ -14,8 +14,8 @@ import pytest
 
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.identity import identity_of_parquet
-from sidecar.convert.match import BY_DIGEST
+from sidecar.conversion.identity import identity_of_parquet
+from sidecar.conversion.match import BY_DIGEST
 from sidecar.errors import UsageError
 from sidecar.source import LocalSource
 from tests.embedding.cases import opened

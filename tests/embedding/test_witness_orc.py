@@ -9,9 +9,9 @@ import pyarrow.orc
 import pytest
 
 import sidecar
-from sidecar.convert.identity import identity_of_orc
-from sidecar.convert.match import BY_DIGEST
-from sidecar.convert.orc_witness import ask_row_groups
+from sidecar.conversion.identity import identity_of_orc
+from sidecar.conversion.match import BY_DIGEST
+from sidecar.conversion.orc_witness import ask_row_groups
 from sidecar.errors import UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.convert.witness import GivenIndexes, ask_pages
+from sidecar.conversion.witness import GivenIndexes, ask_pages
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import read_bloom_filter

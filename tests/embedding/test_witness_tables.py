@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.convert.match import BY_TABLE, Match
+from sidecar.conversion.match import BY_TABLE, Match
 from sidecar.embedding.restorer import proof_of
 from sidecar.errors import UsageError
 from tests.embedding.witness_cases import asked, assert_nothing_lost, write

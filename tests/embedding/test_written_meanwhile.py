@@ -10,8 +10,8 @@ import pyarrow.orc
 import pytest
 
 import sidecar
-from sidecar.convert.collection import Collection
-from sidecar.convert.extract import Extractor
+from sidecar.conversion.collection import Collection
+from sidecar.conversion.extract import Extractor
 from sidecar.errors import StorageError
 from sidecar.source import LocalSource
 from tests.embedding.cases import assert_sound

@@ -14,7 +14,7 @@ import pytest
 import sidecar
 from sidecar.embedding import rewritten_files
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
-from tests.convert.cases import indexed
+from tests.conversion.cases import indexed
 from tests.embedding.table_cases import create, data_files, filters_of, on_disk
 from tests.object_store import FolderIO
 

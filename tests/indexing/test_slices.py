@@ -10,8 +10,8 @@ import pytest
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
-from sidecar.convert.outcome import no_progress
-from sidecar.convert.spool import Spool
+from sidecar.conversion.outcome import no_progress
+from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
 from sidecar.indexing.tasks import Record

@@ -14,7 +14,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from tests.convert.cases import indexed
+from tests.conversion.cases import indexed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
 

@@ -15,7 +15,7 @@ import pyorc
 import pytest
 
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds, row_index_kind
-from sidecar.convert.extract import extract_files
+from sidecar.conversion.extract import extract_files
 from sidecar.embedding.file import embed_file
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.contradictions import Contradictions

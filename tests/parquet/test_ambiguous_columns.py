@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.convert.outcome import EXACT, NONE
+from sidecar.conversion.outcome import EXACT, NONE
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.source import LocalSource

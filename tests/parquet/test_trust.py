@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES
+from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary

@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.bundle.model import UnitState
 from sidecar.cli.app import app
-from sidecar.convert.protection import NO_SKETCH, PLAINTEXT_PROPERTY
+from sidecar.conversion.protection import NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.files import inspect_file

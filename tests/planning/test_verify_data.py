@@ -49,7 +49,7 @@ def test_page_indexes_alone_are_something_that_is_looked_at(catalog: Any) -> Non
 
 
 def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.convert import verify_values
+    from sidecar.conversion import verify_values
 
     opened: list[str] = []
     real = verify_values.open_source

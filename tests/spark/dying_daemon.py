@@ -52,7 +52,7 @@ def patch() -> None:
 
 
 if __name__ == "__main__":
-    for name in (*OURS, "sidecar.embedding.file", "sidecar.convert.to_puffin", "sidecar.many_files.verify"):
+    for name in (*OURS, "sidecar.embedding.file", "sidecar.conversion.to_puffin", "sidecar.many_files.verify"):
         import_module(name)
     patch()
     pyspark_daemon: Any = import_module("pyspark.daemon")

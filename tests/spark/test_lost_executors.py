@@ -13,7 +13,7 @@ import pytest
 
 import sidecar
 from tests.conftest import JAVA_OPTIONS
-from tests.convert.cases import indexed
+from tests.conversion.cases import indexed
 from tests.object_store import open_store
 from tests.spark.dying_daemon import DEATHS
 

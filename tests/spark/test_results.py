@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sidecar.convert.outcome import no_progress
+from sidecar.conversion.outcome import no_progress
 from sidecar.errors import StorageError
 from sidecar.indexing.tasks import Record, UnitsTask
 from sidecar.spark import engine

@@ -20,7 +20,7 @@ from scripts.torturing.foreign.asking import Asking
 from scripts.torturing.foreign.cells import columns_of
 from scripts.torturing.foreign.differences import AS_SIDECAR
 from scripts.torturing.foreign.readers import Columns, Reader
-from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET
+from sidecar.conversion.rebuild_kind import AS_ORC, AS_PARQUET
 from sidecar.errors import SidecarError
 from sidecar.files import format_of
 from sidecar.orc.tail import read_tail

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table import Table
 
 from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
-from sidecar.convert.outcome import BLOOM
+from sidecar.conversion.outcome import BLOOM
 from sidecar.indexing.declaration import ColumnWish
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX, Progress
-from sidecar.convert.spool import Spool
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Progress
+from sidecar.conversion.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.listing import ListedFile, Listing

@@ -22,7 +22,7 @@ from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import ListedFile, Listing

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 
 from sidecar.bundle.fill import count_bits
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar

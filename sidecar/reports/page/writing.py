@@ -14,7 +14,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.convert.outcome import Progress
+from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.refs import check_table

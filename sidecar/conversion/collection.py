@@ -1,0 +1,323 @@
+"""Collects the files, units and indexes of one segment before it is written; the indexes wait in a temporary file.
+
+A column is identified by its field id, or by its path if it has no field id. When everything is collected, each column
+without a field id gets a number above all field ids, in order of appearance.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import BinaryIO, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
+from sidecar.bundle.filters.slicing import gather_blocks, group_pages
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.model import Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable, UnitState
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.conversion.outcome import BLOOM, KINDS, PAGE_INDEX
+from sidecar.conversion.protection import Protection, properties_of
+from sidecar.conversion.spool import Spool
+from sidecar.puffin.writer import PuffinWriter, WrittenFile
+from sidecar.target import Target
+
+NO_TABLE = str(uuid.UUID(int=0))
+"""The table UUID of a sidecar of plain files."""
+NO_SNAPSHOT, NO_SEQUENCE = -1, 0
+BY_ID, BY_NAME = "id", "name:"
+
+
+class Key(NamedTuple):
+    """Identifies a column by its field id, or by its path if ``field_id`` is 0.
+
+    ``resolution`` is the text that a group of the sidecar records: :data:`BY_ID`, or :data:`BY_NAME` and the path.
+    """
+
+    field_id: int
+    resolution: str
+
+    @property
+    def name(self) -> str:
+        """A name for reports without the data file at hand: the path, or the field id."""
+        return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
+
+
+def keys_of(columns: Iterable[tuple[int, int | None, str]]) -> dict[int, Key]:
+    """Return the key of each column by its number: its field id if that is positive and unique, else its path.
+
+    ``columns`` has the number, the field id and the path of each column of a file.
+    """
+    known = list(columns)
+    times = Counter(field_id for _, field_id, _ in known)
+    return {
+        number: Key(field_id, BY_ID) if field_id and field_id > 0 and times[field_id] == 1 else Key(0, BY_NAME + path)
+        for number, field_id, path in known
+    }
+
+
+@dataclass(frozen=True)
+class KeptFilter:
+    """A filter in the spool. ``tail`` holds the bytes after its last whole block."""
+
+    encoding: str
+    offset: int
+    blocks: int
+    tail: bytes = b""
+    rule: IndexRule = SPLIT_BLOCK
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the filter in a data file."""
+        whole = self.blocks * BLOCK_BYTES + len(self.tail)
+        return self.rule.bits // 8 if isinstance(self.rule, OrcRule) else whole
+
+
+@dataclass(frozen=True)
+class KeptRowIndex:
+    """A RowIndexEntry in the spool."""
+
+    kind: RowIndexKind
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class KeptPages:
+    """A page index in the spool: ColumnIndex, then OffsetIndex."""
+
+    kind: PageIndexKind
+    offset: int
+    column_length: int
+    offset_length: int
+
+
+@dataclass
+class CollectedColumn:
+    """The indexes of one column, by unit ordinal."""
+
+    filters: dict[int, KeptFilter] = field(default_factory=dict)
+    pages: dict[int, KeptPages] = field(default_factory=dict)
+    rows: dict[int, KeptRowIndex] = field(default_factory=dict)
+    """ORC row indexes."""
+    reasons: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Why a unit lacks an index that it had or should have, by (kind, unit ordinal)."""
+
+    def absorb(self, other: CollectedColumn, first: int, at: int) -> None:
+        """Add indexes of units that are counted from ``first`` on here; their bytes are from ``at`` on in the spool."""
+        self.filters |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.filters.items()}
+        self.pages |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.pages.items()}
+        self.rows |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.rows.items()}
+        self.reasons |= {(kind, first + i): reason for (kind, i), reason in other.reasons.items()}
+
+    def having(self, kind: str) -> AbstractSet[int]:
+        """Return the ordinals of the units that have an index of the kind."""
+        return self.filters.keys() if kind == BLOOM else self.pages.keys() | self.rows.keys()
+
+
+class Collection:
+    """Indexes of plain files, gathered for one Puffin file. Close it to free the temporary file."""
+
+    def __init__(self, protection: Protection | None = None) -> None:
+        self.protection = protection or Protection()
+        self.paths: dict[str, Key] = {}
+        """Keys of columns by path. Encryption keys name columns by path too."""
+        self.in_clear: set[Key] = set()
+        """Columns that are encrypted in some file and in plaintext here."""
+        self.spool = Spool()
+        self.files: list[FileEntry] = []
+        self.columns: dict[Key, CollectedColumn] = defaultdict(CollectedColumn)
+        self.num_units = 0
+
+    def close(self) -> None:
+        """Drop everything."""
+        self.spool.close()
+
+    def absorb(self, other: Collection) -> None:
+        """Append the files of another collection with their indexes, as if they had been added here; it is then closed.
+
+        The spool of the other one becomes that of an empty collection.
+        """
+        first = self.num_units
+        if self.files:
+            at = self.spool.append_all(other.spool)
+            other.close()
+        else:
+            self.spool.close()
+            self.spool, at = other.spool, 0
+        self.files += other.files
+        self.num_units += other.num_units
+        self.paths.update(other.paths)
+        self.in_clear |= other.in_clear
+        for key, column in other.columns.items():
+            self.columns[key].absorb(column, first, at)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return everything but the keys, which no other process is to get with a result."""
+        return {**vars(self), "protection": Protection()}
+
+    def add_file(self, file: FileEntry) -> int:
+        """Add a file and return the ordinal of its first unit."""
+        first = self.num_units
+        self.files.append(file)
+        self.num_units += len(file.units)
+        return first
+
+    def add_filter(self, key: Key, unit: int, encoding: str, found: AnyFilter) -> None:
+        """Keep a filter, including the bytes after its last whole block."""
+        rule = rule_of(found)
+        blocks, tail = rule.split(found.to_bytes())
+        offset = self.spool.append(blocks)
+        self.columns[key].filters[unit] = KeptFilter(encoding, offset, len(blocks) // BLOCK_BYTES, tail, rule)
+
+    def add_page_index(self, key: Key, unit: int, kind: PageIndexKind, column: bytes, offset: bytes) -> None:
+        """Keep both structures of a page index; either may be empty."""
+        at = self.spool.append(column + offset)
+        self.columns[key].pages[unit] = KeptPages(kind, at, len(column), len(offset))
+
+    def add_row_index(self, key: Key, unit: int, kind: RowIndexKind, entry: bytes) -> None:
+        """Keep the row index of one row group."""
+        self.columns[key].rows[unit] = KeptRowIndex(kind, self.spool.append(entry), len(entry))
+
+    def filter_of(self, kept: KeptFilter) -> AnyFilter:
+        """Read a kept filter."""
+        data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
+        return kept.rule.filter_from(kept.rule.join(data, kept.tail))
+
+    def row_index_of(self, kept: KeptRowIndex) -> bytes:
+        """Read a kept RowIndexEntry."""
+        return self.spool.read(kept.offset, kept.length)
+
+    def numbers(self) -> dict[Key, int]:
+        """Return the field number of each column: its field id, or a number above all field ids."""
+        highest = max((key.field_id for key in self.columns), default=0)
+        unnamed = [key for key in self.columns if not key.field_id]
+        fresh = {key: highest + 1 + i for i, key in enumerate(unnamed)}
+        return {key: key.field_id or fresh[key] for key in self.columns}
+
+    def write(self, target: Target) -> WrittenFile:
+        """Write everything as one segment into one Puffin file."""
+        header = SegmentHeader(
+            NO_TABLE, NO_SNAPSHOT, NO_SEQUENCE, datetime.now(timezone.utc).isoformat(timespec="seconds")
+        )
+        place = {"snapshot_id": NO_SNAPSHOT, "sequence_number": NO_SEQUENCE}
+        # PuffinWriter expects a BinaryIO. Target.write takes all bytes or raises, so a partial write cannot happen.
+        puffin = PuffinWriter(cast(BinaryIO, target))
+        numbers = sorted((number, key) for key, number in self.numbers().items())
+        units = UnitsTable(files=self.files, coverage=list(self._coverage(numbers)))
+        spooled = self.spool.array()
+        own = self._field_keys(header)
+        bundles = (
+            self._bundle(number, key, own.get(number), header.segment_id, spooled)
+            for number, key in numbers
+            if self.columns[key].filters
+        )
+        indexes = (
+            field_index for number, key in numbers for field_index in self._indexes(number, key, own.get(number))
+        )
+        entries = write_segment(puffin, header, units, bundles, indexes, (), **place)
+        write_toc(puffin, entries, **place)
+        return puffin.finish()
+
+    def _field_keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
+        """Make a fresh data key for each column whose bundles are encrypted, by field number."""
+        numbers, place = self.numbers(), (header.table_uuid, header.segment_id)
+        made = {
+            numbers[key]: self.protection.key_for(path, *place, numbers[key])
+            for path, key in self.paths.items()
+            if key in numbers
+        }
+        return {number: key for number, key in made.items() if key is not None}
+
+    def _coverage(self, numbers: list[tuple[int, Key]]) -> Iterator[Coverage]:
+        for number, key in numbers:
+            column = self.columns[key]
+            for kind in KINDS:
+                have = column.having(kind)
+                if have or any(reason_kind == kind for reason_kind, _ in column.reasons):
+                    states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
+                    yield Coverage.of(number, kind, states)
+
+    def _state(self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int) -> CoverageState:
+        if unit in have:
+            return CoverageState(UnitState.INDEXED, key.resolution)
+        nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
+        return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
+
+    def _bundle(
+        self,
+        number: int,
+        key: Key,
+        own: FieldKey | None,
+        segment: bytes,
+        spooled: npt.NDArray[np.uint8],
+    ) -> FieldBundle:
+        filters = self.columns[key].filters
+        place = BlobContext(segment, number) if own is None else own.place
+        members = [
+            GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, kept.rule)
+            for unit, kept in filters.items()
+        ]
+        groups = plan_groups(members, place.sealing)
+        pages, said = self._pages(groups, filters, place, spooled), properties_of(key in self.in_clear)
+        return FieldBundle(number, groups, pages, key=own, properties=said)
+
+    def _pages(
+        self,
+        groups: list[BundleGroup],
+        filters: dict[int, KeptFilter],
+        place: BlobContext,
+        spooled: npt.NDArray[np.uint8],
+    ) -> Iterator[bytes]:
+        for group in groups:
+            kept_filters = [filters[unit] for unit in group.units.tolist()]
+            views = [_blocks(spooled, kept_filter.offset, kept_filter.blocks) for kept_filter in kept_filters]
+            yield from group_pages(
+                group, place, _loader(group, views), [kept_filter.tail for kept_filter in kept_filters]
+            )
+
+    def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
+        kept_as = own, properties_of(key in self.in_clear)
+        if self.columns[key].pages:
+            yield replace(self._page_indexes(number, key), key=own, properties=kept_as[1])
+        if rows := self.columns[key].rows:
+            groups = plan_row_indexes(RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items())
+            ordered = (rows[unit] for group in groups for unit in group.units.tolist())
+            yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered), *kept_as)
+
+    def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
+        pages = self.columns[key].pages
+        groups = plan_page_indexes(
+            PageIndexMember(unit, kept.kind, kept.column_length, kept.offset_length) for unit, kept in pages.items()
+        )
+        ordered = (pages[unit] for group in groups for unit in group.units.tolist())
+        return FieldPageIndexes(number, groups, map(self.page_index_of, ordered))
+
+    def page_index_of(self, kept: KeptPages) -> tuple[bytes, bytes]:
+        """Read a kept page index: the bytes of its ColumnIndex and of its OffsetIndex."""
+        data = self.spool.read(kept.offset, kept.column_length + kept.offset_length)
+        return data[: kept.column_length], data[kept.column_length :]
+
+
+def _blocks(spooled: npt.NDArray[np.uint8], offset: int, blocks: int) -> npt.NDArray[np.uint32]:
+    return spooled[offset : offset + blocks * BLOCK_BYTES].view("<u4").reshape(-1, 8)
+
+
+def _loader(group: BundleGroup, views: list[npt.NDArray[np.uint32]]) -> Callable[[int, int], npt.NDArray[np.uint32]]:
+    return lambda first, count: gather_blocks(group, views, first, count)
+
+
+__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "PAGE_INDEX", "Collection", "Key", "keys_of"]

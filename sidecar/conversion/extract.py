@@ -1,0 +1,348 @@
+"""``extract``: copies filters, page indexes and row indexes of data files into one Puffin file, bit for bit.
+
+Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
+:mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.conversion.sound_page_index`).
+:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index
+gets a reason in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
+
+For local files, ``extract`` records the digest of all stored pages, which later proves that a file is the one that was
+indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
+are not read for either purpose unless the caller asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sidecar.conversion.collection import Collection, Key
+from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
+from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
+from sidecar.conversion.identity import is_local
+from sidecar.conversion.outcome import NONE, Outcome, Progress, counted_ways, ways_of
+from sidecar.conversion.protection import Protection
+from sidecar.conversion.witness import NONE as NO_WITNESS
+from sidecar.conversion.witness import PAGE, Witness
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, work_engine
+from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
+from sidecar.errors import SidecarError, UsageError, enough_memory, refuse_text
+from sidecar.kernels.announcing import announces_compiling
+from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.embed import check_embeddable
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.footer import read_footer
+from sidecar.results import Summarized
+from sidecar.run_log import logged
+from sidecar.source import AnyPath, Source, check_unchanged, open_source
+from sidecar.target import create_target, without_writing
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+log = logging.getLogger(__name__)
+
+L = TypeVar("L")
+
+
+@dataclass(repr=False)
+class ExtractReport(Summarized):
+    """The result of :func:`extract_files`."""
+
+    files: list[str]
+    """The paths of the data files."""
+    target: str
+    """The path of the Puffin file."""
+    size: int
+    """The size of the Puffin file in bytes."""
+    fields: dict[str, int]
+    """Field number of each column in the Puffin file, by path: its field id, or a number of its own."""
+    units: list[Outcome] = field(default_factory=list)
+    """What became of each index."""
+    warnings: list[str] = field(default_factory=list)
+    """What the caller should know."""
+    seconds: float = 0.0
+    """The time that it took."""
+    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    """The values that were compared with the indexes."""
+    dry_run: bool = False
+    """Whether nothing was written: then the report says what would be."""
+    engine: str = "local"
+    """Where the files were read: ``local`` or ``spark``."""
+    engine_reason: str = ""
+    """Why this engine was chosen."""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some index was left behind because bytes of a file are broken."""
+        return any(unit.damaged for unit in self.units)
+
+    def log_line(self) -> str:
+        """What was taken, for the log."""
+        verb = "would be extracted" if self.dry_run else "extracted"
+        done = f"{len(self.files):,} files {verb} to {self.target}"
+        return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as ``sidecar extract --json`` prints it."""
+        units = [unit.to_dict() for unit in self.units]
+        return {
+            "files": self.files,
+            "target": self.target,
+            "dry_run": self.dry_run,
+            "size": self.size,
+            "fields": self.fields,
+            "ways": ways_of(self.units),
+            "units": units,
+            "warnings": self.warnings,
+            "seconds": self.seconds,
+            "witness": self.witness.to_dict(),
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
+        }
+
+
+@logged(log, ExtractReport.log_line, lambda report: report.warnings)
+@enough_memory()
+@announces_compiling
+def extract_files(
+    files: Sequence[AnyPath],
+    target: AnyPath,
+    *,
+    bloom: bool = True,
+    page_index: bool = True,
+    columns: Sequence[str] | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
+    digest: bool | None = None,
+    witness: bool | None = None,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+) -> ExtractReport:
+    """Take the indexes of Parquet and ORC ``files`` into the new Puffin file ``target``.
+
+    ``bloom`` and ``page_index`` say which kinds: Bloom filters and page indexes, both by default. ``columns`` are
+    dotted paths of leaves, all by default; a file need not have all of them. Indexes are copied without decoding
+    values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes, row
+    indexes (the page indexes of ORC) with their protobuf bytes.
+
+    ``digest`` reads all stored pages of each file and records their SHA-256; by default only for local files. Without a
+    digest, :func:`sidecar.embed_from` has to look up every value before it embeds the indexes. ``witness`` decodes one
+    page of each Parquet column and compares it with the column's first filter and first page index; by default only for
+    local files. If they contradict the page, no index of that kind is taken for the column.
+
+    ``encryption_keys`` open encrypted Parquet files. An index of an encrypted column is taken only if ``bundle_keys``
+    name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
+    ``columns`` is an error.
+
+    ``io`` opens and writes files, by default as the paths say. ``progress`` is called after each file. ``dry_run``
+    reads and compares the same, and writes nothing: the report says what would be written.
+
+    ``engine`` and ``spark`` say where the files are read, as for :func:`sidecar.build`: on Spark each file is a task,
+    whose indexes come to this process, which writes the Puffin file.
+
+    A broken index costs that index alone. After an error nothing is at ``target``. Raises :class:`UsageError` if no
+    file has an index to take, for unknown columns and if the target exists, :class:`UnsupportedFeatureError` for
+    encrypted files without their footer key, :class:`DamagedFileError` for a broken footer, and :class:`StorageError`.
+    """
+    start = time.monotonic()
+    refuse_text(files=files, columns=columns)
+    paths, target = [os.fspath(file) for file in files], os.fspath(target)
+    if not paths:
+        raise UsageError("no file to extract from")
+    io = without_writing(io) if dry_run else io
+    protection = Protection(encryption_keys, allow_plaintext)
+    ios = FileIOs(io)
+    workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
+    work = TakeIndexes(ios, protection, bloom, page_index, columns, digest, witness)
+    with closing(Collection(protection)) as collection:
+        taken = take_all(work, paths, collection, workers, progress)
+        check_extracted(columns, taken.seen, taken.units)
+        protection.check(list(collection.paths))
+        with create_target(target, io) as sink:
+            written = collection.write(sink)
+        numbers = collection.numbers()
+        fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}
+    return ExtractReport(
+        files=paths,
+        target=target,
+        size=written.file_size,
+        fields=fields,
+        units=taken.units,
+        seconds=time.monotonic() - start,
+        witness=taken.witness,
+        warnings=[f"not taken: {text}" for text in taken.witness.denials],
+        dry_run=dry_run,
+        engine=workers.name,
+        engine_reason=workers.reason,
+    )
+
+
+@dataclass
+class TakenIndexes:
+    """The indexes of a file, or of several, and what became of each."""
+
+    collection: Collection
+    """The indexes. Those of several files are in the collection of the caller."""
+    units: list[Outcome] = field(default_factory=list)
+    """What became of each index."""
+    seen: set[str] = field(default_factory=set)
+    """The columns that were asked for and that some file has."""
+    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    """The values that were compared with the indexes."""
+    rebuilt: list[Outcome] = field(default_factory=list)
+    """What became of each index of the files whose filters are rebuilt as another kind."""
+
+    def absorb(self, other: TakenIndexes) -> None:
+        """Add the indexes of another file."""
+        self.collection.absorb(other.collection)
+        self.units += other.units
+        self.seen |= other.seen
+        self.witness.add_all(other.witness)
+        self.rebuilt += other.rebuilt
+
+
+@dataclass(frozen=True)
+class TakeIndexes:
+    """The work for one file: take its indexes. The parameters are those of :class:`Extractor`."""
+
+    ios: FileIOs
+    protection: Protection
+    bloom: bool
+    page_index: bool
+    columns: Sequence[str] | None
+    digest: bool | None
+    witness: bool | None
+
+    def __call__(self, file: str) -> TakenIndexes:
+        """Return the indexes of ``file``. Raises the errors of :meth:`Extractor.take`."""
+        collection = Collection(self.protection)
+        extractor = Extractor(collection, self.bloom, self.page_index, self.columns, self.digest, self.witness)
+        try:
+            with closing(open_source(file, self.ios.of(file))) as source:
+                extractor.take(source)
+        except BaseException:
+            collection.close()
+            raise
+        return TakenIndexes(collection, extractor.units, extractor.seen, extractor.witness)
+
+
+def take_all(
+    work: Callable[[str], TakenIndexes],
+    files: Sequence[str],
+    collection: Collection,
+    workers: WorkEngine,
+    progress: Progress | None,
+) -> TakenIndexes:
+    """Add the indexes of ``files`` to ``collection``, in their order. Raises the first error of a file."""
+    all_taken = TakenIndexes(collection)
+    with closing(workers.run(work, files, progress)) as answers:
+        for taken in answers:
+            if isinstance(taken, SidecarError):
+                raise taken
+            all_taken.absorb(taken)
+    return all_taken
+
+
+class Extractor:
+    """Copies the indexes of one file after the other into a collection.
+
+    ``units`` lists what became of each index. ``paths`` has the keys of the columns by path.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        bloom: bool,
+        page_index: bool,
+        columns: Sequence[str] | None,
+        digest: bool | None = None,
+        witness: bool | None = None,
+    ) -> None:
+        self.units: list[Outcome] = []
+        self.paths: dict[str, Key] = collection.paths
+        self._collection = collection
+        self._bloom = bloom
+        self._page_index = page_index
+        self._digest = digest
+        self._asks = witness
+        self.witness = Witness("", PAGE)
+        """The values of all files that were compared with the indexes."""
+        self._wanted = None if columns is None else dict.fromkeys(columns)
+        self.seen: set[str] = set()
+        """The names in ``columns`` that some file has."""
+
+    def take(self, source: Source) -> None:
+        """Take the wanted indexes of one Parquet or ORC file.
+
+        Raises :class:`StorageError` if the file changes while it is read.
+        """
+        if is_orc(source):
+            self._take_orc(source)
+        else:
+            self._take_parquet(source)
+        check_unchanged(source)  # or the digest could be of other pages than the indexes
+
+    def _take_orc(self, source: Source) -> None:
+        tail = read_tail(source)
+        columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
+        what = OrcWanted(columns, self._bloom, self._page_index, _or_local(self._digest, source))
+        keys = orc_keys(tail)
+        self.paths.update({column.path: keys[column.id] for column in columns})
+        for unit, key, outcome in take_orc(source, tail, self._collection, what, keys):
+            self.note(outcome, key, unit)
+
+    def _take_parquet(self, source: Source) -> None:
+        source = unlock(source, self._collection.protection.keys)
+        footer = read_footer(source)
+        check_embeddable(source, footer)
+        leaves = self._named(footer.columns, footer.leaf)
+        by_name, digest = self._wanted is not None, _or_local(self._digest, source)
+        witness = self.witness if _or_local(self._asks, source) else Witness("", NO_WITNESS)
+        what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
+        keys = parquet_keys(footer)
+        self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves if not footer.is_ambiguous(leaf)})
+        for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
+            self.note(outcome, key, unit)
+
+    def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
+        """Return the wanted leaves that the file has."""
+        if self._wanted is None:
+            return list(leaves)
+        found = {name: find(name) for name in self._wanted}
+        here = {name: leaf for name, leaf in found.items() if leaf in leaves and leaf is not None}
+        self.seen.update(here)
+        return list(here.values())
+
+    def note(self, outcome: Outcome, key: Key, unit: int) -> None:
+        """Add an outcome to the report. If the unit has no index, keep the reason for the coverage too."""
+        self.units.append(outcome)
+        if outcome.way == NONE:
+            self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
+
+
+def check_extracted(columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]) -> None:
+    """Raise :class:`UsageError` if no index was taken, or if no file has one of ``columns``."""
+    for name in columns or ():
+        if name not in seen:
+            raise UsageError(f"no file has a column '{name}'")
+    if all(outcome.way == NONE for outcome in outcomes):
+        raise UsageError(
+            "the files have no index to extract",
+            found=outcomes[0].reason if outcomes else None,
+            hint="Build indexes with sidecar embed.",
+        )
+
+
+def _or_local(asked: bool | None, source: Source) -> bool:
+    """Return ``asked``; if it is ``None``, whether the file is local, so that reading more of it costs little."""
+    return is_local(source.name) if asked is None else asked

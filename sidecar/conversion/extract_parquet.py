@@ -1,0 +1,179 @@
+"""``extract`` for Parquet files: copies the trusted Bloom filters and sound page indexes of every row group.
+
+Indexes of encrypted columns are left out unless they stay encrypted or the caller allows plaintext
+(:mod:`sidecar.conversion.protection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from sidecar.bundle.indexes.page_indexes import page_index_kind
+from sidecar.bundle.model import UnitState
+from sidecar.conversion.collection import Collection, Key, keys_of
+from sidecar.conversion.identity import file_entry, identity_of_parquet
+from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
+from sidecar.conversion.protection import refusal
+from sidecar.conversion.sound_page_index import sound_page_index
+from sidecar.conversion.witness import FileWitness, GivenIndexes, Witness
+from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.filters.leaf import Leaf
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.page_index import read_indexes_by_leaf
+from sidecar.source import Source
+
+Taken = Iterator[tuple[int, Key, Outcome]]
+"""Unit ordinal in the collection, column, and what became of the index."""
+
+AMBIGUOUS = "another column of the file has the same path, and neither has a field id"
+
+ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
+"""Column chunk, and what became of one of its indexes."""
+
+
+@dataclass(frozen=True)
+class ParquetWanted:
+    """The indexes to take from a file: filters and page indexes of ``leaves``.
+
+    ``by_name``: the caller named the columns. ``digest``: also record the digest of all stored pages. ``witness``
+    counts the pages that are compared with the indexes; its mode ``none`` compares nothing.
+    """
+
+    leaves: Sequence[Leaf]
+    bloom: bool
+    page_index: bool
+    by_name: bool
+    digest: bool
+    witness: Witness
+
+
+def take_parquet(
+    source: Source, footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
+) -> Taken:
+    """Add the file and its indexes to ``collection``, and yield what became of each index.
+
+    Raises :class:`sidecar.errors.UsageError` if the caller names an encrypted column that may be kept neither encrypted
+    nor in plaintext, and :class:`StorageError`.
+    """
+    first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
+    left_out = _left_out(footer, collection, what, keys)
+    witness = FileWitness(source, footer, what.witness)
+    for group in footer.row_groups:
+        unit = first + group.ordinal
+        chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in left_out]
+        outcomes = [_left(group, left_out, what, source.name)]
+        if what.bloom:
+            outcomes.append(_filters(source, chunks, collection, keys, unit, witness))
+        if what.page_index:
+            outcomes.append(_page_indexes(source, footer, group, chunks, collection, keys, unit, witness))
+        for chunk, outcome in chain.from_iterable(outcomes):
+            yield unit, keys[chunk.leaf.index], outcome
+
+
+def parquet_keys(footer: Footer) -> dict[int, Key]:
+    """Return the keys of the leaves by leaf index."""
+    return keys_of((leaf.index, leaf.field_id, leaf.path) for leaf in footer.columns)
+
+
+def _left_out(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:
+    """Return the leaves whose indexes must not be taken: the reason by leaf index."""
+    found: dict[int, str] = {}
+    protection = collection.protection
+    for leaf in what.leaves:
+        if footer.is_ambiguous(leaf) and not keys[leaf.index].field_id:
+            found[leaf.index] = AMBIGUOUS
+            continue
+        chunks = [group.columns[leaf.index] for group in footer.row_groups]
+        if not any(map(footer.is_encrypted, chunks)):
+            continue
+        if any(chunk.encrypted for chunk in chunks):
+            found[leaf.index] = UnitState.ENCRYPTED
+        elif protection.seals(leaf.path):
+            pass
+        elif protection.allow_plaintext:
+            collection.in_clear.add(keys[leaf.index])
+        elif what.by_name:
+            raise refusal([leaf.path])
+        else:
+            found[leaf.index] = UnitState.REFUSED
+    return found
+
+
+def _left(group: RowGroup, left_out: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
+    """Yield an outcome for each index of a column that is left out."""
+    for leaf, reason in left_out.items():
+        chunk = group.columns[leaf]
+        place = name, group.ordinal, chunk.leaf.path
+        if what.bloom and (chunk.bloom_filter_offset or chunk.encrypted):
+            yield chunk, Outcome(*place, BLOOM, reason=reason)
+        if what.page_index and (chunk.offset_index_offset or chunk.encrypted):
+            yield chunk, Outcome(*place, PAGE_INDEX, reason=reason)
+
+
+def _filters(
+    source: Source,
+    chunks: Sequence[ColumnChunk],
+    collection: Collection,
+    keys: Mapping[int, Key],
+    unit: int,
+    witness: FileWitness,
+) -> ChunkOutcomes:
+    having = [chunk for chunk in chunks if chunk.bloom_filter_offset]
+    for chunk, found in read_bloom_filters(source, having):
+        place: IndexPlace = (source.name, chunk.row_group, chunk.leaf.path, BLOOM)
+        if isinstance(found, StorageError):
+            raise found
+        if isinstance(found, SidecarError):
+            damaged = isinstance(found, DamagedFileError)
+            yield chunk, Outcome(*place, reason=reason_of(found), damaged=damaged)
+            continue
+        if found is None:
+            continue
+        reason = _not_taken(found) or witness.denial(chunk, GivenIndexes(found.filter))
+        rate = found.filter.estimated_fpp()
+        if reason or not isinstance(found.filter, SplitBlockBloomFilter):
+            yield chunk, Outcome(*place, rate_before=rate, reason=reason)
+            continue
+        key = keys[chunk.leaf.index]
+        collection.add_filter(key, unit, chunk.leaf.encoding.name, found.filter)
+        yield chunk, Outcome(*place, EXACT, found.bitset_length, rate, rate)
+
+
+def _page_indexes(
+    source: Source,
+    footer: Footer,
+    group: RowGroup,
+    chunks: Sequence[ColumnChunk],
+    collection: Collection,
+    keys: Mapping[int, Key],
+    unit: int,
+    witness: FileWitness,
+) -> ChunkOutcomes:
+    columns, offsets = read_indexes_by_leaf(source, footer, chunks)
+    for leaf in sorted(columns.keys() | offsets.keys()):
+        chunk = group.columns[leaf]
+        sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
+        place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
+        if sound.offset_index is None:
+            yield chunk, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
+            continue
+        if denial := witness.denial(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
+            yield chunk, Outcome(*place, reason=denial)
+            continue
+        column = b"" if sound.column_index is None else sound.column_index.raw
+        offset = sound.offset_index.raw
+        kind = page_index_kind(footer, chunk.leaf, keys[leaf].resolution)
+        collection.add_page_index(keys[leaf], unit, kind, column, offset)
+        yield (
+            chunk,
+            Outcome(*place, EXACT, len(column) + len(offset), reason=sound.reason, damaged=sound.damaged),
+        )
+
+
+def _not_taken(found: FoundFilter) -> str:
+    return "" if found.trusted else found.reason

@@ -1,0 +1,211 @@
+"""``convert --as``: rebuilds the filters of data files as the other kind, for a sidecar.
+
+ORC row groups get split-block filters, or Parquet row groups get ORC filters, on the columns that have filters of their
+own. The bits of one kind say nothing about the hash of the other, so each filter is rebuilt
+(:mod:`sidecar.conversion.rebuild`). The encodings are the same as in a build of a table
+(:mod:`sidecar.orc.iceberg_values`). Page indexes and row indexes keep their format and are copied as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.conversion.collection import Collection as Gathered
+from sidecar.conversion.collection import Key
+from sidecar.conversion.extract import Extractor
+from sidecar.conversion.extract_orc import orc_keys
+from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
+from sidecar.conversion.identity import first_units
+from sidecar.conversion.orc_evidence import OrcEvidence, orc_filter_of
+from sidecar.conversion.outcome import BLOOM, IndexPlace, Outcome, RebuildInfo
+from sidecar.conversion.parquet_evidence import ParquetEvidence, filter_of
+from sidecar.conversion.rebuild import Build, Evidence, rebuild
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.contradictions import reason_of
+from sidecar.orc.decode import read_row_groups
+from sidecar.orc.file_statistics import FileStatistics
+from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
+from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import read_footer
+from sidecar.source import Source, check_unchanged
+
+RebuiltKind: TypeAlias = Literal["parquet", "orc"]
+"""The kind that filters are rebuilt as."""
+AS_PARQUET: Final = "parquet"
+AS_ORC: Final = "orc"
+REBUILT_KINDS: tuple[RebuiltKind, ...] = (AS_PARQUET, AS_ORC)
+"""The kinds that filters are rebuilt as: split-block filters, ORC filters."""
+
+Wanted = Collection[str] | None
+F = TypeVar("F", bound=AnyFilter)
+
+
+@dataclass(frozen=True)
+class RebuildTarget:
+    """Where rebuilt filters go, and their rate ``fpp``. ``extractor`` reports them and keeps the reasons."""
+
+    gathered: Gathered
+    extractor: Extractor
+    fpp: float
+
+    def put(
+        self,
+        place: IndexPlace,
+        key: Key,
+        unit: int,
+        encoding: str,
+        evidence: Evidence,
+        build: Build[F],
+        rate: float | None,
+    ) -> None:
+        """Rebuild one filter, or report why it cannot be rebuilt."""
+        try:
+            made = rebuild(evidence, build, rate_before=rate)
+        except StorageError:
+            raise
+        except SidecarError as error:
+            self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
+            return
+        self.gathered.add_filter(key, unit, encoding, made.filter)
+        rebuilt = RebuildInfo(made.closed, made.domain_size, made.admitted, made.expected_false_extras)
+        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rebuilt)
+        self.extractor.note(outcome, key, unit)
+
+    def refuse(
+        self,
+        place: IndexPlace,
+        key: Key,
+        unit: int,
+        reason: str,
+        rate: float | None = None,
+        damaged: bool = False,
+    ) -> None:
+        """Report that a unit gets no filter, and why."""
+        self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
+
+
+def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
+    """Take a Parquet file: copy its page indexes and rebuild its filters as ORC filters."""
+    first = into.gathered.num_units
+    into.extractor.take(source)
+    footer = read_footer(source)
+    keys = parquet_keys(footer)
+    for group in footer.row_groups:
+        chunks = [
+            chunk
+            for chunk in group.columns
+            if chunk.bloom_filter_offset and (columns is None or chunk.leaf.path in columns)
+        ]
+        for chunk, found in read_bloom_filters(source, chunks):
+            if isinstance(found, StorageError):
+                raise found
+            place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
+            key, unit = keys[chunk.leaf.index], first + group.ordinal
+            old = found if isinstance(found, FoundFilter) else None
+            rate = None if old is None else old.filter.estimated_fpp()
+            encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
+            if footer.is_ambiguous(chunk.leaf) and not key.field_id:
+                into.refuse(place, key, unit, AMBIGUOUS, rate)
+                continue
+            if encoding is None:
+                into.refuse(place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate)
+                continue
+            try:
+                evidence = ParquetEvidence(source, footer, [chunk], old if old is not None and old.trusted else None)
+            except UnsupportedFeatureError as error:
+                into.refuse(place, key, unit, reason_of(error), rate)
+                continue
+            build = orc_filter_of(OrcEncoding.parse(encoding), group.num_rows, into.fpp)
+            into.put(place, key, unit, encoding, evidence, build, rate)
+    check_unchanged(source)
+
+
+def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
+    """Take an ORC file: copy its row indexes and rebuild its filters as split-block filters."""
+    first = into.gathered.num_units
+    into.extractor.take(source)
+    tail = read_tail(source)
+    firsts, keys, statistics = first_units(tail), orc_keys(tail), FileStatistics(source, tail)
+    for stripe in tail.stripes:
+        if not stripe.num_rows:
+            continue
+        footer = read_stripe_footer(source, tail, stripe)
+        having = [column for column in tail.columns if _has_filters(footer, column, columns)]
+        indexes = read_indexes(source, tail, footer, [column.id for column in having], statistics)
+        for column in having:
+            rebuilt_column = _RebuiltColumn(source, tail, footer, indexes[column.id])
+            rebuilt_column.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+    check_unchanged(source)
+
+
+def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bool:
+    named = columns is None or column.path in columns
+    return (
+        not column.is_compound
+        and named
+        and any(stream.kind.startswith("BLOOM") for stream in index_streams_of(footer, column.id))
+    )
+
+
+@dataclass
+class _RebuiltColumn:
+    """A column of a stripe whose filters are rebuilt; its values are decoded once, if at all."""
+
+    source: Source
+    tail: OrcTail
+    footer: StripeFooter
+    index: StripeIndex
+
+    @cached_property
+    def values(self) -> Sequence[pa.Array[Any]]:
+        """The values of each row group of the stripe."""
+        stripe = self.footer.stripe
+        return list(read_row_groups(self.source, self.tail, stripe, self.footer, self.index.column))
+
+    def rebuild(self, into: RebuildTarget, key: Key, first: int, ahead: int) -> None:
+        """Rebuild the filters of all row groups. ``ahead`` is the number of row groups before the stripe."""
+        column, found = self.index.column, self.index.filters or ()
+        conversion = self._conversion()
+        for group in range(self.footer.stripe.num_row_groups):
+            old = found[group] if group < len(found) else None
+            rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
+            place: IndexPlace = (self.tail.name, ahead + group, column.path, BLOOM)
+            unit = first + ahead + group
+            if isinstance(conversion, str):
+                into.refuse(place, key, unit, conversion, rate)
+                continue
+            try:
+                statistics = self.index.statistics(group)
+            except DamagedFileError:
+                statistics = None  # they only serve the way ``domain``: the values may still be readable
+            evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)
+            build = filter_of(SplitBlockBloomFilter, conversion.encoding, into.fpp)
+            into.put(place, key, unit, conversion.encoding.name, evidence, build, rate)
+
+    def _decoder(self, group: int) -> Callable[[], pa.Array[Any]]:
+        return lambda: self.values[group]
+
+    def _conversion(self) -> OrcValues | str:
+        """Return how values are converted for the filter, or why there can be no filter."""
+        column = self.index.column
+        if column.encrypted or column.nested_in_repeated:
+            return "the column is encrypted, or inside a list or map"
+        if column.iceberg_type is None:
+            return f"a column of kind {column.kind} has no Iceberg type"
+        found = orc_values(column, column.iceberg_type, self.tail.writer)
+        if isinstance(found, str):
+            return found
+        return zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable or found

@@ -1,0 +1,278 @@
+"""Resizes filters without their values: folds, widens or merges them over row groups or files.
+
+Merging: the OR of two filters of the same size is the filter of both sets; the larger filter is folded first. Folding
+by an integer factor only adds false positives, and widening changes no answer (the lemmas are in
+:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.filters.positions`). ORC filters take positions modulo a number
+of bits that is not a power of two: they merge only with filters of the same size, and neither fold nor widen. So a
+reshaped filter never denies a value that the old filters hold. If one of the filters to merge is missing, the merged
+unit gets no filter and is always kept.
+
+A merged unit covers all rows of a file: its row group is -1. The units table lists files that were merged into one as
+one entry, with their common folder as path.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
+from sidecar.conversion.collection import CollectedColumn, Collection, KeptFilter, Key
+from sidecar.conversion.outcome import (
+    BLOOM,
+    EXACT,
+    FOLDED,
+    MERGED,
+    PAGE_INDEX,
+    WIDENED,
+    IndexKind,
+    IndexPlace,
+    Outcome,
+    Way,
+)
+from sidecar.errors import UsageError
+from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.sizing import check_fpp
+
+WHOLE_FILE = -1
+"""The row group number of a unit that covers a whole file."""
+
+MEASURED = 200_000
+"""Random hashes for measuring a rate: a rate of 1 % has an error of about 0.07 percentage points."""
+
+
+@dataclass(frozen=True)
+class TargetSizes:
+    """The requested sizes: ``fpp`` folds as far as the rate allows, ``widen`` makes a column's filters as large as
+    its largest, ``merge`` merges the row groups of a file, ``merge_all`` all files, ``measure`` measures the rates."""
+
+    fpp: float | None = None
+    widen: bool = False
+    merge: bool = False
+    merge_all: bool = False
+    measure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fpp is not None:
+            check_fpp(self.fpp)
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes the filters; measuring does not."""
+        return self.fpp is not None or self.widen or self.merge or self.merge_all
+
+
+def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
+    """Return the share of random hashes that a filter admits. Random hashes behave as hashes of absent values."""
+    hashes = np.random.default_rng(1).integers(0, 1 << 64, MEASURED, np.uint64)
+    return float(found.check(hashes).mean())
+
+
+def reshape(
+    given: Collection, into: Collection, shape: TargetSizes, names: Mapping[Key, str] | None = None
+) -> list[Outcome]:
+    """Write everything in ``given`` reshaped to the empty collection ``into``; return what became of each index.
+
+    ``names`` are the columns' names for the report.
+    """
+    units = [_Unit(file, number, entry) for file in given.files for number, entry in enumerate(file.units)]
+    sets = list(_sets(given, units, shape))
+    for file, _ in sets:
+        if file is not None:
+            into.add_file(file)
+    outcomes: list[Outcome] = []
+    for key, column in given.columns.items():
+        members = [own for _, own in sets if own]
+        of_column = [
+            *_reshape_filters(given, into, key, column, units, members, shape),
+            *_carry_pages(given, into, key, column, units, members),
+        ]
+        name = (names or {}).get(key, key.name)
+        outcomes += [replace(outcome, column=name) for outcome in of_column]
+    return outcomes
+
+
+@dataclass(frozen=True)
+class _Unit:
+    file: FileEntry
+    number: int
+    entry: UnitEntry
+
+
+def _sets(
+    given: Collection, units: Sequence[_Unit], shape: TargetSizes
+) -> Iterator[tuple[FileEntry | None, list[int]]]:
+    """Yield for each new unit the ordinals of its old units, and its file if it is the file's first unit.
+
+    A file without units yields an empty list, so that the units table still lists it.
+    """
+    if shape.merge_all:
+        if units:
+            yield _merged_file(given.files), list(range(len(units)))
+        return
+    first = 0
+    for file in given.files:
+        own = list(range(first, first + len(file.units)))
+        first += len(own)
+        if shape.merge and len(own) > 1:
+            whole = UnitEntry(WHOLE_FILE, 0, sum(unit.rows for unit in file.units))
+            yield replace(file, units=(whole,)), own
+        elif not own:
+            yield file, []
+        else:
+            for number, unit in enumerate(own):
+                yield (file if number == 0 else None), [unit]
+
+
+def _merged_file(files: Sequence[FileEntry]) -> FileEntry:
+    rows = sum(file.record_count for file in files)
+    folders = [posixpath.dirname(file.path).split("/") for file in files]
+    common = [parts[0] for parts in zip(*folders, strict=False) if len(set(parts)) == 1]
+    return FileEntry(
+        path="/".join([*common, "*"]),
+        file_size=sum(file.file_size for file in files),
+        record_count=rows,
+        spec_id=0,
+        manifest=UNLISTED,
+        entry=b"",
+        units=(UnitEntry(WHOLE_FILE, 0, rows),),
+    )
+
+
+def _reshape_filters(
+    given: Collection,
+    into: Collection,
+    key: Key,
+    column: CollectedColumn,
+    units: Sequence[_Unit],
+    sets: Iterable[list[int]],
+    shape: TargetSizes,
+) -> Iterator[Outcome]:
+    largest = 0
+    made: list[tuple[int, Outcome, str]] = []
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], BLOOM)
+        found, reason = _merged(given, column, members, units)
+        if found is None:
+            if reason:
+                into.columns[key].reasons[BLOOM, ordinal] = reason
+                yield Outcome(*place, reason=reason)
+            continue
+        rates = [given.filter_of(column.filters[unit]).estimated_fpp() for unit in members if unit in column.filters]
+        encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
+        way: Way = MERGED if len(members) > 1 else EXACT
+        if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
+            folded = found.fold_to(shape.fpp)
+            way = FOLDED if folded.z < found.z and way == EXACT else way
+            found = folded
+        into.add_filter(key, ordinal, encoding, found)
+        if isinstance(found, SplitBlockBloomFilter):
+            largest = max(largest, found.z)
+        measured = measured_rate(found) if shape.measure else None
+        rate = found.estimated_fpp()
+        note = _note(found, shape, rate)
+        outcome = Outcome(*place, way, found.num_bytes, max(rates), rate, measured, note)
+        made.append((ordinal, outcome, encoding))
+    for ordinal, outcome, encoding in made:
+        yield _widened(into, key, ordinal, outcome, encoding, largest) if shape.widen else outcome
+
+
+def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
+    if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
+        return "ORC filters cannot be resized"
+    return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
+
+
+def _widened(into: Collection, key: Key, ordinal: int, outcome: Outcome, encoding: str, largest: int) -> Outcome:
+    kept = into.columns[key].filters[ordinal]
+    narrow = into.filter_of(kept)
+    if kept.blocks == largest or not isinstance(narrow, SplitBlockBloomFilter):
+        return outcome
+    if largest % kept.blocks:
+        return replace(outcome, reason=f"{kept.blocks} blocks do not divide the largest filter's {largest}")
+    wide = narrow.widen(largest)
+    into.add_filter(key, ordinal, encoding, wide)
+    return replace(outcome, way=WIDENED if outcome.way == EXACT else outcome.way, bytes=wide.num_bytes)
+
+
+def _merged(
+    given: Collection, column: CollectedColumn, members: Sequence[int], units: Sequence[_Unit]
+) -> tuple[AnyFilter | None, str]:
+    """Return the filter over all units of a set, or why there is none; neither if no unit had one."""
+    if len(members) == 1:
+        kept = column.filters.get(members[0])
+        return (None, column.reasons.get((BLOOM, members[0]), "")) if kept is None else (given.filter_of(kept), "")
+    having: list[KeptFilter] = []
+    for unit in members:
+        kept = column.filters.get(unit)
+        if kept is not None:
+            having.append(kept)
+        # A merged filter without this unit's values would deny them, so the set gets no filter. A unit without
+        # rows has no values to deny.
+        elif units[unit].entry.rows:
+            if not any(other in column.filters for other in members):
+                return None, column.reasons.get((BLOOM, unit), "")
+            reason = column.reasons.get((BLOOM, unit), "it has no filter")
+            where = f"row group {units[unit].entry.row_group} of {units[unit].file.path}"
+            return None, f"no filter of {where}: {reason}"
+    if not having:
+        return None, ""
+    if len({kept.encoding for kept in having}) > 1:
+        return None, f"values are stored as {' and '.join(sorted({kept.encoding for kept in having}))}"
+    merged = given.filter_of(having[0])
+    for kept in having[1:]:
+        try:
+            merged = _or(merged, given.filter_of(kept))
+        except UsageError as error:
+            return None, f"{error.what}: {merged.num_bytes} and {kept.num_bytes} bytes"
+    return merged, ""
+
+
+def _or(left: AnyFilter, right: AnyFilter) -> AnyFilter:
+    """Return the filter of both sets. Raises :class:`UsageError` for sizes or kinds that cannot be merged."""
+    if isinstance(left, OrcBloomFilter) and isinstance(right, OrcBloomFilter):
+        return left.merge(right)
+    if isinstance(left, SplitBlockBloomFilter) and isinstance(right, SplitBlockBloomFilter):
+        return left.merge(right)
+    raise UsageError("Parquet and ORC filters cannot be merged")
+
+
+def _carry_pages(
+    given: Collection,
+    into: Collection,
+    key: Key,
+    column: CollectedColumn,
+    units: Sequence[_Unit],
+    sets: Iterable[list[int]],
+) -> Iterator[Outcome]:
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], PAGE_INDEX)
+        having = [unit for unit in members if unit in column.pages or unit in column.rows]
+        if having and len(members) == 1 and members[0] in column.rows:
+            row_index = column.rows[members[0]]
+            into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
+            yield Outcome(*place, EXACT, row_index.length)
+            continue
+        if having and len(members) == 1:
+            kept = column.pages[members[0]]
+            into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))
+            yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
+            continue
+        reason = "page indexes of several row groups do not merge" if having else ""
+        reason = reason or next((r for u in members if (r := column.reasons.get((PAGE_INDEX, u)))), "")
+        if reason:
+            into.columns[key].reasons[PAGE_INDEX, ordinal] = reason
+            yield Outcome(*place, reason=reason)
+
+
+def _place(key: Key, units: Sequence[_Unit], kind: IndexKind) -> IndexPlace:
+    files = {unit.file.path for unit in units}
+    path = files.pop() if len(files) == 1 else _merged_file([unit.file for unit in units]).path
+    row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE
+    return path, row_group, key.name, kind

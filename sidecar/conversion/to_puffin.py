@@ -1,0 +1,134 @@
+"""Converts data files or sidecars into a new Puffin file; filters of data files may be rebuilt as another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.conversion.collection import Collection, Key
+from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted, take_all
+from sidecar.conversion.load import Loader
+from sidecar.conversion.outcome import Outcome, Progress
+from sidecar.conversion.rebuild_kind import (
+    AS_ORC,
+    AS_PARQUET,
+    RebuildTarget,
+    RebuiltKind,
+    take_as_orc,
+    take_as_parquet,
+)
+from sidecar.conversion.reshape import TargetSizes, reshape
+from sidecar.engines.work import FileIOs, WorkEngine
+from sidecar.errors import located
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.orc.tail import is_orc
+from sidecar.source import Source, open_source
+from sidecar.target import create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+@dataclass(frozen=True)
+class PuffinOptions:
+    """The content of the Puffin file: the indexes of ``columns`` (dotted paths, all by default) in ``sizes``.
+
+    ``kind`` is :data:`AS_PARQUET` or :data:`AS_ORC`: filters of data files of the other format are rebuilt as this
+    kind.
+    """
+
+    columns: Sequence[str] | None
+    sizes: TargetSizes
+    kind: RebuiltKind | None
+    io: FileIO | None
+    progress: Progress | None
+    workers: WorkEngine
+    """Where data files are read."""
+
+    @property
+    def reshaping(self) -> TargetSizes:
+        """The sizes for existing filters. Rebuilt filters already have their rate, so they are not folded again."""
+        return self.sizes if self.kind is None else replace(self.sizes, fpp=None)
+
+
+def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
+    """Write everything in the sidecars ``sources`` to ``target``; return its size and what became of each index."""
+    with closing(Collection()) as given:
+        loader = Loader(given, options.columns)
+        with closing(_opened(sources, options)) as opened:
+            for source in opened:
+                with located(source.name):
+                    loader.load(SidecarFile.open(source))
+        loader.finish()
+        if not loader.units:
+            check_extracted(options.columns, frozenset(), loader.units)
+        return _write(given, loader.units, {}, target, options)
+
+
+def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
+    """Write the indexes of the data files ``sources`` to ``target``; return its size and what became of each index."""
+    with closing(Collection()) as given:
+        fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
+        work = _TakeFile(FileIOs(options.io), options.columns, options.kind, check_fpp(fpp))
+        taken = take_all(work, sources, given, options.workers, options.progress)
+        outcomes = taken.units + taken.rebuilt
+        check_extracted(options.columns, taken.seen, outcomes)
+        names = {key: path for path, key in given.paths.items()}
+        return _write(given, outcomes, names, target, options)
+
+
+@dataclass(frozen=True)
+class _TakeFile:
+    """The work for one data file: take its indexes, with filters of the other ``kind`` rebuilt for the rate ``fpp``."""
+
+    ios: FileIOs
+    columns: Sequence[str] | None
+    kind: RebuiltKind | None
+    fpp: float
+
+    def __call__(self, file: str) -> TakenIndexes:
+        collection = Collection()
+        try:
+            with closing(open_source(file, self.ios.of(file))) as source:
+                return self._take(source, collection)
+        except BaseException:
+            collection.close()
+            raise
+
+    def _take(self, source: Source, collection: Collection) -> TakenIndexes:
+        is_whole = self.kind is None or self.kind == (AS_ORC if is_orc(source) else AS_PARQUET)
+        extractor = Extractor(collection, bloom=is_whole, page_index=True, columns=self.columns)
+        if is_whole:
+            extractor.take(source)
+            return TakenIndexes(collection, extractor.units, extractor.seen)
+        take = take_as_orc if self.kind == AS_ORC else take_as_parquet
+        take(source, RebuildTarget(collection, extractor, self.fpp), self.columns)
+        return TakenIndexes(collection, seen=extractor.seen, rebuilt=extractor.units)
+
+
+def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:
+    """Open one source after the other, and close each before the next."""
+    for number, path in enumerate(sources):
+        if options.progress is not None:
+            options.progress("files", number, len(sources))
+        with closing(open_source(path, options.io)) as source:
+            yield source
+
+
+def _write(
+    given: Collection,
+    outcomes: list[Outcome],
+    names: Mapping[Key, str],
+    target: str,
+    options: PuffinOptions,
+) -> tuple[int, list[Outcome]]:
+    sizes = options.reshaping
+    with closing(Collection()) as reshaped:
+        result = given
+        if sizes.changes or sizes.measure:
+            outcomes, result = reshape(given, reshaped, sizes, names), reshaped
+        with create_target(target, options.io) as sink:
+            return result.write(sink).file_size, outcomes

@@ -1,0 +1,254 @@
+"""Verifies a sidecar against the values of its data files.
+
+Every value of an indexed column is looked up in the filter of its row group. Page indexes are compared with the pages,
+row indexes with the values of their row groups. Each group of filters is read once for all files. Data files are read
+one after the other, and only their indexed column chunks.
+
+The files are those of a table (:func:`place_problems`) or files without a table (:func:`verify_against`). The
+latter must first be files that the sidecar lists, with their size, rows, row groups and, in a sidecar of plain
+files, the fingerprint of their data and the digest of their pages. In a table's sidecar nothing but the values can tell
+a file from another one of equal name, size, rows and row groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.segment import ColumnNames
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.conversion.filter_pool import FilterPool
+from sidecar.conversion.identity import identity_of_orc, identity_of_parquet
+from sidecar.conversion.match import Finder, Match
+from sidecar.conversion.restore import filter_parts, restore_pages
+from sidecar.conversion.verify_orc import orc_value_problems
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.inspect import place_and_reason
+from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
+from sidecar.parquet.verify.page_index import chunk_index_problems
+from sidecar.source import Source, open_source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+class DataPlace(NamedTuple):
+    """A live data file: its path, its identity in the sidecar's list, and whether it is ORC (else Parquet)."""
+
+    path: str
+    listed: DataFileIdentity
+    is_orc: bool
+
+
+def places_to_check(sidecar: SidecarFile, files: Sequence[DataPlace], check: ValueCheck) -> list[DataPlace]:
+    """Return the files that ``check`` chooses out of those that have row groups in the sidecar.
+
+    The others are not listed by it, or their footer could not be read when it was built.
+    """
+    indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
+    chosen = check.choose(len(indexed))
+    return [place for number, place in enumerate(indexed) if number in chosen]
+
+
+def place_problems(
+    sidecar: SidecarFile,
+    files: Sequence[DataPlace],
+    io: FileIO | None,
+    check: ValueCheck,
+    encryption_keys: EncryptionKeys | None = None,
+) -> Iterator[Problem]:
+    """Yield a problem for each index that denies values of ``files``; ``check`` counts what is compared.
+
+    Damage is a problem, not an exception.
+    """
+    finder = Finder(sidecar)
+    with closing(FilterPool()) as pool:
+        for segment in sidecar.segments:
+            units = [unit for place in files for unit in _units(segment, place)]
+            yield from load_filters(pool, sidecar, segment, units)
+        for place in files:
+            try:
+                with closing(open_source(place.path, io)) as opened:
+                    if place.is_orc:
+                        yield from _orc_problems(opened, place.listed, finder, pool, check)
+                    else:
+                        source = unlock(opened, encryption_keys)
+                        yield from _parquet_problems(source, place.listed, finder, pool, check)
+            except SidecarError as error:
+                yield problem_in(place.path, place_and_reason(error), error.column)
+
+
+def _units(segment: Segment, place: DataPlace) -> range:
+    """Return the unit ordinals of a file in a segment; an empty range if the segment does not list it."""
+    ordinal = segment.file_ordinal(place.listed)
+    return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
+
+
+def load_filters(pool: FilterPool, sidecar: SidecarFile, segment: Segment, units: Sequence[int]) -> Iterator[Problem]:
+    """Read the filters of ``units`` from one segment into the pool; yield a problem for each damaged group."""
+    for field_id in sorted(segment.fields):
+        for bundle in segment.bundles_of(field_id):
+            for group in bundle.toc.groups:
+                members = group.ordinals()
+                try:
+                    wanted = members[np.isin(members, units)].tolist()
+                    if wanted:
+                        pool.load_group(segment, bundle, group, wanted)
+                except SidecarError as error:
+                    column = sidecar.doubts.column(field_id)
+                    yield problem_in(sidecar.source.name, place_and_reason(error), column)
+
+
+def _orc_problems(
+    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    tail = read_tail(source)
+    matches = finder.find_live(file, identity_of_orc(source, tail))
+    yield from orc_value_problems(source, tail, matches, pool, check)
+
+
+def _parquet_problems(
+    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    footer = read_footer(source)
+    matches = finder.find_live(file, identity_of_parquet(source, footer))
+    yield from parquet_value_problems(source, footer, matches, pool, check)
+
+
+def parquet_value_problems(
+    source: Source, footer: Footer, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
+    for match in matches:
+        yield from _filter_problems(source, footer, match, pool, check)
+        yield from _page_index_problems(source, footer, match, check)
+
+
+def _filter_problems(
+    source: Source, footer: Footer, match: Match, pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    for part in filter_parts([match], footer):
+        for row_group in sorted(part.units):
+            if not pool.has(part, row_group):
+                continue
+            chunk = footer.row_groups[row_group].columns[part.column]
+            found = pool.get(part, row_group)
+            assert isinstance(found, SplitBlockBloomFilter)
+            for text in value_problems(source, footer, chunk, found, check, forms=False):
+                yield problem_in(footer.name, f"sidecar: {text}", part.path, row_group)
+
+
+def _page_index_problems(source: Source, footer: Footer, match: Match, check: ValueCheck) -> Iterator[Problem]:
+    for (row_group, leaf), stored in restore_pages([match], footer).items():
+        chunk = footer.row_groups[row_group].columns[leaf]
+        texts = [stored.reason] if stored.reason else []
+        if stored.offset_index is not None:
+            check.indexes += 1
+            column = None if stored.column_index is None else decode_column_index(stored.column_index)
+            offset = decode_offset_index(stored.offset_index)
+            texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
+        for text in dict.fromkeys(texts):
+            yield problem_in(footer.name, f"sidecar: {text}", chunk.leaf.path, row_group)
+
+
+class _GivenFile(NamedTuple):
+    """A data file that the sidecar lists, and where its row groups are in the segments."""
+
+    path: str
+    matches: list[Match]
+
+
+def verify_against(
+    source: Source,
+    paths: Sequence[str],
+    io: FileIO | None = None,
+    *,
+    share: float = 1.0,
+    encryption_keys: EncryptionKeys | None = None,
+    columns: ColumnNames | None = None,
+) -> tuple[list[Problem], ValuesLookedUp]:
+    """Compare the data files at ``paths`` with what a sidecar says of them.
+
+    Identities of all files are compared. The values of a ``share`` of the files, chosen at random, are looked up.
+    ``columns`` names columns by field id. Returns the problems and what was looked up; its units are files. Damage and
+    files that cannot be read are problems. Raises :class:`UsageError` without paths, for a path that is given twice and
+    if the file is not a sidecar.
+    """
+    if not paths or len(set(paths)) != len(paths):
+        raise UsageError("give each data file once", file=source.name, found=", ".join(paths[:5]) or "none")
+    check = ValueCheck(share)
+    sidecar = SidecarFile.open(source, encryption_keys=encryption_keys, columns=columns)
+    if not sidecar.segments:
+        raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
+    problems: list[Problem] = []
+    found = list(_find(Finder(sidecar), paths, io, encryption_keys, problems))
+    chosen = check.choose(len(found))
+    with closing(FilterPool()) as pool:
+        picked = [file for number, file in enumerate(found) if number in chosen]
+        problems += _load_of(pool, sidecar, picked)
+        for file in picked:
+            problems += _value_problems(file, pool, check, io, encryption_keys)
+    seen = {(match.segment.id, match.entry.path) for file in found for match in file.matches}
+    listed = sum(segment.num_files for segment in sidecar.segments)
+    return problems, replace(check.looked_up(), files_not_given=listed - len(seen))
+
+
+def _find(
+    finder: Finder,
+    paths: Sequence[str],
+    io: FileIO | None,
+    encryption_keys: EncryptionKeys | None,
+    problems: list[Problem],
+) -> Iterator[_GivenFile]:
+    """Yield the files that the sidecar lists. Each other file, and two that are one listed file, are problems."""
+    taken: dict[tuple[str, str], str] = {}
+    for path in paths:
+        try:
+            with closing(open_source(path, io)) as opened:
+                matches = _matches(opened, finder, encryption_keys)
+        except SidecarError as error:
+            problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
+            continue
+        for match in matches:
+            other = taken.setdefault((match.segment.id, match.entry.path), path)
+            if other != path:
+                problems.append(problem_in(path, f"sidecar: it is the same listed file as {other}"))
+        yield _GivenFile(path, matches)
+
+
+def _matches(opened: Source, finder: Finder, encryption_keys: EncryptionKeys | None) -> list[Match]:
+    if is_orc(opened):
+        return finder.find(identity_of_orc(opened, read_tail(opened)))
+    source = unlock(opened, encryption_keys)
+    return finder.find(identity_of_parquet(source, read_footer(source)))
+
+
+def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]) -> Iterator[Problem]:
+    for segment in sidecar.segments:
+        units = [unit for file in files for match in file.matches if match.segment is segment for unit in match.units]
+        yield from load_filters(pool, sidecar, segment, units)
+
+
+def _value_problems(
+    file: _GivenFile, pool: FilterPool, check: ValueCheck, io: FileIO | None, keys: EncryptionKeys | None
+) -> Iterator[Problem]:
+    try:
+        with closing(open_source(file.path, io)) as opened:
+            if is_orc(opened):
+                yield from orc_value_problems(opened, read_tail(opened), file.matches, pool, check)
+            else:
+                source = unlock(opened, keys)
+                yield from parquet_value_problems(source, read_footer(source), file.matches, pool, check)
+    except SidecarError as error:
+        yield problem_in(file.path, place_and_reason(error), error.column)

@@ -1,0 +1,245 @@
+"""Which pages extraction reads to tell that filters and indexes are those of their file."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sidecar
+from sidecar.conversion.collection import Collection
+from sidecar.conversion.extract import Extractor
+from sidecar.embedding import from_sidecar as module
+from sidecar.errors import UsageError
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.identity import is_distinctive, pages_fingerprint
+from sidecar.parquet.verify.file import verify_file
+from sidecar.source import BytesSource, CountingSource, LocalSource
+from sidecar.target import create_target
+from tests.conversion.cases import indexed, indexes, plain_of
+
+
+class _Copied:
+    """A target whose copies are made by the kernel of another file: the source is not read for them."""
+
+    def __init__(self, target: Any, inner: LocalSource) -> None:
+        self._target, self._inner = target, inner
+        self.name = target.name
+
+    @property
+    def position(self) -> int:
+        return int(self._target.position)
+
+    def write(self, data: bytes) -> None:
+        self._target.write(data)
+
+    def copy(self, source: Any, offset: int, length: int) -> None:
+        self._target.copy(self._inner, offset, length)
+
+    def flush(self) -> None:
+        self._target.flush()
+
+
+@pytest.mark.parametrize("witness", ["none", "page"])
+def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: str
+) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    plain = plain_of(path)
+    footer = read_footer(LocalSource(str(plain)))
+    inner = LocalSource(str(plain))
+    counting = CountingSource(inner)
+    reads: list[tuple[int, int]] = []
+    real = counting.read
+
+    def read(offset: int, length: int) -> bytes:
+        reads.append((offset, length))
+        return real(offset, length)
+
+    monkeypatch.setattr(counting, "read", read)
+    monkeypatch.setattr(module, "open_source", lambda p, io=None: counting if p == str(plain) else LocalSource(p))
+    from contextlib import contextmanager
+
+    @contextmanager
+    def target(p: str, io: Any = None) -> Any:
+        with create_target(p, io) as opened:
+            yield _Copied(opened, inner)
+
+    monkeypatch.setattr(module, "create_target", target)
+    sidecar.embed_from(puffin, str(plain), str(back), witness=witness)
+    assert indexes(back) == indexes(path)
+    chunks = [(c.start, c.total_compressed_size) for g in footer.row_groups for c in g.columns]
+    others = [read for read in reads if read not in [(0, 4), *chunks]]
+    body = max(offset + length for offset, length in chunks)
+    of_pages = [read for read in others if read[0] < body and sum(read) < footer.size]
+    assert len(others) - len(of_pages) <= 3
+    assert [read for read in reads if read in chunks][: len(chunks)] == chunks
+    assert len(of_pages) <= (0 if witness == "none" else 2 * len(chunks))
+
+
+def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = indexed(tmp_path, 1)
+    chunks = [
+        (chunk.start, chunk.total_compressed_size)
+        for group in read_footer(LocalSource(str(path))).row_groups
+        for chunk in group.columns
+    ]
+    reads: list[tuple[int, int]] = []
+
+    class Noted(LocalSource):
+        def read(self, offset: int, length: int) -> bytes:
+            reads.append((offset, length))
+            return super().read(offset, length)
+
+    monkeypatch.setattr("sidecar.conversion.extract.open_source", lambda p, io=None: Noted(p))
+    sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"), digest=False, witness=False)
+    without = list(reads)
+    reads.clear()
+    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"), witness=False)
+    assert sorted(reads) == sorted([*without, *chunks])
+    assert not set(chunks) & set(without)
+
+
+def _swapped(folder: Path) -> Path:
+    """A file of two columns, each with the other's filters: sound in themselves, and of one size."""
+    bare, path = folder / "bare.parquet", folder / "swapped.parquet"
+    table = pa.table({"a": range(3000), "b": range(10_000, 13_000), "c": range(3000)})
+    pq.write_table(table, bare, use_dictionary=False, row_group_size=1000)
+    sidecar.embed_file(str(bare), str(path), bloom=["a", "b", "c"], page_index=True)
+    data = bytearray(path.read_bytes())
+    for group in read_footer(LocalSource(str(path))).row_groups:
+        a, b = (
+            slice(chunk.bloom_filter_offset, (chunk.bloom_filter_offset or 0) + (chunk.bloom_filter_length or 0))
+            for chunk in group.columns[:2]
+        )
+        data[a], data[b] = data[b], data[a]
+    path.write_bytes(data)
+    return path
+
+
+def test_one_page_tells_that_a_filter_is_not_its_columns(tmp_path: Path) -> None:
+    path = str(_swapped(tmp_path))
+    report = sidecar.extract_files([path], str(tmp_path / "a.puffin"))
+    ways = {(unit.column, unit.kind): unit.way for unit in report.units}
+    assert {place for place, way in ways.items() if way == "none"} == {("a", "bloom"), ("b", "bloom")}
+    assert all("the filter denies" in unit.reason for unit in report.units if unit.way == "none")
+    assert report.witness.chunks == report.witness.pages == 6  # two looks at one row group of three columns
+    assert len(report.warnings) == 2
+    blind = sidecar.extract_files([path], str(tmp_path / "b.puffin"), witness=False)
+    assert {unit.way for unit in blind.units} == {"exact"}
+    assert blind.to_dict()["witness"]["pages"] == 0
+
+
+def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path) -> None:
+    """The file's name is not that of a local file, so only its indexes and its footer are read."""
+    path = indexed(tmp_path, 1, 60_000)
+    inner = LocalSource(str(path))
+    footer = read_footer(inner)
+    reads = {}
+    for witness, digest in ((None, None), (True, None), (None, True)):
+        source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/part-1.parquet"))
+        with closing(Collection()) as collection:
+            taker = Extractor(collection, True, True, None, digest, witness)
+            taker.take(source)
+        reads[witness, digest] = (source.reads, source.bytes_read)
+        assert taker.witness.pages == (7 if witness else 0)
+    sizes = sum(chunk.total_compressed_size for group in footer.row_groups for chunk in group.columns)
+    assert reads[None, True][1] - reads[None, None][1] == sizes
+    assert 0 < reads[True, None][0] - reads[None, None][0] <= 4 * 7
+    assert reads[True, None][1] - reads[None, None][1] < sizes / 5
+
+
+def test_the_path_may_differ_and_the_file_may_have_lost_its_indexes(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path), str(indexed(tmp_path, 2))], puffin)
+    moved = tmp_path / "elsewhere" / "other.parquet"
+    moved.parent.mkdir()
+    shutil.copy(path, moved)
+    for number, source in enumerate((path, moved, plain_of(path))):
+        target = tmp_path / f"back-{number}.parquet"
+        sidecar.embed_from(puffin, str(source), str(target))
+        assert indexes(target) == indexes(path)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path)], puffin)
+    other = indexed(tmp_path, 3)
+    with pytest.raises(UsageError, match="does not list this file"):
+        sidecar.embed_from(puffin, str(other), str(tmp_path / "y.parquet"))
+    changed = tmp_path / "new" / path.name
+    changed.parent.mkdir()
+    shutil.copy(other, changed)
+    with pytest.raises(UsageError, match="not the one that was indexed"):
+        sidecar.embed_from(puffin, str(changed), str(tmp_path / "y.parquet"))
+    path.write_bytes(other.read_bytes() + b"")
+    with pytest.raises(UsageError, match=r"indexed|written anew"):
+        sidecar.embed_from(puffin, str(path), str(tmp_path / "y.parquet"))
+    assert not (tmp_path / "y.parquet").exists()
+
+
+def test_files_without_statistics_are_known_by_their_path_alone(tmp_path: Path) -> None:
+    paths = []
+    for number in range(2):
+        path = tmp_path / f"{number}.parquet"
+        table = pa.table({"k": np.random.default_rng(number).integers(0, 2**60, 1000)})
+        pq.write_table(
+            table,
+            path,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+            bloom_filter_options={"k": {"ndv": 1000}},
+        )
+        paths.append(path)
+    footers = [read_footer(LocalSource(str(path))) for path in paths]
+    assert pages_fingerprint(footers[0]) == pages_fingerprint(footers[1])
+    assert not is_distinctive(footers[0])
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(paths[0])], puffin)
+    sidecar.embed_from(puffin, str(paths[0]), str(tmp_path / "same.parquet"))
+    with pytest.raises(UsageError):  # its filters would deny the other file's rows
+        sidecar.embed_from(puffin, str(paths[1]), str(tmp_path / "y.parquet"))
+    moved = tmp_path / "moved" / paths[0].name
+    moved.parent.mkdir()
+    shutil.copy(paths[0], moved)
+    with pytest.raises(UsageError, match="no statistics"):
+        sidecar.embed_from(puffin, str(moved), str(tmp_path / "y.parquet"))
+
+
+def test_the_fingerprint_ignores_places_only(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    placed = tmp_path / "placed.parquet"
+    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
+    prints = {pages_fingerprint(read_footer(LocalSource(str(p)))) for p in (path, plain_of(path), placed)}
+    assert len(prints) == 1
+    assert pages_fingerprint(read_footer(LocalSource(str(indexed(tmp_path, 2))))) not in prints
+
+
+def test_moved_pages_get_no_offset_index_of_other_places(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, placed, back = str(tmp_path / "x.puffin"), tmp_path / "placed.parquet", tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
+    report = sidecar.embed_from(puffin, str(placed), str(back))
+    assert verify_file(LocalSource(str(back))) == []
+    assert {o.way for o in report.outcomes if o.kind == "page-index" and o.row_group > 0} == {"none"}
+    assert {o.way for o in report.outcomes if o.kind == "bloom"} == {"exact"}
+
+
+def test_indexes_that_only_the_file_has_stay(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin, columns=["s"])
+    sidecar.embed_from(puffin, str(path), str(back))
+    assert indexes(back) == indexes(path)

@@ -1,0 +1,357 @@
+"""ORC files into sidecars and back, and filters of one kind as filters of the other: exact, and denying nothing."""
+
+from __future__ import annotations
+
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+import sidecar
+from sidecar.bundle.verify import verify_sidecar
+from sidecar.conversion.orc_evidence import OrcEvidence
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.orc.file_statistics import FileStatistics
+from sidecar.orc.identity import data_fingerprint
+from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.protobuf import encode
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import read_tail
+from sidecar.source import BytesSource, LocalSource
+from tests.conversion.cases import foreign
+from tests.conversion.orc_cases import (
+    PARQUET_TYPES,
+    STRIDE,
+    TYPES,
+    denied,
+    field_of,
+    is_asked,
+    orc_file,
+    orc_literals,
+    parquet_literals,
+    segment_of,
+    streams,
+)
+
+EXACT = [
+    "java_none_utf8",
+    "java_zlib_2stripes_utf8",
+    "java_zlib_chunk1k_utf8",
+    "java_zstd_utf8",
+    "pyarrow_zlib_utf8",
+]
+UNTRUSTED = {"java": {"c_bool"}, "pyarrow": {"c_bool", "c_tiny", "c_float", ""}}
+ABSENT: dict[str, list[Any]] = {
+    "int": [77_777_777 + i for i in range(9)],
+    "long": [(1 << 50) + i for i in range(9)],
+    "float": [2.0 ** (60 + i) for i in range(9)],
+    "double": [1e90 + i * 1e80 for i in range(9)],
+    "string": [f"nobody wrote {i}" for i in range(9)],
+    "binary": [b"nobody wrote %d" % i for i in range(9)],
+    "date": [40_000 + i for i in range(9)],
+    "timestamptz": [1 << 51, 1 << 52],
+    "decimal(10, 2)": [Decimal("7654321.01"), Decimal("7654321.03"), Decimal("7654321.07")],
+    "decimal(18, 6)": [Decimal("7654321.000001"), Decimal("7654321.000003")],
+    "decimal(38, 18)": [Decimal("7654321.000000000000000001"), Decimal("7654321.000000000000000003")],
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
+    puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.orc", tmp_path / "back.orc"
+    report = sidecar.extract_files([str(orc_file(name))], str(puffin))
+    assert report.size == puffin.stat().st_size
+    assert verify_sidecar(LocalSource(str(puffin))) == []
+    sidecar.strip_file(str(orc_file(name)), str(bare))
+    assert not any(kind.startswith("BLOOM") for _, kind, _ in streams(bare))
+    restored = sidecar.embed_from(str(puffin), str(bare), str(back))
+    assert restored.ways()["bloom"]["exact"] >= 39
+    lost = UNTRUSTED[name.partition("_")[0]]
+    expected = {
+        key: data
+        for key, data in streams(orc_file(name)).items()
+        if not (key[1].startswith("BLOOM") and key[2] in lost)
+    }
+    assert streams(back) == expected
+    assert orc.read_table(back, columns=["c_int", "c_sdir"]) == orc.read_table(bare, columns=["c_int", "c_sdir"])
+
+
+def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
+    path, puffin = orc_file("java_zlib_2stripes_utf8"), tmp_path / "x.puffin"
+    report = sidecar.extract_files([str(path)], str(puffin), bloom=False)
+    segment = segment_of(puffin)
+    assert not segment.fields
+    source = LocalSource(str(path))
+    tail = read_tail(source)
+    entries: list[bytes] = []
+    column = tail.column("c_date")
+    assert column is not None
+    for stripe in tail.stripes:
+        footer = read_stripe_footer(source, tail, stripe)
+        index = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id].row_index
+        assert index is not None
+        entries += index.parts
+    stored = segment.row_indexes(report.fields["c_date"], range(9))
+    assert [stored[unit].entry for unit in sorted(stored)] == entries
+    assert len(entries) == 3
+    assert stored[0].kind.type == "DATE"
+
+
+def test_untrusted_filters_stay_behind_with_their_reason(tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    report = sidecar.extract_files([str(orc_file("pyarrow_zlib_utf8"))], str(puffin))
+    refused = {unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"}
+    assert refused.keys() == {"c_bool", "c_tiny", "c_float"}
+    assert "packed bytes for tinyint" in refused["c_tiny"]
+    coverage = segment_of(puffin).coverage(report.fields["c_tiny"], "bloom")
+    assert coverage is not None
+    assert set(coverage.counts()) == {refused["c_tiny"]}
+    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+        sidecar.extract_files([str(orc_file("java_encrypted"))], str(tmp_path / "no.puffin"))
+    assert not (tmp_path / "no.puffin").exists()
+
+
+def test_parquet_and_orc_in_one_sidecar_gathered_and_given_back(tmp_path: Path) -> None:
+    native, other = orc_file("java_zlib_utf8"), foreign("j118_v2_zstd")
+    one, all_of_it, folder = tmp_path / "one.puffin", tmp_path / "all.puffin", tmp_path / "back"
+    copied = shutil.copy(native, tmp_path / "a.orc"), shutil.copy(other, tmp_path / "b.parquet")
+    sidecar.extract_files([str(copied[0])], str(one))
+    two = tmp_path / "two.puffin"
+    sidecar.extract_files([str(path) for path in copied], str(two))
+    sidecar.convert_files([str(one), str(two)], str(all_of_it))
+    assert verify_sidecar(LocalSource(str(all_of_it))) == []
+    reports = sidecar.embed_all_from(str(all_of_it), str(folder))
+    assert {report.placement for report in reports} == {"stripe", "end"}
+    kept = {key: data for key, data in streams(native).items() if key[1:] != ("BLOOM_FILTER_UTF8", "c_bool")}
+    assert streams(folder / "a.orc") == kept
+    assert pq.read_metadata(folder / "b.parquet").row_group(0).column(1).statistics is not None
+
+
+def test_another_file_gets_nothing(tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    sidecar.extract_files([str(orc_file("java_zlib_utf8"))], str(puffin))
+    with pytest.raises(UsageError, match="does not list"):
+        sidecar.embed_from(str(puffin), str(orc_file("pyarrow_zlib_utf8")), str(tmp_path / "no.orc"))
+    assert not (tmp_path / "no.orc").exists()
+
+
+def test_a_tail_is_known_whatever_its_filters_are(tmp_path: Path) -> None:
+    bare, fresh = tmp_path / "bare.orc", tmp_path / "fresh.orc"
+    path = orc_file("java_zlib_2stripes_utf8")
+    sidecar.strip_file(str(path), str(bare))
+    sidecar.embed_file(str(bare), str(fresh), bloom=["c_int"])
+    prints = set()
+    for one in (path, bare, fresh):
+        source = LocalSource(str(one))
+        prints.add(data_fingerprint(source, read_tail(source)))
+    assert len(prints) == 1
+    source = LocalSource(str(orc_file("java_zlib_utf8")))
+    assert data_fingerprint(source, read_tail(source)) not in prints
+
+
+def test_a_damaged_bundle_is_replaced_by_filters_of_the_values(tmp_path: Path) -> None:
+    path, puffin, back = orc_file("java_none_utf8"), tmp_path / "x.puffin", tmp_path / "back.orc"
+    sidecar.extract_files([str(path)], str(puffin), columns=["c_int"])
+    data = bytearray(puffin.read_bytes())
+    entry = next(one for one in segment_of(puffin).entries if "bloom" in one.blob_type)
+    data[entry.offset + 600] ^= 1
+    puffin.write_bytes(data)
+    report = sidecar.embed_from(str(puffin), str(path), str(back), bloom=["c_int"])
+    assert report.ways() == {"bloom": {"values": 3, "exact": 51, "none": 3}}
+    assert report.doubts
+    key = (0, "BLOOM_FILTER_UTF8", "c_int")
+    assert streams(back)[key] == streams(path)[key]
+    with pytest.raises(SidecarError):
+        sidecar.embed_from(str(puffin), str(path), str(tmp_path / "no.orc"), bloom=["c_int"], way="exact")
+
+
+@pytest.mark.parametrize("name", ["java_zlib_utf8", "pyarrow_zlib_utf8"])
+def test_split_block_filters_of_orc_deny_nothing(name: str, tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    report = sidecar.convert_files([str(orc_file(name))], str(puffin), kind="parquet")
+    segment = segment_of(puffin)
+    assert verify_sidecar(LocalSource(str(puffin))) == []
+    assert not segment.orc_bundles
+    units = [i // STRIDE for i in range(2300)]
+    made = {unit.column for unit in report.units if unit.kind == "bloom" and unit.way in ("domain", "values")}
+    assert len(made) >= 12
+    for column in made & TYPES.keys():
+        field = field_of(segment, column)
+        assert denied(segment, field, TYPES[column], orc_literals(column), units) == [], column
+        assert is_asked(segment, field, TYPES[column], ABSENT[TYPES[column]]), column
+
+
+def test_a_domain_of_orc_is_enumerated_only_where_it_is_certain(tmp_path: Path) -> None:
+    java = sidecar.convert_files([str(orc_file("java_zlib_utf8"))], str(tmp_path / "j.puffin"), kind="parquet")
+    ways = {(unit.column, unit.way) for unit in java.units if unit.kind == "bloom"}
+    assert {("c_tiny", "domain"), ("c_small", "domain"), ("c_int", "values")} <= ways
+    (tiny, *_) = [unit for unit in java.units if (unit.column, unit.way) == ("c_tiny", "domain")]
+    assert tiny.rebuilt is not None
+    assert tiny.rebuilt.domain_size == tiny.rebuilt.admitted == 40
+    cpp = sidecar.convert_files([str(orc_file("pyarrow_zlib_utf8"))], str(tmp_path / "c.puffin"), kind="parquet")
+    (tiny, *_) = [unit for unit in cpp.units if unit.column == "c_tiny" and unit.kind == "bloom"]
+    assert tiny.way == "values"
+    assert tiny.rebuilt is not None
+    assert "the old filter is not trusted" in tiny.rebuilt.closed["domain"]
+
+
+def test_evidence_without_a_filter_or_statistics_has_values_alone() -> None:
+    source = BytesSource(orc_file("java_zlib_utf8").read_bytes(), "x.orc")
+    tail = read_tail(source)
+    column = tail.column("c_int")
+    assert column is not None
+    footer = read_stripe_footer(source, tail, tail.stripes[0])
+    index = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id]
+    assert index.filters is not None
+    values: Any = pa.array([1, None], pa.int32())
+    bare = OrcEvidence(column, None, None, lambda: values, lambda array: array)
+    assert bare.domain() == "there is no old filter of this column"
+    silent = OrcEvidence(column, index.filters[0], None, lambda: values, lambda array: array)
+    assert silent.domain() == "the row group has no statistics"
+    arrays, count = silent.values()
+    assert (list(arrays), count) == ([values], 1)
+
+
+@pytest.mark.parametrize("name", ["j118_v2_zstd", "pa26_v2_zstd_dict"])
+def test_orc_filters_of_parquet_deny_nothing(name: str, tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    report = sidecar.convert_files([str(foreign(name))], str(puffin), kind="orc")
+    segment = segment_of(puffin)
+    assert verify_sidecar(LocalSource(str(puffin))) == []
+    assert not segment.bundles
+    assert segment.page_index_blobs
+    units = [min(i // 250, 2) for i in range(600)]
+    made = {unit.column for unit in report.units if unit.kind == "bloom" and unit.way != "none"}
+    ways = {unit.way for unit in report.units if unit.column in made and unit.kind == "bloom"}
+    assert ways >= {"domain", "values"} or "dictionary" in ways
+    for column in made & PARQUET_TYPES.keys():
+        kind, field = PARQUET_TYPES[column][0], field_of(segment, column)
+        assert denied(segment, field, kind, parquet_literals(column), units, 3) == [], column
+        assert is_asked(segment, field, kind, ABSENT[kind]), column
+    refused = {unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"}
+    assert "ts_ns" in refused
+
+
+def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path) -> None:
+    path, puffin, back = orc_file("java_zlib_utf8"), tmp_path / "x.puffin", tmp_path / "back.orc"
+    sidecar.convert_files([str(path)], str(puffin), kind="parquet")
+    bare = tmp_path / "bare.orc"
+    sidecar.strip_file(str(path), str(bare))
+    report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["c_int", "c_sdir"])
+    assert report.ways() == {"bloom": {"values": 6}}
+    assert {unit.reason for unit in report.outcomes} == {
+        "the sidecar has a split-block filter for it, which an ORC file cannot hold"
+    }
+    for column in ("c_int", "c_sdir"):
+        key = (0, "BLOOM_FILTER_UTF8", column)
+        assert streams(back)[key] == streams(path)[key]
+
+
+def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path) -> None:
+    puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
+    path = str(foreign("pa26_v1_none"))
+    sidecar.convert_files([path], str(puffin), kind="orc", columns=["str"])
+    sidecar.strip_file(path, str(bare))
+    report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["str"], page_index=[])
+    assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
+        ("str", "values", "the sidecar has an ORC filter for it, which a Parquet file cannot hold")
+    ] * 3
+    problems = sidecar.verify_file(str(back), data=True).problems
+    assert [problem for problem in problems if problem.column == "str"] == []
+
+
+def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -> None:
+    table = pa.table(
+        {"k": pa.array(range(0, 9000, 3), pa.int64()), "s": [f"v{i}" for i in range(3000)], "x": [1.5] * 3000}
+    )
+    other = pa.table({"k": pa.array(range(1, 9001, 3), pa.int64()), "s": [f"w{i}" for i in range(3000)]})
+    bare, plain = tmp_path / "bare.parquet", tmp_path / "plain.orc"
+    pq.write_table(table, bare)
+    orc.write_table(other, plain, row_index_stride=1000)
+    filled, target, again = tmp_path / "a.parquet", tmp_path / "b.orc", tmp_path / "c.parquet"
+    sidecar.embed_file(str(bare), str(filled), bloom=["k", "s", "x"], fpp=0.05)
+    report = sidecar.convert_files([str(filled)], str(target), data=str(plain))
+    assert report.to_dict()["ways"] == {"bloom": {"values": 6, "none": 1}}
+    assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")
+    # The rows of plain.orc, not those of a.parquet: every value is found, and those of the other file are denied.
+    for value, expected in ((1, True), (8998, True), (3, False), (8997, False)):
+        answers = {unit.might_contain for unit in sidecar.probe_file(str(target), "k", str(value)).units}
+        assert (True in answers) == expected, value
+    assert sidecar.verify_file(str(target), data=True).problems == []
+    report = sidecar.convert_files([str(target)], str(again), data=str(bare), columns=["s"])
+    assert {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"} == {("s", "dictionary")}
+    assert sidecar.verify_file(str(again), data=True).problems == []
+    assert pq.read_table(again) == table
+    with pytest.raises(UsageError, match="--data"):
+        sidecar.convert_files([str(filled)], str(tmp_path / "no.orc"))
+    with pytest.raises(UsageError, match="have different formats"):
+        sidecar.convert_files([str(filled)], str(tmp_path / "no.orc"), data=str(bare))
+
+
+def legacy_only(path: Path) -> Path:
+    """The file with both streams, its UTF-8 ones renamed to a kind of index stream that nobody reads."""
+    data = bytearray(orc_file("java_none_original").read_bytes())
+    source = BytesSource(bytes(data), "x.orc")
+    tail = read_tail(source)
+    for stripe in tail.stripes:
+        raw = read_stripe_footer(source, tail, stripe).raw
+        messages = raw.messages(1)
+        for message in messages:
+            if message.varint(1) == 8:
+                message.set(1, 4)
+        raw.set_all(1, messages)
+        content = encode(raw)
+        assert len(content) == stripe.footer_length
+        data[stripe.footer_offset : stripe.footer_offset + stripe.footer_length] = content
+    path.write_bytes(data)
+    return path
+
+
+def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) -> None:
+    source, target = legacy_only(tmp_path / "legacy.orc"), tmp_path / "utf8.orc"
+    report = sidecar.convert_files([str(source)], str(target))
+    ways = {unit.column: unit.way for unit in report.units}
+    kept = {"c_tiny", "c_small", "c_int", "c_big", "c_float", "c_double", "c_bin", "c_date", "c_null"}
+    assert {column for column, way in ways.items() if way == "converted"} == kept
+    assert {ways[column] for column in ("c_sdict", "c_sdir", "c_char", "c_vchar", "c_dec10", "c_dec38")} == {"values"}
+    assert {ways[column] for column in ("c_bool", "c_ts", "c_tsi")} == {"none"}
+    native, made = streams(orc_file("java_none_original")), streams(target)
+    for column in kept | {"c_sdict", "c_sdir", "c_char", "c_vchar", "c_dec10", "c_dec18", "c_dec38"}:
+        if column != "c_date":  # that one also has the proleptic days of old dates
+            key = (0, "BLOOM_FILTER_UTF8", column)
+            assert made[key] == native[key], column
+        assert (0, "BLOOM_FILTER", column) not in made
+    assert sidecar.verify_file(str(target), data=True).problems == []
+    with pytest.raises(UsageError, match="nothing to convert"):
+        sidecar.convert_files([str(target)], str(tmp_path / "no.orc"))
+
+
+def test_kinds_and_formats_that_do_not_go_together(tmp_path: Path) -> None:
+    path, target = str(orc_file("java_none_utf8")), str(tmp_path / "x.puffin")
+    with pytest.raises(UsageError, match="another kind"):
+        sidecar.convert_files([path], str(tmp_path / "x.orc"), kind="parquet")
+    with pytest.raises(UsageError, match="another kind"):
+        sidecar.convert_files([path], target, kind="avro")
+    with pytest.raises(UsageError, match="no file has a column"):
+        sidecar.convert_files([path], target, kind="parquet", columns=["nope"])
+    with pytest.raises(UsageError, match="cannot be resized"):
+        sidecar.convert_files([path], str(tmp_path / "x.orc"), fpp=0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_orc_filters_merge_and_do_not_fold(tmp_path: Path) -> None:
+    path, puffin = str(orc_file("java_none_utf8")), tmp_path / "x.puffin"
+    report = sidecar.convert_files([path], str(puffin), merge=True, columns=["c_int"])
+    assert [unit.way for unit in report.units if unit.kind == "bloom"] == ["merged"]
+    segment = segment_of(puffin)
+    field = next(iter(segment.orc_bundles))
+    assert denied(segment, field, "int", orc_literals("c_int"), [0] * 2300) == []
+    folded = sidecar.convert_files([path], str(tmp_path / "y.puffin"), fpp=0.2, columns=["c_int"])
+    assert {(unit.way, unit.reason) for unit in folded.units if unit.kind == "bloom"} == {
+        ("exact", "ORC filters cannot be resized")
+    }
