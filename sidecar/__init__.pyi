@@ -31,7 +31,6 @@ from sidecar.conversion.outcome import Way as Way
 from sidecar.conversion.rebuild import Rebuilt as Rebuilt
 from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
 from sidecar.conversion.witness import Witness as Witness
-from sidecar.conversion.witness import WitnessMode as WitnessMode
 from sidecar.crypto.key_material import KmsKeys as KmsKeys
 from sidecar.crypto.keys import EncryptionKeys as EncryptionKeys
 from sidecar.crypto.keys import ExplicitKeys as ExplicitKeys
@@ -49,7 +48,6 @@ from sidecar.embedding.many import WrittenFiles as WrittenFiles
 from sidecar.embedding.many import embed_files as embed_files
 from sidecar.embedding.many import strip_files as strip_files
 from sidecar.embedding.report import EmbedReport as EmbedReport
-from sidecar.embedding.restorer import RestoreWay as RestoreWay
 from sidecar.embedding.table import embed_table as embed_table
 from sidecar.embedding.table_report import EmbedTableReport as EmbedTableReport
 from sidecar.embedding.table_report import IndexCount as IndexCount

@@ -97,22 +97,6 @@ def embed(
         str | None,
         typer.Option("--all-to", metavar="DIR", help="With --from: write all files of the sidecar into a folder."),
     ] = None,
-    way: Annotated[
-        from_cli.RestoreWay,
-        choice(
-            "--way",
-            from_cli.RestoreWay,
-            "With --from: take filters as they are, build them from values, or choose the cheaper way.",
-        ),
-    ] = from_cli.RestoreWay.auto,
-    witness: Annotated[
-        from_cli.WitnessRule,
-        choice(
-            "--witness",
-            from_cli.WitnessRule,
-            "With --from: how many values to check if the file is proven to be the indexed one.",
-        ),
-    ] = from_cli.WitnessRule.page,
     no_refresh: Annotated[
         bool, typer.Option("--no-refresh", help="Leave the sidecar of a table as it is, without the new files.")
     ] = False,
@@ -148,16 +132,14 @@ def embed(
             columns,
             page_index,
             placement.value,
-            way,
-            witness,
             keys,
             dry_run,
         )
         from_cli.run(origin, out)
         out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "one sidecar is read for all files"}))
         return
-    if all_to is not None or way is not from_cli.RestoreWay.auto or witness is not from_cli.WitnessRule.page:
-        raise UsageError("--all-to, --way and --witness are for --from")
+    if all_to is not None:
+        raise UsageError("--all-to is for --from")
     if source is None:
         raise UsageError("embed needs a file and where to write it, or a table")
     if not columns and not page_index:

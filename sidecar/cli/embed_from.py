@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
@@ -16,22 +15,6 @@ from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class RestoreWay(str, Enum):
-    """How filters are restored from a sidecar."""
-
-    auto = "auto"
-    exact = "exact"
-    values = "values"
-
-
-class WitnessRule(str, Enum):
-    """How many values are checked if a file is proven to be the one that was indexed; otherwise all are."""
-
-    page = "page"
-    full = "full"
-    none = "none"
 
 
 @dataclass(frozen=True)
@@ -45,8 +28,6 @@ class SidecarOrigin:
     bloom: Sequence[str]
     page_index: bool
     placement: str
-    way: RestoreWay
-    witness: WitnessRule
     keys: str | None
     dry_run: bool
 
@@ -64,7 +45,6 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             "page_index": None if everything or origin.page_index else [],
             "placement": origin.placement,
             "encryption_keys": encryption_keys(origin.keys),
-            "witness": origin.witness.value,
             "table": table,
             "io": None if table is None else table.io,
             "progress": progress,
@@ -74,7 +54,7 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             reports = embed_all_from(sidecar, origin.all_to, **options)
         else:
             source, target = origin.source or "", origin.destination or ""
-            reports = [embed_from(sidecar, source, target, way=origin.way.value, **options)]
+            reports = [embed_from(sidecar, source, target, **options)]
     for report in reports:
         out.warn(report.warnings())
     failed = any(report.damaged for report in reports)
@@ -91,10 +71,6 @@ def _check(origin: SidecarOrigin) -> None:
     if origin.all_to is not None:
         if origin.source is not None:
             raise UsageError("--all-to writes all files of the sidecar: give no SRC and DST")
-        if origin.way is not RestoreWay.auto:
-            raise UsageError(
-                "--all-to always takes filters as they are in the sidecar", found=f"--way {origin.way.value}"
-            )
     elif origin.source is None or origin.destination is None:
         raise UsageError("embedding from a sidecar needs SRC and DST, or --all-to")
     if output().choices.catalog is not None and is_path(origin.sidecar):

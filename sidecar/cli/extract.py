@@ -45,20 +45,6 @@ def extract(
             help="Copy only the indexes of these columns; write nested ones with dots.",
         ),
     ] = None,
-    digest: Annotated[
-        bool | None,
-        typer.Option(
-            "--digest/--no-digest",
-            help="Record a digest of all stored pages, by which embed --from recognises the file [local files only].",
-        ),
-    ] = None,
-    witness: Annotated[
-        bool | None,
-        typer.Option(
-            "--witness/--no-witness",
-            help="Compare the indexes with one page of each Parquet column [local files only].",
-        ),
-    ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     skip_bad: SkipBad = False,
@@ -92,8 +78,6 @@ def extract(
             columns=names(columns) if columns is not None else None,
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,
-            digest=digest,
-            witness=witness,
             progress=progress,
             dry_run=dry_run,
             engine=engine_name(engine),

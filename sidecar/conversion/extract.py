@@ -2,12 +2,12 @@
 
 Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
 :mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.conversion.sound_page_index`).
-:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index
-gets a reason in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
+:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index gets a reason
+in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
 
 For local files, ``extract`` records the digest of all stored pages, which later proves that a file is the one that was
 indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
-are not read for either purpose unless the caller asks for it.
+are not read for either purpose.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
-from sidecar.conversion.identity import is_local
 from sidecar.conversion.outcome import NONE, Outcome, Progress, counted_ways, ways_of
 from sidecar.conversion.protection import Protection
-from sidecar.conversion.witness import NONE as NO_WITNESS
-from sidecar.conversion.witness import PAGE, Witness
+from sidecar.conversion.witness import Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
@@ -69,7 +67,7 @@ class ExtractReport(Summarized):
     """What the caller should know."""
     seconds: float = 0.0
     """The time that it took."""
-    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    witness: Witness = field(default_factory=Witness)
     """The values that were compared with the indexes."""
     dry_run: bool = False
     """Whether nothing was written: then the report says what would be."""
@@ -120,8 +118,6 @@ def extract_files(
     columns: Sequence[str] | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-    digest: bool | None = None,
-    witness: bool | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
@@ -135,10 +131,10 @@ def extract_files(
     values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes, row
     indexes (the page indexes of ORC) with their protobuf bytes.
 
-    ``digest`` reads all stored pages of each file and records their SHA-256; by default only for local files. Without a
-    digest, :func:`sidecar.embed_from` has to look up every value before it embeds the indexes. ``witness`` decodes one
-    page of each Parquet column and compares it with the column's first filter and first page index; by default only for
-    local files. If they contradict the page, no index of that kind is taken for the column.
+    For local files, the SHA-256 of all stored pages is recorded: without it, :func:`sidecar.embed_from` has to look up
+    every value before it embeds the indexes. One page of each Parquet column of a local file is compared with the
+    column's first filter and first page index. If they contradict the page, no index of that kind is taken for the
+    column.
 
     ``encryption_keys`` open encrypted Parquet files. An index of an encrypted column is taken only if ``bundle_keys``
     name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
@@ -163,7 +159,7 @@ def extract_files(
     protection = Protection(encryption_keys, allow_plaintext)
     ios = FileIOs(io)
     workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
-    work = TakeIndexes(ios, protection, bloom, page_index, columns, digest, witness)
+    work = TakeIndexes(ios, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:
         taken = take_all(work, paths, collection, workers, progress)
         check_extracted(columns, taken.seen, taken.units)
@@ -197,7 +193,7 @@ class TakenIndexes:
     """What became of each index."""
     seen: set[str] = field(default_factory=set)
     """The columns that were asked for and that some file has."""
-    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    witness: Witness = field(default_factory=Witness)
     """The values that were compared with the indexes."""
     rebuilt: list[Outcome] = field(default_factory=list)
     """What became of each index of the files whose filters are rebuilt as another kind."""
@@ -220,13 +216,11 @@ class TakeIndexes:
     bloom: bool
     page_index: bool
     columns: Sequence[str] | None
-    digest: bool | None
-    witness: bool | None
 
     def __call__(self, file: str) -> TakenIndexes:
         """Return the indexes of ``file``. Raises the errors of :meth:`Extractor.take`."""
         collection = Collection(self.protection)
-        extractor = Extractor(collection, self.bloom, self.page_index, self.columns, self.digest, self.witness)
+        extractor = Extractor(collection, self.bloom, self.page_index, self.columns)
         try:
             with closing(open_source(file, self.ios.of(file))) as source:
                 extractor.take(source)
@@ -265,17 +259,13 @@ class Extractor:
         bloom: bool,
         page_index: bool,
         columns: Sequence[str] | None,
-        digest: bool | None = None,
-        witness: bool | None = None,
     ) -> None:
         self.units: list[Outcome] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
         self._bloom = bloom
         self._page_index = page_index
-        self._digest = digest
-        self._asks = witness
-        self.witness = Witness("", PAGE)
+        self.witness = Witness()
         """The values of all files that were compared with the indexes."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self.seen: set[str] = set()
@@ -295,7 +285,7 @@ class Extractor:
     def _take_orc(self, source: Source) -> None:
         tail = read_tail(source)
         columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
-        what = OrcWanted(columns, self._bloom, self._page_index, _or_local(self._digest, source))
+        what = OrcWanted(columns, self._bloom, self._page_index)
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
         for unit, key, outcome in take_orc(source, tail, self._collection, what, keys):
@@ -306,9 +296,7 @@ class Extractor:
         footer = read_footer(source)
         check_embeddable(source, footer)
         leaves = self._named(footer.columns, footer.leaf)
-        by_name, digest = self._wanted is not None, _or_local(self._digest, source)
-        witness = self.witness if _or_local(self._asks, source) else Witness("", NO_WITNESS)
-        what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
+        what = ParquetWanted(leaves, self._bloom, self._page_index, self._wanted is not None, self.witness)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves if not footer.is_ambiguous(leaf)})
         for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
@@ -341,8 +329,3 @@ def check_extracted(columns: Sequence[str] | None, seen: AbstractSet[str], outco
             found=outcomes[0].reason if outcomes else None,
             hint="Build indexes with sidecar embed.",
         )
-
-
-def _or_local(asked: bool | None, source: Source) -> bool:
-    """Return ``asked``; if it is ``None``, whether the file is local, so that reading more of it costs little."""
-    return is_local(source.name) if asked is None else asked

@@ -29,15 +29,11 @@ Taken = Iterator[tuple[int, Key, Outcome]]
 
 @dataclass(frozen=True)
 class OrcWanted:
-    """The indexes to take from a file: filters and row indexes of ``columns``.
-
-    ``digest``: also record the digest of all stored data.
-    """
+    """The indexes to take from a file: filters and row indexes of ``columns``."""
 
     columns: Sequence[OrcColumn]
     bloom: bool
     row_index: bool
-    digest: bool
 
 
 def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]) -> Taken:
@@ -47,7 +43,7 @@ def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWan
     stripe's footer that cannot be read, and :class:`sidecar.errors.StorageError`.
     """
     check_embeddable(tail)
-    first = collection.add_file(file_entry(identity_of_orc(source, tail), digest=what.digest))
+    first = collection.add_file(file_entry(identity_of_orc(source, tail)))
     firsts, statistics = first_units(tail), FileStatistics(source, tail)
     ids = [column.id for column in what.columns]
     statistics.compare(what.columns)

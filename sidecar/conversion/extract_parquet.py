@@ -40,15 +40,13 @@ ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
 class ParquetWanted:
     """The indexes to take from a file: filters and page indexes of ``leaves``.
 
-    ``by_name``: the caller named the columns. ``digest``: also record the digest of all stored pages. ``witness``
-    counts the pages that are compared with the indexes; its mode ``none`` compares nothing.
+    ``by_name``: the caller named the columns. ``witness`` counts the pages that are compared with the indexes.
     """
 
     leaves: Sequence[Leaf]
     bloom: bool
     page_index: bool
     by_name: bool
-    digest: bool
     witness: Witness
 
 
@@ -60,7 +58,7 @@ def take_parquet(
     Raises :class:`sidecar.errors.UsageError` if the caller names an encrypted column that may be kept neither encrypted
     nor in plaintext, and :class:`StorageError`.
     """
-    first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
+    first = collection.add_file(file_entry(identity_of_parquet(source, footer)))
     left_out = _left_out(footer, collection, what, keys)
     witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:

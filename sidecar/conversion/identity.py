@@ -110,11 +110,11 @@ def first_units(tail: OrcTail) -> list[int]:
     return list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
 
 
-def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
+def file_entry(identity: Identity) -> FileEntry:
     """Return the units table's entry for a plain file.
 
-    No manifest lists a plain file, so the entry holds the fingerprint of its data. ``digest`` reads all stored pages
-    and appends their digest. Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum.
+    No manifest lists a plain file, so the entry holds the fingerprint of its data, and for a local file the digest of
+    all stored pages. Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum.
     """
     return FileEntry(
         path=identity.name,
@@ -122,7 +122,7 @@ def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
         record_count=identity.num_rows,
         spec_id=0,
         manifest=UNLISTED,
-        entry=identity.fingerprint + (identity.checked_digest() if digest else b""),
+        entry=identity.fingerprint + (identity.checked_digest() if is_local(identity.name) else b""),
         units=identity.units,
     )
 

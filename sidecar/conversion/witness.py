@@ -14,9 +14,10 @@ must have the page's offset, rows, nulls and levels exactly; its bounds may be w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
-from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.conversion.identity import is_local
+from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -27,13 +28,6 @@ from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
 from sidecar.source import Source
 
-WitnessMode: TypeAlias = Literal["page", "full", "none"]
-"""How many values of a file are compared with indexes before they are published in it."""
-PAGE: Final = "page"
-FULL: Final = "full"
-NONE: Final = "none"
-WITNESSES: tuple[WitnessMode, ...] = (PAGE, FULL, NONE)
-"""How much is compared if there is a proof: one page of each column chunk, all values, nothing."""
 UNPROVEN = "nothing proves that the file is the one that was indexed"
 ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong to another file"
 
@@ -57,12 +51,11 @@ class Testimony:
 class Witness:
     """Counts what was compared in one file, and lists the contradictions that were found.
 
-    ``proof`` says what proves that the file is the one that was indexed; it is empty without a proof. ``mode`` is one
-    of :data:`WITNESSES`: how much was compared. Without a proof it is ``full``.
+    ``proof`` says what proves that the file is the one that was indexed. Then one page of each chunk is compared, and
+    all values without a proof, when it is empty.
     """
 
-    proof: str
-    mode: WitnessMode
+    proof: str = ""
     chunks: int = 0
     """Column chunks that were compared."""
     pages: int = 0
@@ -73,18 +66,6 @@ class Witness:
     """Indexes that the values contradict, and how."""
     unseen: list[str] = field(default_factory=list)
     """Column chunks that could not be compared, and why."""
-
-    @classmethod
-    def called(cls, asked: WitnessMode, proof: str) -> Witness:
-        """Return a new witness for a file. Raises :class:`UsageError` if ``asked`` is not one of :data:`WITNESSES`."""
-        if asked not in WITNESSES:
-            raise UsageError("unknown witness", expected=" or ".join(WITNESSES), found=asked)
-        return cls(proof, asked if proof else FULL)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all values are compared."""
-        return self.mode == FULL
 
     def add(self, column: str, row_group: int, testimony: Testimony) -> None:
         """Add the result of one chunk."""
@@ -105,15 +86,9 @@ class Witness:
         self.denials += other.denials
         self.unseen += other.unseen
 
-    def disbelief(self, file: str, *, fallback: bool) -> str:
-        """Return why doubtful indexes of ``file`` are not used.
-
-        Raises :class:`UsageError` with that reason if there is no ``fallback``.
-        """
-        reason = ANOTHER_FILE if self.denials else UNPROVEN
-        if not fallback:
-            raise UsageError(reason, file=file, found=(self.denials + self.unseen)[0])
-        return reason
+    def disbelief(self) -> str:
+        """Return why doubtful indexes are not used."""
+        return ANOTHER_FILE if self.denials else UNPROVEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -178,7 +153,7 @@ def _incomplete(lookup: ValueLookup) -> str:
 
 
 class FileWitness:
-    """Compares one page of each column with the first filter and the first page index that are taken out of a file.
+    """Compares a page of each column of a local file with the first filter and page index that are taken out of it.
 
     One page is usually enough, because an index of the wrong file or column contradicts nearly every page.
     """
@@ -191,7 +166,7 @@ class FileWitness:
 
     def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
         """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
-        if self._witness.mode == NONE or chunk.encrypted:
+        if chunk.encrypted or not is_local(self._source.name):
             return ""
         place = chunk.leaf.index, given.filter is None
         if place not in self._denials:

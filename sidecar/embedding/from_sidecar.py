@@ -27,12 +27,12 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.match import Finder
 from sidecar.conversion.outcome import Progress
-from sidecar.conversion.witness import NONE, PAGE, Witness, WitnessMode
+from sidecar.conversion.witness import Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport
-from sidecar.embedding.restorer import RestoreChoice, Restorer, RestoreWay, plan_restore
+from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
 from sidecar.errors import UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
@@ -56,7 +56,6 @@ WRITERS = 3
 """Threads that write files: while one waits for the disk and one for its proof, another copies."""
 PROVERS = 2
 """Threads that prove files: a proof takes the digest of all pages, which costs more than their copy."""
-WAYS: tuple[RestoreWay, ...] = ("auto", "exact", "values")
 
 
 @dataclass(repr=False)
@@ -69,7 +68,7 @@ class RestoreReport(EmbedReport):
     """Bytes read from the sidecar for this file, or for all files of one call."""
     doubts: list[str] = field(default_factory=list)
     """Problems of the sidecar that were found while it was read."""
-    witness: Witness = field(default_factory=lambda: Witness("", NONE))
+    witness: Witness = field(default_factory=Witness)
     """The values of the file that were compared before it was published."""
 
     def warnings(self) -> list[str]:
@@ -96,8 +95,6 @@ def embed_from(
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
-    way: RestoreWay = "auto",
-    witness: WitnessMode = PAGE,
     table: Table | None = None,
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
@@ -108,19 +105,16 @@ def embed_from(
     """Write the Parquet or ORC file ``source`` with the indexes that ``sidecar`` has of it to the new file ``target``.
 
     ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are restored: ``None`` for all, an
-    empty list for none. Pages are copied, not encoded anew. ``way``: ``exact`` reads the filters from the sidecar at
-    any cost; ``values`` builds them from the columns; ``auto`` compares the bytes to read. For a file of a table,
-    ``auto`` takes the smaller number. For a plain file, which should come back byte for byte, it reads up to 64 MiB of
-    other files' filters. Indexes that only the file has stay. Indexes that are damaged in the sidecar are built from
-    the file's values and listed in the report's ``doubts``; with ``exact`` damage is an error.
+    empty list for none. Pages are copied, not encoded anew. Filters come from the sidecar, or from the values of the
+    column if that reads fewer bytes. For a plain file, which should come back byte for byte, up to 64 MiB of other
+    files' filters are read. Indexes that only the file has stay. Indexes that are damaged in the sidecar are built from
+    the file's values and listed in the report's ``doubts``.
 
     Indexes of a different file would deny rows. Three things prove that the file is the one that was indexed: the live
     entry of ``table``, the table that the sidecar belongs to; for a plain file the digest of its pages, recorded when
-    its indexes were extracted; or the id of its encryption. With a proof, ``witness`` says how much is also compared:
-    ``page`` decodes one data page of each column chunk that gets an index (in ORC: one row group), ``full`` all of
-    them, ``none`` nothing. Without a proof everything is compared, and ``witness`` has no effect. If the values deny an
-    index, all indexes are built from the values instead; with ``exact`` it is an error. The report's ``witness`` says
-    what was compared.
+    its indexes were extracted; or the id of its encryption. With a proof, one data page of each column chunk that gets
+    an index is also compared (in ORC: one row group), without a proof all of them. If the values deny an index, all
+    indexes are built from the values instead. The report's ``witness`` says what was compared.
 
     An ORC file gets only filters (:mod:`sidecar.embedding.orc_restorer`). A filter that an ORC file cannot hold, such
     as a split-block filter, is built from its values. ``page_index`` and ``placement`` are not used.
@@ -139,7 +133,7 @@ def embed_from(
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
-        choice = RestoreChoice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
+        choice = RestoreChoice(bloom, page_index, placement)
         finder = Finder(opened, _live_files(table))
         provers = stack.enter_context(_provers())
         storage = _Storage(io, encryption_keys, opened)
@@ -170,7 +164,6 @@ def embed_all_from(
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
-    witness: WitnessMode = PAGE,
     table: Table | None = None,
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
@@ -180,7 +173,7 @@ def embed_all_from(
 ) -> list[RestoreReport]:
     """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of ``sidecar`` once.
 
-    ``bloom``, ``page_index``, ``witness``, ``table``, ``placement``, ``encryption_keys`` and ``io`` are as in
+    ``bloom``, ``page_index``, ``table``, ``placement``, ``encryption_keys`` and ``io`` are as in
     :func:`embed_from`. ``progress`` is called after each file. If an index is damaged or belongs to a different file,
     it is built from the file's values. ``sources`` are by default all files that the sidecar lists, at their listed
     paths. In ``folder`` the new files keep their paths below the deepest folder that all sources share. ``dry_run``
@@ -201,7 +194,7 @@ def embed_all_from(
         )
         targets = targets_in(folder, paths)
         check_inside(folder, targets)
-        choice = RestoreChoice(bloom, page_index, "exact", placement, witness=witness)
+        choice = RestoreChoice(bloom, page_index, placement, is_shared=True)
         pool = stack.enter_context(closing(FilterPool()))
         storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
@@ -418,9 +411,3 @@ def _open_sidecar(
             "the Puffin file is not a sidecar", file=os.fspath(sidecar), found="; ".join(opened.warnings[:1])
         )
     return opened
-
-
-def _checked_way(way: RestoreWay) -> RestoreWay:
-    if way not in WAYS:
-        raise UsageError("unknown way", expected=" or ".join(WAYS), found=way)
-    return way

@@ -164,10 +164,9 @@ class GivenFilters(Protocol):
 
 
 class ReplacedFilters(NamedTuple):
-    """Why given filters do not go into the file, and whether the column gets filters from its values."""
+    """Why given filters do not go into the file. The column gets filters from its values instead."""
 
     reason: str
-    from_values: bool
 
 
 class OrcFilterMaker:
@@ -213,14 +212,12 @@ class OrcFilterMaker:
         if isinstance(found, list):
             work.new[old.column.id] = encode_filters(found, self._tail)
             self._note(work, old, EXACT, found)
-        elif found.from_values:
+        else:
             self._renew(work, old)
             outcomes = work.outcomes[old.column.id]
             work.outcomes[old.column.id] = [
                 replace(outcome, reason=outcome.reason or found.reason) for outcome in outcomes
             ]
-        else:
-            self._note(work, old, reason=found.reason)
         return True
 
     def _keep(self, work: StripeWork, old: _Old) -> None:

@@ -21,7 +21,7 @@ from sidecar.conversion.match import Finder, Match, prove
 from sidecar.conversion.orc_witness import ask_row_groups
 from sidecar.conversion.outcome import BLOOM, Outcome, Progress
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
-from sidecar.conversion.witness import NONE, Testimony, Witness
+from sidecar.conversion.witness import Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
@@ -91,19 +91,14 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     by_column: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in parts:
         by_column[part.column].append(part)
-    lengths = _data_lengths(source, tail) if choice.way == "auto" and by_column else {}
-    proof = proof_of(matches)
-    for column, own in by_column.items():
-        reason = "as asked for" if choice.way == "values" else ""
-        if choice.way == "auto":
-            reason = _cheaper(own, lengths.get(column, 0), proof)
-        if reason:
-            plan.from_values[column] = reason
-    if choice.fallback:
-        for group, found, state in orc_coverage(matches, tail):
-            lost = state == UnitState.INDEXED and (group, found.id) not in plan.parts
-            if lost and (wanted is None or found.id in wanted):
-                plan.from_values.setdefault(found.id, UNREADABLE)
+    if by_column and not choice.is_shared:
+        lengths, proof = _data_lengths(source, tail), proof_of(matches)
+        reasons = {column: _cheaper(own, lengths.get(column, 0), proof) for column, own in by_column.items()}
+        plan.from_values.update({column: reason for column, reason in reasons.items() if reason})
+    for group, found, state in orc_coverage(matches, tail):
+        lost = state == UnitState.INDEXED and (group, found.id) not in plan.parts
+        if lost and (wanted is None or found.id in wanted):
+            plan.from_values.setdefault(found.id, UNREADABLE)
     return plan
 
 
@@ -143,7 +138,7 @@ class OrcRestorer:
         self._firsts = first_units(plan.tail)
         self.doubts: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
-        self.witness = Witness.called(choice.witness, "")
+        self.witness = Witness()
         rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
         self.proven = provers.submit(prove, plan.identity, plan.matches)
@@ -160,8 +155,8 @@ class OrcRestorer:
             load_filters()
             plan = self._plan
             plan.matches = self.proven.result()
-            self.witness = Witness.called(self._choice.witness, proof_of(plan.matches))
-            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
+            self.witness = Witness(proof_of(plan.matches))
+            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
             self._hold_against_values()
         except BaseException as error:
             self._loaded.set_exception(error)
@@ -169,13 +164,8 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.conversion.witness`.
-
-        Raises :class:`UsageError` if a filter is denied or unproven and ``choice.fallback`` is not set.
-        """
+        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.conversion.witness`."""
         witness, doubtful = self.witness, set()
-        if witness.mode == NONE:
-            return
         columns = sorted({part.column for part in self._plan.exact_parts})
         for stripe in self._plan.tail.stripes if columns else ():
             footer = read_stripe_footer(self._source, self._plan.tail, stripe)
@@ -189,7 +179,7 @@ class OrcRestorer:
             doubtful = set(columns)
         if not doubtful:
             return
-        reason = witness.disbelief(self._source.name, fallback=self._choice.fallback)
+        reason = witness.disbelief()
         self._plan.from_values.update(dict.fromkeys(doubtful, reason))
         self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
 
@@ -201,7 +191,7 @@ class OrcRestorer:
         first = self._firsts[footer.stripe.ordinal]
         names = [self._plan.parts[first + number, column.id].group.encoding for number in range(len(found))]
         filters = [(bits, OrcEncoding.parse(name)) for bits, name in zip(found, names, strict=True)]
-        whole = self.witness.is_whole
+        whole = not self.witness.proof
         return ask_row_groups(self._source, self._plan.tail, footer, column, filters, self._statistics, whole=whole)
 
     def close(self) -> None:
@@ -236,7 +226,7 @@ class OrcRestorer:
     def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """Return the filters of a stripe's column, why they are replaced, or ``None`` if the sidecar has none."""
         if column.id in self._plan.from_values:
-            return ReplacedFilters(self._plan.from_values[column.id], True)
+            return ReplacedFilters(self._plan.from_values[column.id])
         first = self._firsts[footer.stripe.ordinal]
         groups = range(first, first + footer.stripe.num_row_groups)
         parts = [self._plan.parts.get((group, column.id)) for group in groups]
@@ -247,7 +237,7 @@ class OrcRestorer:
         for part in having:
             reason = reason or self._doubt(part, footer, column)
         if reason:
-            return ReplacedFilters(reason, self._choice.fallback)
+            return ReplacedFilters(reason)
         found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
         return [bits for bits in found if isinstance(bits, OrcBloomFilter)]
 

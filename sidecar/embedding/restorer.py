@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
@@ -37,16 +37,7 @@ from sidecar.conversion.restore import (
     leaves_with_orc_filters,
     restore_pages,
 )
-from sidecar.conversion.witness import (
-    NONE,
-    PAGE,
-    UNPROVEN,
-    GivenIndexes,
-    Testimony,
-    Witness,
-    WitnessMode,
-    ask_pages,
-)
+from sidecar.conversion.witness import UNPROVEN, GivenIndexes, Testimony, Witness, ask_pages
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
@@ -74,24 +65,17 @@ LARGE_BUNDLE = 64 << 20
 """The most bytes of other files' filters that are read to restore a plain file's filters byte for byte."""
 
 
-RestoreWay: TypeAlias = Literal["auto", "exact", "values"]
-"""Where restored filters come from: the sidecar, the values of the column, or what costs less."""
-
-
 @dataclass(frozen=True)
 class RestoreChoice:
     """The indexes to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
 
-    ``fallback``: indexes that cannot be read, or that belong to a different file, are built from the file's values.
-    ``witness``: how much is compared before the file is published, see :mod:`sidecar.conversion.witness`.
+    ``is_shared``: the sidecar is read once for many files, so its filters are taken whatever they cost one of them.
     """
 
     bloom: Sequence[str] | None = None
     page_index: Sequence[str] | None = None
-    way: RestoreWay = "auto"
     placement: Placement = "end"
-    fallback: bool = True
-    witness: WitnessMode = PAGE
+    is_shared: bool = False
 
 
 @dataclass
@@ -131,18 +115,17 @@ def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Restore
     for part in plan.parts:
         by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
-        reason = _why_values(footer, leaf, parts, choice.way, proof_of(matches))
+        reason = "" if choice.is_shared else _why_values(footer, leaf, parts, proof_of(matches))
         if reason:
             plan.from_values[leaf] = reason
     # The coverage says which filters should be there. One that is *indexed* but has no part is in a damaged bundle
     # (or is an ORC filter), so it is built from values instead of being silently lost.
-    if choice.fallback:
-        others = leaves_with_orc_filters(matches, footer)
-        readable = {(row_group, part.column) for part in plan.parts for row_group in part.units}
-        for row_group, found, state in coverage(matches, footer, BLOOM):
-            wanted = choice.bloom is None or found.path in choice.bloom
-            if state == UnitState.INDEXED and wanted and (row_group, found.index) not in readable:
-                plan.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
+    others = leaves_with_orc_filters(matches, footer)
+    readable = {(row_group, part.column) for part in plan.parts for row_group in part.units}
+    for row_group, found, state in coverage(matches, footer, BLOOM):
+        wanted = choice.bloom is None or found.path in choice.bloom
+        if state == UnitState.INDEXED and wanted and (row_group, found.index) not in readable:
+            plan.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
     return plan
 
 
@@ -150,12 +133,10 @@ def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
     return None if names is None else {find_leaf(footer, name).index for name in names}
 
 
-def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], way: str, proof: str) -> str:
+def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], proof: str) -> str:
     """Return why a column's filters are built from its values; an empty text if they are read from the sidecar."""
-    if footer.columns[leaf].encoding.not_indexable is not None or way == "exact":
+    if footer.columns[leaf].encoding.not_indexable is not None:
         return ""
-    if way == "values":
-        return "as asked for"
     bundle = sum(part.group.layout.length for part in parts)
     values = sum(footer.row_groups[i].columns[leaf].total_compressed_size for p in parts for i in p.units)
     return why_not_bundle(parts, bundle, values, proof)
@@ -198,18 +179,11 @@ class _Loaded:
     """Why a page index is built from the pages instead."""
 
 
-def replace_unreadable(
-    parts: Iterable[PooledFilters], from_values: dict[int, str], pool: FilterPool, choice: RestoreChoice
-) -> list[str]:
-    """Add the columns of damaged groups to ``from_values`` and return the errors as texts.
-
-    Raises the error instead if ``choice.fallback`` is not set.
-    """
+def replace_unreadable(parts: Iterable[PooledFilters], from_values: dict[int, str], pool: FilterPool) -> list[str]:
+    """Add the columns of damaged groups to ``from_values`` and return the errors as texts."""
     doubts = []
     for part in parts:
         error = pool.failure(part)
-        if error is not None and not choice.fallback:
-            raise error
         if error is not None:
             from_values[part.column] = f"{UNREADABLE}: {error.what}"
             doubts.append(str(error))
@@ -242,7 +216,7 @@ class Restorer:
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
-        self.witness = Witness.called(choice.witness, "")
+        self.witness = Witness()
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
         self.proven = provers.submit(prove, plan.identity, plan.matches)
@@ -254,8 +228,8 @@ class Restorer:
             load_filters()
             plan = self._plan
             plan.matches = self.proven.result()
-            self.witness = Witness.called(self._choice.witness, proof_of(plan.matches))
-            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
+            self.witness = Witness(proof_of(plan.matches))
+            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
             loaded = self._held_against_values(self._load())
             self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
         except BaseException as error:
@@ -278,16 +252,11 @@ class Restorer:
                     lacking[kind, row_group, leaf.index] = state
                 elif kind == PAGE_INDEX and place not in pages:
                     unreadable[place] = UNREADABLE
-        return _Loaded(parts, pages, lacking, unreadable if choice.fallback else {})
+        return _Loaded(parts, pages, lacking, unreadable)
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.conversion.witness`).
-
-        Raises :class:`UsageError` if there are such indexes and ``choice.fallback`` is not set.
-        """
+        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.conversion.witness`)."""
         witness = self.witness
-        if witness.mode == NONE:
-            return loaded
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
             testimony = self._look_at(place, loaded)
@@ -302,8 +271,7 @@ class Restorer:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
             return loaded
-        reason = witness.disbelief(self._source.name, fallback=self._choice.fallback)
-        return self._without(loaded, doubtful, reason)
+        return self._without(loaded, doubtful, witness.disbelief())
 
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
         """Compare a chunk's pages with the indexes that it is about to get; return ``None`` if it gets none."""
@@ -319,7 +287,7 @@ class Restorer:
         except SidecarError as error:
             return Testimony(denial=error.what)
         given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
-        return ask_pages(self._source, self._plan.footer, chunk, given, whole=self.witness.is_whole)
+        return ask_pages(self._source, self._plan.footer, chunk, given, whole=not self.witness.proof)
 
     def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
         """Return ``loaded`` without the doubtful places; their indexes are built from values.

@@ -336,7 +336,7 @@ def test_remapped_and_joined_groups_count_the_same_values(drawn: list[list[int]]
     assert [(one.counted, one.rows, one.sketch) for one in moved] == [
         (one.counted, one.rows, one.sketch) for one in surviving
     ]
-    whole = joined(moved, 9)
+    whole = joined(moved)
     assert len(whole) == (1 if moved else 0)
     assert union(whole) == union(moved)
     assert sum(one.rows for one in whole) == sum(one.rows for one in moved)
@@ -349,6 +349,6 @@ def union(groups: Sequence[SketchGroup]) -> bytes:
 
 def test_joined_groups_keep_to_the_limits() -> None:
     half = {"counted": MOST_FILES // 2}
-    assert len(joined([group([i], [i], **half) for i in range(4)], 9)) == 2
-    assert len(joined([group([i], [i], size=MOST_BYTES // 2) for i in range(4)], 9)) == 2
-    assert len(joined([group([0], [1]), group([1], [2], "int"), group([2], [3])], 9)) == 2
+    assert len(joined([group([i], [i], **half) for i in range(4)])) == 2
+    assert len(joined([group([i], [i], size=MOST_BYTES // 2) for i in range(4)])) == 2
+    assert len(joined([group([0], [1]), group([1], [2], "int"), group([2], [3])])) == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +27,16 @@ FOREIGN = (
 )
 
 Indexes = dict[tuple[int, str, str], bytes]
+
+
+@contextmanager
+def as_remote() -> Iterator[None]:
+    """Take files for remote ones: extraction reads none of their pages, and records no digest."""
+    with (
+        patch("sidecar.conversion.identity.is_local", return_value=False),
+        patch("sidecar.conversion.witness.is_local", return_value=False),
+    ):
+        yield
 
 
 def foreign(name: str) -> Path:

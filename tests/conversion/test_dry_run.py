@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("options", [{}, {"bloom": False}, {"columns": ["k"]}, {"digest": False, "witness": False}])
+@pytest.mark.parametrize("options", [{}, {"bloom": False}, {"columns": ["k"]}])
 def test_extract_promises_its_file(options: dict[str, Any], place: Path) -> None:
     files = ["part-1.parquet", "part-2.parquet", *([] if "columns" in options else ["some.orc"])]
 

@@ -121,10 +121,10 @@ def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path
     sidecar.embed_file(str(bare[0]), str(indexed), bloom=["k"], encryption_keys=own)
     sidecar.extract_files([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
     with pytest.raises(UsageError, match=r"keys of encrypted files were given.*allow_plaintext_indexes"):
-        sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
+        sidecar.embed_from(puffin, str(bare[0]), str(out), encryption_keys=own)
     own = EncryptionKeys(footer_key=FOOTER, allow_plaintext_indexes=True)
-    report = sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
+    report = sidecar.embed_from(puffin, str(bare[0]), str(out), encryption_keys=own)
     assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})
     with pytest.raises(UsageError, match="does not list this file"):
-        sidecar.embed_from(puffin, str(bare[1]), str(tmp_path / "no.parquet"), witness="none", encryption_keys=own)
+        sidecar.embed_from(puffin, str(bare[1]), str(tmp_path / "no.parquet"), encryption_keys=own)
     assert not (tmp_path / "no.parquet").exists()

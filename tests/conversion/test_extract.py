@@ -277,15 +277,17 @@ def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
     assert set(report.ways()["bloom"]) == {"values", "dictionary"}
     assert all("bytes of values cost less than" in o.reason for o in report.outcomes if o.kind == "bloom")
     assert verify_file(LocalSource(str(tmp_path / "b.parquet"))) == []
-    report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "c.parquet"), way="exact")
-    assert indexes(tmp_path / "c.parquet") == indexes(paths[3])
+    (report,) = sidecar.embed_all_from(puffin, str(tmp_path / "c"), [str(plain_of(paths[3]))])
+    assert indexes(Path(report.target)) == indexes(paths[3])
 
 
-def test_values_ways_loses_no_value(tmp_path: Path) -> None:
+def test_filters_of_values_lose_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.embedding.restorer.allowed_bytes", lambda parts, values: 0)
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
     sidecar.extract_files([str(path)], puffin)
-    sidecar.embed_from(puffin, str(plain_of(path)), str(back), way="values")
+    report = sidecar.embed_from(puffin, str(plain_of(path)), str(back))
+    assert report.ways()["bloom"].keys() <= {"values", "dictionary"}
     for name in ("k", "s", "n"):
         for value in pq.read_table(path)[name].to_pylist()[::50]:
             if value is not None:

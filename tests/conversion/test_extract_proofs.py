@@ -22,7 +22,7 @@ from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from sidecar.target import create_target
-from tests.conversion.cases import indexed, indexes, plain_of
+from tests.conversion.cases import as_remote, indexed, indexes, plain_of
 
 
 class _Copied:
@@ -46,9 +46,8 @@ class _Copied:
         self._target.flush()
 
 
-@pytest.mark.parametrize("witness", ["none", "page"])
 def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
@@ -74,7 +73,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
             yield _Copied(opened, inner)
 
     monkeypatch.setattr(module, "create_target", target)
-    sidecar.embed_from(puffin, str(plain), str(back), witness=witness)
+    sidecar.embed_from(puffin, str(plain), str(back))
     assert indexes(back) == indexes(path)
     chunks = [(c.start, c.total_compressed_size) for g in footer.row_groups for c in g.columns]
     others = [read for read in reads if read not in [(0, 4), *chunks]]
@@ -82,7 +81,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
     of_pages = [read for read in others if read[0] < body and sum(read) < footer.size]
     assert len(others) - len(of_pages) <= 3
     assert [read for read in reads if read in chunks][: len(chunks)] == chunks
-    assert len(of_pages) <= (0 if witness == "none" else 2 * len(chunks))
+    assert len(of_pages) <= 2 * len(chunks)
 
 
 def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +99,12 @@ def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeyp
             return super().read(offset, length)
 
     monkeypatch.setattr("sidecar.conversion.extract.open_source", lambda p, io=None: Noted(p))
-    sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"), digest=False, witness=False)
+    with as_remote():
+        sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"))
     without = list(reads)
     reads.clear()
-    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"), witness=False)
+    monkeypatch.setattr("sidecar.conversion.witness.is_local", lambda path: False)
+    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"))
     assert sorted(reads) == sorted([*without, *chunks])
     assert not set(chunks) & set(without)
 
@@ -133,28 +134,31 @@ def test_one_page_tells_that_a_filter_is_not_its_columns(tmp_path: Path) -> None
     assert all("the filter denies" in unit.reason for unit in report.units if unit.way == "none")
     assert report.witness.chunks == report.witness.pages == 6  # two looks at one row group of three columns
     assert len(report.warnings) == 2
-    blind = sidecar.extract_files([path], str(tmp_path / "b.puffin"), witness=False)
+    with as_remote():
+        blind = sidecar.extract_files([path], str(tmp_path / "b.puffin"))
     assert {unit.way for unit in blind.units} == {"exact"}
     assert blind.to_dict()["witness"]["pages"] == 0
 
 
-def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path) -> None:
+def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file's name is not that of a local file, so only its indexes and its footer are read."""
     path = indexed(tmp_path, 1, 60_000)
     inner = LocalSource(str(path))
     footer = read_footer(inner)
     reads = {}
-    for witness, digest in ((None, None), (True, None), (None, True)):
+    for taken_for_local in ("", "witness", "identity"):
         source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/part-1.parquet"))
-        with closing(Collection()) as collection:
-            taker = Extractor(collection, True, True, None, digest, witness)
+        with closing(Collection()) as collection, monkeypatch.context() as patched:
+            if taken_for_local:
+                patched.setattr(f"sidecar.conversion.{taken_for_local}.is_local", lambda path: True)
+            taker = Extractor(collection, True, True, None)
             taker.take(source)
-        reads[witness, digest] = (source.reads, source.bytes_read)
-        assert taker.witness.pages == (7 if witness else 0)
+        reads[taken_for_local] = (source.reads, source.bytes_read)
+        assert taker.witness.pages == (7 if taken_for_local == "witness" else 0)
     sizes = sum(chunk.total_compressed_size for group in footer.row_groups for chunk in group.columns)
-    assert reads[None, True][1] - reads[None, None][1] == sizes
-    assert 0 < reads[True, None][0] - reads[None, None][0] <= 4 * 7
-    assert reads[True, None][1] - reads[None, None][1] < sizes / 5
+    assert reads["identity"][1] - reads[""][1] == sizes
+    assert 0 < reads["witness"][0] - reads[""][0] <= 4 * 7
+    assert reads["witness"][1] - reads[""][1] < sizes / 5
 
 
 def test_the_path_may_differ_and_the_file_may_have_lost_its_indexes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import UsageError
-from tests.conversion.cases import foreign, indexed
+from tests.conversion.cases import as_remote, foreign, indexed
 from tests.conversion.test_encrypted import FILE, keys
 from tests.iceberg.cases import create, local
 
@@ -72,9 +73,9 @@ def paths(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.glob("*.parquet"))
 
 
-def extract(folder: Path, **options: Any) -> str:
+def extract(folder: Path) -> str:
     target = str(folder / "x.puffin")
-    sidecar.extract_files(paths(folder), target, **options)
+    sidecar.extract_files(paths(folder), target)
     return target
 
 
@@ -91,7 +92,8 @@ def test_the_files_that_were_indexed_have_no_problem(folder: Path) -> None:
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_a_swapped_file_of_equal_name_size_and_rows_is_noticed(folder: Path, digest: bool) -> None:
-    puffin = extract(folder, digest=digest)
+    with nullcontext() if digest else as_remote():
+        puffin = extract(folder)
     swap_value(folder / "1.parquet")
     found = sidecar.verify_file(puffin, against=paths(folder)).to_dict()
     assert {problem["file"] for problem in found["problems"]} == {str(folder / "1.parquet")}
@@ -124,7 +126,8 @@ def test_a_changed_file_is_noticed(folder: Path, change: Callable[[Path], None])
 def test_a_filter_with_a_bit_cleared_is_noticed(folder: Path) -> None:
     """Checksums are right, because the bit was cleared before the filter was taken."""
     clear_bit(folder / "1.parquet")
-    puffin = extract(folder, witness=False)
+    with as_remote():
+        puffin = extract(folder)
     assert sidecar.verify_file(puffin).to_dict()["problems"] == []
     found = sidecar.verify_file(puffin, against=paths(folder)).to_dict()
     (problem,) = found["problems"]

@@ -60,9 +60,6 @@ EMBED: dict[str, Run] = {
     "strip parquet": lambda dry: sidecar.strip_file("part-1.parquet", "new.parquet", dry_run=dry),
     "strip orc": lambda dry: sidecar.strip_file(f"{ORC}.orc", "new.orc", dry_run=dry),
     "from": lambda dry: sidecar.embed_from("one.puffin", "plain-1.parquet", "new.parquet", dry_run=dry),
-    "from, values": lambda dry: sidecar.embed_from(
-        "one.puffin", "plain-1.parquet", "new.parquet", way="values", dry_run=dry
-    ),
     "from orc": lambda dry: sidecar.embed_from("orc.puffin", f"{ORC}.orc", "new.orc", dry_run=dry),
 }
 

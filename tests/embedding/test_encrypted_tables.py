@@ -86,7 +86,7 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
         assert read_by_arrow(kind, target).equals(TABLE)
     one = tmp_path / "one.parquet"
     some = EncryptionKeys(retriever=WithoutKey("kc2"))
-    report = embed_from(path, sources[0], str(one), way="values", encryption_keys=some)
+    report = embed_from(path, sources[0], str(one), encryption_keys=some)
     assert {o.reason for o in report.outcomes if o.column == "s" and o.kind == "bloom"} == {
         "the key of the column is missing"
     }

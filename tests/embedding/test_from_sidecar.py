@@ -90,10 +90,10 @@ def test_for_one_file_out_of_many_its_values_are_cheaper_and_named(table: Any, t
     (k,) = [o for o in report.outcomes if (o.column, o.kind) == ("k", "bloom")]
     assert k.way in ("values", "dictionary")
     assert f"less than {size:,} bytes of the bundle" in k.reason
-    exact = sidecar.embed_from(opened, path, str(tmp_path / "b.parquet"), io=table.io, way="exact")
+    (exact,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [path], io=table.io)
     assert exact.ways()["bloom"] == {"exact": 2}
     assert exact.sidecar_bytes > report.sidecar_bytes
-    assert _filters(str(tmp_path / "a.parquet")) == _filters(str(tmp_path / "b.parquet"))
+    assert _filters(str(tmp_path / "a.parquet")) == _filters(exact.target)
     opened.close()
 
 
@@ -103,8 +103,9 @@ def test_a_copy_of_a_data_file_is_known_by_its_name(table: Any, tmp_path: Path) 
     for place in (copy, other):
         place.write_bytes(Path(path).read_bytes())
     opened = sidecar.open_sidecar(table)
-    sidecar.embed_from(opened, str(copy), str(tmp_path / "a.parquet"), way="exact")
-    assert len(_filters(str(tmp_path / "a.parquet"))) == 2
+    (report,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [str(copy)])
+    assert report.ways()["bloom"] == {"exact": 2}
+    assert len(_filters(report.target)) == 2
     with pytest.raises(UsageError, match="does not list this file"):
         sidecar.embed_from(opened, str(other), str(tmp_path / "b.parquet"))
     bare = tmp_path / "bare" / copy.name
@@ -137,9 +138,9 @@ def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path)
     path = local_path(_paths(table)[5]) or ""
     sidecar.embed_from(target, path, str(tmp_path / "a.parquet"))
     opened = sidecar.open_sidecar(table)
-    sidecar.embed_from(opened, path, str(tmp_path / "b.parquet"), way="exact")
+    (report,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [path])
     opened.close()
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / "a.parquet").read_bytes() == Path(report.target).read_bytes()
 
 
 def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any, tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any
     plain = str(tmp_path / "plain.puffin")
     sidecar.convert_files([statistics], plain)
     for path in map(local_path, _paths(table)):
-        report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name), way="exact")
+        report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name))
         assert report.ways() == {"bloom": {"exact": 1}}
         assert report.witness.values == 100
 
@@ -229,15 +230,3 @@ def test_a_bundle_that_cannot_be_opened_is_built_from_the_values(
     assert report.ways() == {"bloom": {"values": 6}, "page-index": {"exact": 6}}
     assert report.warnings()
     assert verify_file(LocalSource(report.target), ValueCheck()) == []
-
-
-def test_damaged_filters_that_are_wanted_exactly_are_an_error(two_columns: tuple[Path, Path], tmp_path: Path) -> None:
-    bare, puffin = two_columns
-    data = bytearray(puffin.read_bytes())
-    data[_place_of(puffin, 1, "filters")] ^= 16
-    puffin.write_bytes(data)
-    with pytest.raises(DamagedFileError, match=r"filters are damaged.*column field 1"):
-        sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"), way="exact")
-    assert not (tmp_path / "back.parquet").exists()
-    report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "s.parquet"), bloom=["s"], way="exact")
-    assert report.ways()["bloom"] == {"exact": 3}

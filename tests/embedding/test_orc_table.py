@@ -49,11 +49,11 @@ def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: 
     path = f"{table.location()}/data/a.orc".removeprefix("file://")
     opened = sidecar.open_sidecar(table)
     try:
-        report = sidecar.embed_from(opened, path, str(tmp_path / "b.orc"), way="auto" if way == "values" else way)
+        (report,) = sidecar.embed_all_from(opened, str(tmp_path / "out"), [path])
     finally:
         opened.close()
     assert report.ways() == {"bloom": {way: 6}}
     assert all(reason in outcome.reason for outcome in report.outcomes)
-    assert sidecar.verify_file(str(tmp_path / "b.orc"), data=True).problems == []
-    answers = [unit.might_contain for unit in sidecar.probe_file(str(tmp_path / "b.orc"), "k", "8400").units]
+    assert sidecar.verify_file(report.target, data=True).problems == []
+    answers = [unit.might_contain for unit in sidecar.probe_file(report.target, "k", "8400").units]
     assert answers == [False, True, False]

@@ -60,7 +60,7 @@ def test_a_wrong_file_is_copied_and_not_published(tmp_path: Path, monkeypatch: p
     out.mkdir()
     monkeypatch.setattr(restorer, "prove", late)
     with pytest.raises(UsageError, match=ANEW):
-        sidecar.embed_from(puffin, str(bare), str(out / "1.parquet"), witness="none")
+        sidecar.embed_from(puffin, str(bare), str(out / "1.parquet"))
     assert copied[0].endswith(".sidecar-tmp")
     assert list(out.iterdir()) == []
 
@@ -123,7 +123,7 @@ def test_a_bit_that_flips_on_the_way_once_does_no_harm(tmp_path: Path, monkeypat
         return data
 
     monkeypatch.setattr(LocalSource, "read", flipping)
-    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"), witness="none")
+    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
     assert flips == []
     assert report.witness.proof == "the digest of the stored pages"
     assert_nothing_lost(tmp_path / "out.parquet", 1)

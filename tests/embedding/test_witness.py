@@ -18,6 +18,7 @@ from sidecar.conversion.identity import identity_of_parquet
 from sidecar.conversion.match import BY_DIGEST
 from sidecar.errors import UsageError
 from sidecar.source import LocalSource
+from tests.conversion.cases import as_remote
 from tests.embedding.cases import opened
 from tests.embedding.witness_cases import ROWS, assert_nothing_lost, extracted, write
 
@@ -82,23 +83,20 @@ def test_a_file_with_other_pages_than_were_recorded_is_refused(indexed: Path, tm
 
 def test_without_a_digest_all_values_are_looked_up(indexed: Path, tmp_path: Path) -> None:
     puffin, target = extracted(indexed, digest=False), tmp_path / "out.parquet"
-    right = sidecar.embed_from(puffin, str(indexed), str(target), witness="none")
+    right = sidecar.embed_from(puffin, str(indexed), str(target))
     assert right.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
-    assert (right.witness.proof, right.witness.mode) == ("", "full")
+    assert right.witness.proof == ""
     assert (right.witness.chunks, right.witness.values) == (6, 2 * ROWS)
     assert right.warnings() == []
     other = write(tmp_path / "bare" / "a.parquet", 2)
-    wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.parquet"), witness="none")
+    wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.parquet"))
     assert wrong.ways() == {"bloom": {"values": 6}, "page-index": {"values": 6}}
     assert any("they belong to another file" in text for text in wrong.warnings())
     assert wrong.to_dict()["witness"]["denials"]
     assert_nothing_lost(tmp_path / "wrong.parquet", 2)
-    with pytest.raises(UsageError, match="belong to another file"):
-        sidecar.embed_from(puffin, str(other), str(tmp_path / "no.parquet"), way="exact")
     (alone,) = sidecar.embed_all_from(puffin, str(tmp_path / "all"), [str(other)])
     assert alone.ways() == wrong.ways()
     assert_nothing_lost(Path(alone.target), 2)
-    assert not (tmp_path / "no.parquet").exists()
 
 
 @pytest.mark.parametrize("what", ["filters", "page indexes"])
@@ -106,27 +104,25 @@ def test_each_kind_of_index_is_looked_at_alone(indexed: Path, tmp_path: Path, wh
     puffin = extracted(indexed, digest=False)
     other = write(tmp_path / "bare" / "a.parquet", 2)
     only: dict[str, Any] = {"page_index": []} if what == "filters" else {"bloom": []}
-    with pytest.raises(UsageError, match="belong to another file"):
-        sidecar.embed_from(puffin, str(other), str(tmp_path / "no.parquet"), way="exact", **only)
     report = sidecar.embed_from(puffin, str(other), str(tmp_path / "out.parquet"), **only)
+    assert any("belong to another file" in text for text in report.warnings())
     assert [list(ways) for ways in report.ways().values() if ways] == [["values"]]
     assert_nothing_lost(tmp_path / "out.parquet", 2)
 
 
-def test_with_a_proof_one_page_a_chunk_is_decoded_or_all_or_none(indexed: Path, tmp_path: Path) -> None:
-    puffin, source = extracted(indexed), str(tmp_path / "bare" / "a.parquet")
+def test_with_a_proof_one_page_a_chunk_is_decoded_and_without_one_all(indexed: Path, tmp_path: Path) -> None:
+    source = str(tmp_path / "bare" / "a.parquet")
     pages = {}
-    for look in ("page", "full", "none"):
-        report = sidecar.embed_from(puffin, source, str(tmp_path / f"{look}.parquet"), witness=look)
+    for proof in (BY_DIGEST, ""):
+        puffin, target = extracted(indexed, digest=bool(proof)), tmp_path / f"{bool(proof)}.parquet"
+        report = sidecar.embed_from(puffin, source, str(target))
         assert report.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
-        assert (report.witness.proof, report.witness.mode) == (BY_DIGEST, look)
-        pages[look] = (report.witness.chunks, report.witness.pages)
-        assert (tmp_path / f"{look}.parquet").read_bytes() == (tmp_path / "page.parquet").read_bytes()
-    assert pages["page"] == (6, 6)
-    assert pages["none"] == (0, 0)
-    assert pages["full"][1] > 6 * 4
-    with pytest.raises(UsageError, match="unknown witness"):
-        sidecar.embed_from(puffin, source, str(tmp_path / "x.parquet"), witness="some")
+        assert report.witness.proof == proof
+        pages[proof] = (report.witness.chunks, report.witness.pages)
+        assert target.read_bytes() == (tmp_path / "True.parquet").read_bytes()
+        Path(puffin).unlink()
+    assert pages[BY_DIGEST] == (6, 6)
+    assert pages[""][1] > 6 * 4
 
 
 def test_copies_in_several_folders_are_told_apart_by_their_pages(tmp_path: Path) -> None:
@@ -141,11 +137,12 @@ def test_copies_in_several_folders_are_told_apart_by_their_pages(tmp_path: Path)
     puffin = str(tmp_path / "x.puffin")
     sidecar.extract_files([str(path) for path in paths], puffin)
     for seed, path in enumerate(moved, 1):
-        report = sidecar.embed_from(puffin, str(path), str(tmp_path / f"out-{seed}.parquet"), way="exact")
+        report = sidecar.embed_from(puffin, str(path), str(tmp_path / f"out-{seed}.parquet"))
         assert report.witness.proof == BY_DIGEST
         assert_nothing_lost(tmp_path / f"out-{seed}.parquet", seed)
     unsure = str(tmp_path / "y.puffin")
-    sidecar.extract_files([str(path) for path in paths], unsure, digest=False)
+    with as_remote():
+        sidecar.extract_files([str(path) for path in paths], unsure)
     with pytest.raises(UsageError, match="several files"):
         sidecar.embed_from(unsure, str(moved[0]), str(tmp_path / "no.parquet"))
 
@@ -163,7 +160,7 @@ def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None
     sidecar.convert_files(parts, gathered)
     for seed, column in ((1, "k"), (2, "s")):
         target = tmp_path / f"out-{seed}.parquet"
-        report = sidecar.embed_from(gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target), witness="none")
+        report = sidecar.embed_from(gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target))
         filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.way != "none"}
         assert filters == {(column, "exact")}
         assert_nothing_lost(target, seed)

@@ -73,9 +73,6 @@ def test_orc_values_that_are_denied_are_those_of_another_file(orc: Path, tmp_pat
     assert wrong.ways()["bloom"].keys() == {"values"}
     assert any("they belong to another file" in text for text in wrong.warnings())
     assert _sound(wrong.target)
-    with pytest.raises(UsageError, match="belong to another file"):
-        sidecar.embed_from(puffin, str(other), str(tmp_path / "no.orc"), way="exact")
-    assert not (tmp_path / "no.orc").exists()
 
 
 def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) -> None:

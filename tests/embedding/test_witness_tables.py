@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.conversion import witness
 from sidecar.conversion.match import BY_TABLE, Match
 from sidecar.embedding.restorer import proof_of
 from sidecar.errors import UsageError
@@ -40,8 +41,6 @@ def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(table: An
         else:
             report = sidecar.embed_from(found, str(other), str(tmp_path / "out.parquet"), table=table)
         assert report.witness.proof == ""
-        with pytest.raises(UsageError, match="belong to another file"):
-            sidecar.embed_from(found, str(other), str(tmp_path / "no.parquet"), way="exact", table=table)
     assert "exact" not in report.ways()["bloom"]
     assert_nothing_lost(Path(report.target), 2)
 
@@ -50,13 +49,11 @@ def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(table: An
 def test_the_live_entry_of_the_table_is_a_proof(table: Any, tmp_path: Path, given: bool) -> None:
     path = str(tmp_path / "dt=1" / "part-0.parquet")
     with closing(sidecar.open_sidecar(table)) as found:
-        report = sidecar.embed_from(
-            found, path, str(tmp_path / "out.parquet"), way="exact", table=table if given else None
-        )
+        (report,) = sidecar.embed_all_from(found, str(tmp_path / "out"), [path], table=table if given else None)
     assert report.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
     assert report.witness.proof == (BY_TABLE if given else "")
-    assert report.witness.mode == ("page" if given else "full")
-    assert_nothing_lost(tmp_path / "out.parquet", 1)
+    assert (report.witness.pages == 6) == given
+    assert_nothing_lost(Path(report.target), 1)
 
 
 def test_one_proven_segment_proves_nothing_of_another(table: Any) -> None:
@@ -76,7 +73,7 @@ def test_a_path_that_stands_twice_in_the_table_proves_nothing(table: Any, tmp_pa
     table.refresh()
     with closing(sidecar.open_sidecar(table)) as found:
         report = sidecar.embed_from(found, str(path), str(tmp_path / "out.parquet"), table=table)
-    assert (report.witness.proof, report.witness.mode) == ("", "full")
+    assert report.witness.proof == ""
     assert_nothing_lost(tmp_path / "out.parquet", 2)
 
 
@@ -98,18 +95,17 @@ def test_a_file_that_was_added_again_under_its_path_is_another_one(table: Any, t
     assert_nothing_lost(Path(report.target), 2)
 
 
-def test_one_page_tells_of_a_file_that_was_overwritten_in_place(table: Any, tmp_path: Path) -> None:
+def test_one_page_tells_of_a_file_that_was_overwritten_in_place(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No commit tells of it, so the table's entry still proves what is no longer so."""
-    path = write(tmp_path / "dt=1" / "part-0.parquet", 2)
+    write(tmp_path / "dt=1" / "part-0.parquet", 2)
     with closing(sidecar.open_sidecar(table)) as found:
         report, *_ = sidecar.embed_all_from(found, str(tmp_path / "out"), table=table)
-        with pytest.raises(UsageError, match="belong to another file"):
-            sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), way="exact", table=table)
-        blind = sidecar.embed_from(
-            found, str(path), str(tmp_path / "blind.parquet"), way="exact", table=table, witness="none"
-        )
-    assert (blind.witness.mode, blind.witness.chunks) == ("none", 0)
-    assert (report.witness.proof, report.witness.mode) == (BY_TABLE, "page")
+        with monkeypatch.context() as patched:
+            patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.Testimony())
+            blind, *_ = sidecar.embed_all_from(found, str(tmp_path / "blind"), table=table)
+    assert report.witness.proof == BY_TABLE
     assert report.witness.denials
     assert "exact" not in {way for ways in report.ways().values() for way in ways}
     assert_nothing_lost(Path(report.target), 2)
@@ -129,7 +125,8 @@ def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(table: 
     assert (path.stat().st_size == size) == (what == "row groups")
     assert pq.read_metadata(path).num_row_groups == (3 if what == "size" else 2)
     with closing(sidecar.open_sidecar(table)) as found:
-        for way in ("auto", "exact"):
-            with pytest.raises(UsageError, match="not the one that was indexed"):
-                sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), way=way, table=table, witness="none")
-    assert not (tmp_path / "no.parquet").exists()
+        with pytest.raises(UsageError, match="not the one that was indexed"):
+            sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), table=table)
+        with pytest.raises(UsageError, match="not the one that was indexed"):
+            sidecar.embed_all_from(found, str(tmp_path / "no"), [str(path)], table=table)
+    assert not [path for path in tmp_path.rglob("no*") if path.is_file()]

@@ -71,7 +71,7 @@ def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: P
         closing(Collection()) as collection,
         closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source,
     ):
-        taker = Extractor(collection, bloom=True, page_index=True, columns=None, witness=False)
+        taker = Extractor(collection, bloom=True, page_index=True, columns=None)
         with pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
             taker.take(source)
 

@@ -409,7 +409,7 @@ def test_a_false_page_index_is_not_used_not_carried_and_built_anew(name: str, tm
     assert text in ways[False].reason
     assert ways[False].dropped
     assert (ways[True].way, ways[True].reason) == (VALUES, "")
-    taken = sidecar.extract_files([source], tmp_path / "t.puffin", bloom=False, witness=False)
+    taken = sidecar.extract_files([source], tmp_path / "t.puffin", bloom=False)
     unit = next(u for u in taken.units if (u.row_group, u.column) == (2, path))
     assert text in unit.reason
     assert unit.way == EXACT  # its offset index alone

@@ -13,17 +13,14 @@ import numpy.typing as npt
 
 from sidecar.bundle.merging.merged_units import MergedUnits
 from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
-from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
-from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K, FieldSketches
-from sidecar.filters.theta import DEFAULT_LG_K
+from sidecar.bundle.sketches.sketch_blob import FieldSketches
 
 
 def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> list[FieldSketches]:
     """Return the sketches of each field that has some. ``sources`` are oldest first.
 
-    A file is counted by the newest segment that has counted it. Small neighbouring groups are united in sketches
-    of the usual size, or of more hashes if one of them has more.
+    A file is counted by the newest segment that has counted it. Small neighbouring groups are united.
     """
     found = []
     for field_id in sorted({field_id for source in sources for field_id in source.sketches}):
@@ -38,14 +35,8 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> lis
                 groups += remapped(given.groups, own)
                 properties |= given.properties
         if groups:
-            found.append(FieldSketches(field_id, joined(groups, max(DEFAULT_LG_K, _largest(groups))), properties))
+            found.append(FieldSketches(field_id, joined(groups), properties))
     return found
-
-
-def _largest(groups: Sequence[SketchGroup]) -> int:
-    """Return log2 of the hashes that the largest sketch has, rounded up."""
-    hashes = max(len(group.sketch) for group in groups) // 8 - 3  # after the preamble of 24 bytes
-    return min(max(hashes - 1, 0).bit_length(), LARGEST_LG_K)
 
 
 def _has_counted(source: CheckedSegment, field_id: int) -> npt.NDArray[np.bool_]:

@@ -38,21 +38,20 @@ def remapped(groups: Iterable[SketchGroup], new_ordinals: npt.NDArray[np.int64])
     return moved
 
 
-def joined(groups: Sequence[SketchGroup], lg_k: int) -> list[SketchGroup]:
+def joined(groups: Sequence[SketchGroup]) -> list[SketchGroup]:
     """Unite neighbouring groups of one type while they stay within :data:`MOST_FILES` and :data:`MOST_BYTES`.
 
-    ``lg_k`` is the size of the united sketches; one below the present one loses precision. Damaged sketches raise
-    the errors of :meth:`ThetaSketch.from_bytes`.
+    Damaged sketches raise the errors of :meth:`ThetaSketch.from_bytes`.
     """
     united = []
     for kind, same in groupby(sorted(groups, key=lambda group: (group.type, int(group.files[0]))), lambda g: g.type):
         waiting: list[SketchGroup] = []
         for group in same:
             if waiting and not _fit([*waiting, group]):
-                united.append(_union(waiting, kind, lg_k))
+                united.append(_union(waiting, kind))
                 waiting = []
             waiting.append(group)
-        united.append(_union(waiting, kind, lg_k))
+        united.append(_union(waiting, kind))
     return united
 
 
@@ -60,15 +59,15 @@ def _fit(groups: Sequence[SketchGroup]) -> bool:
     return sum(g.counted for g in groups) <= MOST_FILES and sum(g.size for g in groups) <= MOST_BYTES
 
 
-def _union(groups: Sequence[SketchGroup], kind: str, lg_k: int) -> SketchGroup:
+def _union(groups: Sequence[SketchGroup], kind: str) -> SketchGroup:
     if len(groups) == 1:
         return groups[0]
-    sketches = [ThetaSketch.from_bytes(group.sketch, lg_k) for group in groups]
+    sketches = [ThetaSketch.from_bytes(group.sketch) for group in groups]
     return SketchGroup(
         files=np.unique(np.concatenate([group.files for group in groups])),
         counted=sum(group.counted for group in groups),
         rows=sum(group.rows for group in groups),
         size=sum(group.size for group in groups),
         type=kind,
-        sketch=ThetaSketch.union(sketches, lg_k).to_bytes(),
+        sketch=ThetaSketch.union(sketches).to_bytes(),
     )
