@@ -25,7 +25,6 @@ from sidecar.conversion.filter_file import convert_filter as convert_filter
 from sidecar.conversion.harvest import HarvestRule as HarvestRule
 from sidecar.conversion.outcome import IndexKind as IndexKind
 from sidecar.conversion.outcome import Outcome as Outcome
-from sidecar.conversion.outcome import Progress as Progress
 from sidecar.conversion.outcome import RebuildInfo as RebuildInfo
 from sidecar.conversion.outcome import Way as Way
 from sidecar.conversion.rebuild import Rebuilt as Rebuilt
@@ -208,6 +207,8 @@ from sidecar.reports.status_results import UnreferencedFiles as UnreferencedFile
 from sidecar.reports.status_results import WaitingFiles as WaitingFiles
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
+from sidecar.run import Progress as Progress
+from sidecar.run import progress as progress
 from sidecar.serving.server import serve as serve
 from sidecar.source import AnyPath as AnyPath
 from sidecar.source import Source as Source

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import StorageError
+from sidecar.run import ReportingThreads
 from sidecar.source import REQUESTS_AT_ONCE, FileIOSource, Source, check_range, fetch, stored_file
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class S3Upload:
             return {**part, "ETag": copied["CopyPartResult"]["ETag"]}
 
         try:
-            with ThreadPoolExecutor(min(count, REQUESTS_AT_ONCE), "sidecar-copy") as pool:
+            with ReportingThreads(min(count, REQUESTS_AT_ONCE), "sidecar-copy") as pool:
                 parts = list(pool.map(copy_part, range(count), *zip(*pairwise(ends), strict=True)))
         except Exception as error:
             if _code(error) in ("PreconditionFailed", "412"):

@@ -16,11 +16,11 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_reason, without_credentials
+from sidecar.run import ReportingThreads
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -543,7 +543,7 @@ def _read_all(source: Source, runs: Sequence[tuple[int, int, list[int]]]) -> Ite
     at_once = min(requests_at_once(source), len(runs))
     if at_once < 2:
         return [_try(source, start, end - start) for start, end, _ in runs]
-    with ThreadPoolExecutor(at_once, "sidecar-read") as pool:
+    with ReportingThreads(at_once, "sidecar-read") as pool:
         return list(pool.map(lambda run: _try(source, run[0], run[1] - run[0]), runs))
 
 

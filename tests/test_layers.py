@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
     {"errors"},
-    {"run_log", "run_steps"},
+    {"run", "run_log", "run_steps"},
     {"source"},
     {"s3_upload"},
     {"target"},

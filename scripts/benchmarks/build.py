@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,8 @@ def paths_of(table: Any) -> list[str]:
     return [local_path(task.file.file_path) or "" for task in table.scan().plan_files()]
 
 
-def build(table: Any, columns: Sequence[str], progress: Callable[..., None] | None = None) -> Any:
-    return sidecar.build(table, columns, engine="local", threads=THREADS, full=True, progress=progress)
+def build(table: Any, columns: Sequence[str]) -> Any:
+    return sidecar.build(table, columns, engine="local", threads=THREADS, full=True)
 
 
 def indexing_alone(table: Any, columns: Sequence[str]) -> Taken:
@@ -85,7 +85,8 @@ def indexing_alone(table: Any, columns: Sequence[str]) -> Taken:
         if what == "indexing" and done in (0, total):
             marks.append(clock.now())
 
-    build(table, columns, mark)
+    with sidecar.progress(mark):
+        build(table, columns)
     return marks[-1].since(marks[0])
 
 

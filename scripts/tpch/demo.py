@@ -56,13 +56,15 @@ def main() -> None:
 
     step("The sidecar: one pass, no data file touched")
     session = start_engine(options.engine, folder)
-    with console.status("indexing " + ", ".join(INDEXED)) as status:
+    with (
+        console.status("indexing " + ", ".join(INDEXED)) as status,
+        sidecar.progress(lambda *step: status.update(progress_text(*step))),
+    ):
         report = sidecar.build(
             table,
             INDEXED,
             engine="spark" if session else "local",
             spark=session,
-            progress=lambda what, done=None, total=None: status.update(progress_text(what, done, total)),
         ).to_dict()
     table = catalog.load_table("db.lineitem")
     describe_build(report, table)

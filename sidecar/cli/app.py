@@ -33,6 +33,7 @@ from sidecar.cli.shell.choices import (
 )
 from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
 from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, without_credentials
+from sidecar.run import progress
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
@@ -136,8 +137,11 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; see the module for the exit codes."""
         try:
-            with enough_memory(), printed_logs(_warn), _wrong_usage_as_object(True):
-                return super().invoke(ctx)
+            with enough_memory(), printed_logs(_warn), _wrong_usage_as_object(True), progress(_show_progress):
+                try:
+                    return super().invoke(ctx)
+                finally:
+                    output().clear_progress()
         except SidecarError as error:
             _print_error(error, error)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
@@ -196,6 +200,10 @@ def summary(command: Any) -> str:
 
 def _warn(texts: Iterable[str]) -> None:
     output().warn(texts)
+
+
+def _show_progress(what: str, done: int | None, total: int | None) -> None:
+    output().show_progress(what, done, total)
 
 
 def _print_error(error: BaseException, described: SidecarError) -> None:

@@ -134,26 +134,24 @@ def build(
     from sidecar import build as build_index
 
     def build_table(table: Any) -> BuildReport | PlannedBuild:
-        with out.progress() as progress:
-            report: BuildReport | PlannedBuild = build_index(
-                table,
-                auto_columns(table, snapshot, ref=ref) if indexed_columns == [AUTO] else indexed_columns,
-                kinds=chosen_kinds,
-                fpp=target_rate,
-                harvest=harvest.value,
-                filter_format=filter_format.value,
-                engine=engine_name(engine),
-                snapshot_id=snapshot,
-                ref=ref,
-                progress=progress,
-                full=full,
-                force=force,
-                encryption_keys=encryption_keys(keys),
-                allow_plaintext=allow_plaintext,
-                save=save,
-                **mode,
-            )
-            return report
+        report: BuildReport | PlannedBuild = build_index(
+            table,
+            auto_columns(table, snapshot, ref=ref) if indexed_columns == [AUTO] else indexed_columns,
+            kinds=chosen_kinds,
+            fpp=target_rate,
+            harvest=harvest.value,
+            filter_format=filter_format.value,
+            engine=engine_name(engine),
+            snapshot_id=snapshot,
+            ref=ref,
+            full=full,
+            force=force,
+            encryption_keys=encryption_keys(keys),
+            allow_plaintext=allow_plaintext,
+            save=save,
+            **mode,
+        )
+        return report
 
     def failed(data: Any) -> bool:
         return not dry_run and bool(data["files"]["failed"])

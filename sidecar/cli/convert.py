@@ -128,22 +128,20 @@ def convert(
         filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate, dry_run=dry_run)
         out.result(filter_report.to_dict(), draw)
         return
-    with out.progress() as progress:
-        report = convert_files(
-            sources,
-            paths[-1],
-            data=data,
-            columns=names(columns) if columns is not None else None,
-            fpp=target_rate,
-            widen=widen,
-            merge=merge,
-            merge_all=merge_all,
-            measure=measure,
-            kind=None if kind is None else kind.value,
-            progress=progress,
-            dry_run=dry_run,
-            engine=engine_name(engine),
-        )
+    report = convert_files(
+        sources,
+        paths[-1],
+        data=data,
+        columns=names(columns) if columns is not None else None,
+        fpp=target_rate,
+        widen=widen,
+        merge=merge,
+        merge_all=merge_all,
+        measure=measure,
+        kind=None if kind is None else kind.value,
+        dry_run=dry_run,
+        engine=engine_name(engine),
+    )
     result = {**report.to_dict(), **files.skipped_of(found)}
     out.warn(not_on_spark(engine, result))
     files.show(out, result, draw_files, each=None, failed=bool(report.damaged))

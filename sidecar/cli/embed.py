@@ -150,24 +150,22 @@ def embed(
         raise UsageError("--no-refresh is for tables", found=source)
     from sidecar import embed_file, embed_files, embed_table
 
-    with out.progress() as progress:
-        options: dict[str, Any] = {
-            "bloom": columns,
-            "page_index": page_index,
-            "fpp": target_rate,
-            "placement": placement.value,
-            "harvest": harvest.value,
-            "encryption_keys": encryption_keys(keys),
-            "progress": progress,
-            "dry_run": dry_run,
-        }
-        report: EmbedReport | EmbedTableReport | WrittenFiles
-        if into is not None:
-            report = embed_files(paths or [], into, skip_bad=skip_bad, engine=engine_name(engine), **options)
-        elif destination is not None:
-            report = embed_file(source, destination, **options)
-        else:
-            report = embed_table(opened_table(source), refresh=not no_refresh, engine=engine_name(engine), **options)
+    options: dict[str, Any] = {
+        "bloom": columns,
+        "page_index": page_index,
+        "fpp": target_rate,
+        "placement": placement.value,
+        "harvest": harvest.value,
+        "encryption_keys": encryption_keys(keys),
+        "dry_run": dry_run,
+    }
+    report: EmbedReport | EmbedTableReport | WrittenFiles
+    if into is not None:
+        report = embed_files(paths or [], into, skip_bad=skip_bad, engine=engine_name(engine), **options)
+    elif destination is not None:
+        report = embed_file(source, destination, **options)
+    else:
+        report = embed_table(opened_table(source), refresh=not no_refresh, engine=engine_name(engine), **options)
     shown = table_cli.draw if destination is None else draw
     if into is not None:
         shown = files.draw_written

@@ -38,7 +38,7 @@ def run(origin: SidecarOrigin, out: Output) -> None:
     from sidecar import embed_all_from, embed_from
 
     everything = not origin.bloom and not origin.page_index
-    with ExitStack() as stack, out.progress() as progress:
+    with ExitStack() as stack:
         sidecar, table = _opened(origin, stack)
         options: dict[str, Any] = {
             "bloom": None if everything else origin.bloom,
@@ -47,7 +47,6 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             "encryption_keys": encryption_keys(origin.keys),
             "table": table,
             "io": None if table is None else table.io,
-            "progress": progress,
             "dry_run": origin.dry_run,
         }
         if origin.all_to is not None:

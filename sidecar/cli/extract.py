@@ -69,19 +69,17 @@ def extract(
     from sidecar.many_files.find import DATA_ENDINGS
 
     found = expanded(paths[:-1], skip_bad, DATA_ENDINGS, keys)
-    with out.progress() as progress:
-        report = extract_files(
-            found.files,
-            paths[-1],
-            bloom=bloom or not page_index,
-            page_index=page_index or not bloom,
-            columns=names(columns) if columns is not None else None,
-            encryption_keys=encryption_keys(keys),
-            allow_plaintext=allow_plaintext,
-            progress=progress,
-            dry_run=dry_run,
-            engine=engine_name(engine),
-        )
+    report = extract_files(
+        found.files,
+        paths[-1],
+        bloom=bloom or not page_index,
+        page_index=page_index or not bloom,
+        columns=names(columns) if columns is not None else None,
+        encryption_keys=encryption_keys(keys),
+        allow_plaintext=allow_plaintext,
+        dry_run=dry_run,
+        engine=engine_name(engine),
+    )
     out.warn(report.warnings)
     data = {**report.to_dict(), **files.skipped_of(found)}
     files.show(out, data, draw, each=None, failed=bool(report.damaged))

@@ -99,16 +99,14 @@ def _inspect_files(
     from sidecar.many_files.columns import with_columns
 
     out = output()
-    with out.progress() as progress:
-        found = inspect_files(
-            paths,
-            columns=chosen.shown or None,
-            encryption_keys=encryption_keys(keys),
-            column_names=chosen.names,
-            fill=fill,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+    found = inspect_files(
+        paths,
+        columns=chosen.shown or None,
+        encryption_keys=encryption_keys(keys),
+        column_names=chosen.names,
+        fill=fill,
+        skip_bad=skip_bad,
+    )
     data = found.to_dict()
     if not statistics:
         data["files"] = [narrowing.without_statistics(file) for file in data["files"]]

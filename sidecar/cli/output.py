@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-Progress = Callable[..., None]
+    from sidecar.cli.shell.progress import Bar
+
 PIPE_WIDTH = 200
 """Columns of text that goes to a pipe or file, where no terminal sets the width."""
 
@@ -51,6 +52,7 @@ class Output:
         self._started = time.perf_counter()
         self._about = ""
         self._warned: set[str] = set()
+        self._bar: Bar | None = None
 
     @property
     def is_json(self) -> bool:
@@ -72,6 +74,7 @@ class Output:
         have ``rows`` are started with a form that shows nothing else. The exit code is 1 if the command has ``failed``,
         or the number that is given.
         """
+        self.clear_progress()
         if self.form is OutputFormat.table:
             draw(console(), shown(data))
         elif self.form is OutputFormat.json:
@@ -85,6 +88,7 @@ class Output:
 
     def document(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print one JSON document: ``data``, and what is true of each run of a command."""
+        self.clear_progress()
         wide = self.form is OutputFormat.json and sys.stdout.isatty()
         print(to_json(self._with_run(self._subject, data, exit_code), indent=2 if wide else None))
 
@@ -96,6 +100,7 @@ class Output:
 
     def document_of_table(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print a JSON document in one line: the ``data`` of one of the command's tables or files."""
+        self.clear_progress()
         print(to_json(self._with_run({}, data, exit_code)), flush=True)
 
     def _with_run(self, subject: Mapping[str, Any], data: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
@@ -113,6 +118,7 @@ class Output:
     def rows(self, found: ResultRows) -> None:
         """Print rows in the chosen form."""
         for line in lines_of(self.form, found, escape=sys.stdout.isatty()):
+            self.clear_progress()
             sys.stdout.write(line)
 
     def warn(self, texts: Iterable[str]) -> None:
@@ -131,16 +137,21 @@ class Output:
         finally:
             self._about = ""
 
-    @contextmanager
-    def progress(self) -> Iterator[Progress | None]:
-        """A callback ``(what, done=None, total=None)``; ``None`` if stderr is not a terminal."""
+    def show_progress(self, what: str, done: int | None, total: int | None) -> None:
+        """Draw how far the work is, if stderr is a terminal."""
         if self.quiet or not sys.stderr.isatty():
-            yield None
             return
-        from sidecar.cli.shell.progress import shown_progress
+        if self._bar is None:
+            from sidecar.cli.shell.progress import Bar
 
-        with shown_progress() as callback:
-            yield callback
+            self._bar = Bar(console(stderr=True))
+        self._bar.show(what, done, total)
+
+    def clear_progress(self) -> None:
+        """Remove what :meth:`show_progress` has drawn."""
+        if self._bar is not None:
+            self._bar.clear()
+            self._bar = None
 
 
 _current: ContextVar[Output] = ContextVar("output")

@@ -94,16 +94,14 @@ def _probe_files(
     from sidecar.cli.many import files
 
     out = output()
-    with out.progress() as progress:
-        found = probe_files(
-            paths,
-            column,
-            value,
-            encryption_keys=encryption_keys(keys),
-            column_names=named,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+    found = probe_files(
+        paths,
+        column,
+        value,
+        encryption_keys=encryption_keys(keys),
+        column_names=named,
+        skip_bad=skip_bad,
+    )
     out.warn(f"{file.file}: {text}" for file in found.files for text in file.warnings)
     files.show(out, found.to_dict(), files.draw_probed)
 

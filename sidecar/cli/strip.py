@@ -47,10 +47,7 @@ def strip(
     source, destination = source_and_target("strip", paths, skip_bad)
     from sidecar import strip_file
 
-    with out.progress() as progress:
-        report = strip_file(
-            source, destination, encryption_keys=encryption_keys(keys), progress=progress, dry_run=dry_run
-        )
+    report = strip_file(source, destination, encryption_keys=encryption_keys(keys), dry_run=dry_run)
     data = report.to_dict()
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
@@ -65,16 +62,14 @@ def _strip_files(
     from sidecar.cli.many import files
 
     out = output()
-    with out.progress() as progress:
-        report = strip_files(
-            paths,
-            into,
-            encryption_keys=encryption_keys(keys),
-            skip_bad=skip_bad,
-            progress=progress,
-            dry_run=dry_run,
-            engine=engine_name(engine),
-        )
+    report = strip_files(
+        paths,
+        into,
+        encryption_keys=encryption_keys(keys),
+        skip_bad=skip_bad,
+        dry_run=dry_run,
+        engine=engine_name(engine),
+    )
     data = report.to_dict()
     out.warn(not_on_spark(engine, data))
     files.show(out, data, files.draw_written)

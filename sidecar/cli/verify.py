@@ -120,8 +120,7 @@ def _verify_files(paths: list[str], skip_bad: bool, engine: EngineName | None, o
     from sidecar.cli.many import files
 
     out = output()
-    with out.progress() as progress:
-        found = verify_files(paths, skip_bad=skip_bad, progress=progress, **options)
+    found = verify_files(paths, skip_bad=skip_bad, **options)
     data = found.to_dict()
     out.warn(not_on_spark(engine, data))
     files.show(out, data, files.draw_verified, each=None, failed=bool(found.problems))

@@ -2,8 +2,8 @@
 
 Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
 :mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.conversion.sound_page_index`).
-:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index gets a reason
-in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
+:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index
+gets a reason in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
 
 For local files, ``extract`` records the digest of all stored pages, which later proves that a file is the one that was
 indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
-from sidecar.conversion.outcome import NONE, Outcome, Progress, counted_ways, ways_of
+from sidecar.conversion.outcome import NONE, Outcome, counted_ways, ways_of
 from sidecar.conversion.protection import Protection
 from sidecar.conversion.witness import Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UsageError, enough_memory, refuse_text
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
@@ -108,7 +107,6 @@ class ExtractReport(Summarized):
 
 @logged(log, ExtractReport.log_line, lambda report: report.warnings)
 @enough_memory()
-@announces_compiling
 def extract_files(
     files: Sequence[AnyPath],
     target: AnyPath,
@@ -119,7 +117,6 @@ def extract_files(
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -140,7 +137,7 @@ def extract_files(
     name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
     ``columns`` is an error.
 
-    ``io`` opens and writes files, by default as the paths say. ``progress`` is called after each file. ``dry_run``
+    ``io`` opens and writes files, by default as the paths say. ``dry_run``
     reads and compares the same, and writes nothing: the report says what would be written.
 
     ``engine`` and ``spark`` say where the files are read, as for :func:`sidecar.build`: on Spark each file is a task,
@@ -161,7 +158,7 @@ def extract_files(
     workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
     work = TakeIndexes(ios, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:
-        taken = take_all(work, paths, collection, workers, progress)
+        taken = take_all(work, paths, collection, workers)
         check_extracted(columns, taken.seen, taken.units)
         protection.check(list(collection.paths))
         with create_target(target, io) as sink:
@@ -235,11 +232,10 @@ def take_all(
     files: Sequence[str],
     collection: Collection,
     workers: WorkEngine,
-    progress: Progress | None,
 ) -> TakenIndexes:
     """Add the indexes of ``files`` to ``collection``, in their order. Raises the first error of a file."""
     all_taken = TakenIndexes(collection)
-    with closing(workers.run(work, files, progress)) as answers:
+    with closing(workers.run(work, files)) as answers:
         for taken in answers:
             if isinstance(taken, SidecarError):
                 raise taken

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from sidecar.results import Result
 from sidecar.run_log import counted
-
-
-class Progress(Protocol):
-    """Called as work goes on."""
-
-    def __call__(self, what: str, done: int | None = None, total: int | None = None) -> None:
-        """Report that ``done`` of ``total`` steps of ``what`` are done; ``None`` if a number is not known."""
-
-
-def no_progress(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Ignore progress."""
-
 
 IndexKind: TypeAlias = Literal["bloom", "page-index"]
 """A kind of index of one column in one row group."""

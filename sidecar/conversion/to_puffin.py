@@ -11,7 +11,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted, take_all
 from sidecar.conversion.load import Loader
-from sidecar.conversion.outcome import Outcome, Progress
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.rebuild_kind import (
     AS_ORC,
     AS_PARQUET,
@@ -25,6 +25,7 @@ from sidecar.engines.work import FileIOs, WorkEngine
 from sidecar.errors import located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
+from sidecar.run import report_progress
 from sidecar.source import Source, open_source
 from sidecar.target import create_target
 
@@ -44,7 +45,6 @@ class PuffinOptions:
     sizes: TargetSizes
     kind: RebuiltKind | None
     io: FileIO | None
-    progress: Progress | None
     workers: WorkEngine
     """Where data files are read."""
 
@@ -73,7 +73,7 @@ def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOpt
     with closing(Collection()) as given:
         fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
         work = _TakeFile(FileIOs(options.io), options.columns, options.kind, check_fpp(fpp))
-        taken = take_all(work, sources, given, options.workers, options.progress)
+        taken = take_all(work, sources, given, options.workers)
         outcomes = taken.units + taken.rebuilt
         check_extracted(options.columns, taken.seen, outcomes)
         names = {key: path for path, key in given.paths.items()}
@@ -112,8 +112,7 @@ class _TakeFile:
 def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:
     """Open one source after the other, and close each before the next."""
     for number, path in enumerate(sources):
-        if options.progress is not None:
-            options.progress("files", number, len(sources))
+        report_progress("files", number, len(sources))
         with closing(open_source(path, options.io)) as source:
             yield source
 

@@ -26,7 +26,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.conversion.outcome import Outcome, Progress, counted_ways, ways_of
+from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
 from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
@@ -37,7 +37,6 @@ from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results import Summarized
 from sidecar.run_log import logged
@@ -108,7 +107,6 @@ class ConvertReport(Summarized):
 
 @logged(log, ConvertReport.log_line, lambda report: ())
 @enough_memory()
-@announces_compiling
 def convert_files(
     sources: Sequence[AnyPath],
     target: AnyPath,
@@ -122,7 +120,6 @@ def convert_files(
     measure: bool = False,
     kind: RebuiltKind | None = None,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -135,8 +132,8 @@ def convert_files(
     the target rate. ``widen`` makes a column's filters as large as its largest. ``merge`` makes one filter of those of
     a file, ``merge_all`` one of those of all files. ``measure`` also measures each rate with random hashes. ``kind``
     rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
-    files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say. ``progress`` is called
-    as work goes on. ``dry_run`` does the same work and writes nothing: the report says what would be written.
+    files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say.
+    ``dry_run`` does the same work and writes nothing: the report says what would be written.
 
     ``engine`` and ``spark`` say where data files are read on the way to a Puffin file, as for :func:`sidecar.build`.
     All other conversions run in this process, whatever is asked for, and the report says so.
@@ -170,7 +167,7 @@ def convert_files(
         if data is not None:
             raise UsageError("a data file is only needed to make a data file")
         to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
-        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, progress, workers))
+        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, workers))
     elif len(paths) > 1:
         raise UsageError("a data file is made of one source", found=len(paths))
     elif formats == [PUFFIN]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.conversion.harvest import GOOD, HARVEST_RULES, HarvestRule
-from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress, Way
+from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Way
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
@@ -29,13 +29,13 @@ from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.run import report_progress
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, local_path, open_source
 from sidecar.target import Target, create_target, without_writing
@@ -66,7 +66,6 @@ def check_rules(harvest: str, placement: str) -> None:
 
 @logged(log, EmbedReport.log_line, EmbedReport.warnings)
 @enough_memory()
-@announces_compiling
 def embed_file(
     source: AnyPath,
     target: AnyPath,
@@ -79,7 +78,6 @@ def embed_file(
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
@@ -90,7 +88,7 @@ def embed_file(
     whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
     they are known to lose rows. ``threads``
     build indexes while another thread copies; by default one per core, at most four. ``io`` opens and writes files, by
-    default as the paths say. ``progress`` is called as work goes on. ``dry_run`` does the same checks and makes the
+    default as the paths say. ``dry_run`` does the same checks and makes the
     same indexes, but copies no data and writes nothing: the report says what would be written.
 
     An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
@@ -116,7 +114,7 @@ def embed_file(
             tail = read_tail(opened)
             orc_rules = rules_for(tail, bloom, fpp, harvest)
             with create_target(target, io) as sink:
-                report = embed_orc(opened, tail, sink, orc_rules, progress, threads or _threads())
+                report = embed_orc(opened, tail, sink, orc_rules, threads or _threads())
             return replace(report, dry_run=dry_run)
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
@@ -124,7 +122,7 @@ def embed_file(
         rules = FilterRules(leaves, check_fpp(fpp), harvest)
         with create_target(target, io) as sink:
             wanted = EmbedOptions(rules, page_index, placement)
-            report = embed_into(unlocked, footer, sink, wanted, progress, threads)
+            report = embed_into(unlocked, footer, sink, wanted, threads)
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
         return replace(report, notes=notes, dry_run=dry_run)
 
@@ -137,7 +135,6 @@ def strip_file(
     *,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
@@ -145,7 +142,7 @@ def strip_file(
     An ORC file keeps its row index. In a Parquet file, indexes between the pages and the footer, where most writers put
     them, are left out; indexes between row groups stay as dead bytes (``written.dead_bytes``), so that no page moves.
     An encrypted file is opened with ``encryption_keys``; columns whose key is missing keep their indexes. ``io`` opens
-    and writes files, by default as the paths say. ``progress`` is called as work goes on. ``dry_run`` writes nothing:
+    and writes files, by default as the paths say. ``dry_run`` writes nothing:
     the report says what would be written. Raises the errors of :func:`embed_file`.
     """
     start = time.monotonic()
@@ -154,28 +151,27 @@ def strip_file(
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             with create_target(target, io) as sink:
-                report = strip_orc(opened, sink, progress)
+                report = strip_orc(opened, sink)
             return replace(report, dry_run=dry_run)
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         check_embeddable(unlocked, footer)
         with create_target(target, io) as sink:
-            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups), progress))
+            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
     removed = list(_removed(footer))
     seconds = time.monotonic() - start
     return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes, dry_run=dry_run)
 
 
-def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
-    """Return empty indexes for ``count`` row groups. ``progress`` is first called before any byte is copied."""
-    show = progress or (lambda what, done, total: None)
-    show("row groups", 0, count)
+def _nothing(count: int) -> Iterable[GroupIndexes]:
+    """Return empty indexes for ``count`` row groups. Progress is first reported before any byte is copied."""
+    report_progress("row groups", 0, count)
 
     def groups() -> Iterator[GroupIndexes]:
         for number in range(count):
             yield GroupIndexes()
-            show("row groups", number + 1, count)
+            report_progress("row groups", number + 1, count)
 
     return groups()
 
@@ -195,7 +191,6 @@ def embed_into(
     footer: Footer,
     target: Target,
     wanted: EmbedOptions,
-    progress: Progress | None = None,
     threads: int | None = None,
 ) -> EmbedReport:
     """Do the work of :func:`embed_file` from an open Parquet source to an empty target."""
@@ -206,7 +201,7 @@ def embed_into(
     count = len(footer.row_groups)
     ahead = Prefetch(makers.make, count, threads or _threads(), _length)
     with closing(makers), closing(ahead):
-        written = embed(source, footer, target, _in_turn(ahead, count, outcomes, progress), placement=wanted.placement)
+        written = embed(source, footer, target, _in_turn(ahead, count, outcomes), placement=wanted.placement)
     return EmbedReport(
         source.name,
         target.name,
@@ -268,13 +263,10 @@ def _length(made: _Made) -> int:
     return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
 
 
-def _in_turn(
-    made: Iterable[_Made], count: int, outcomes: list[Outcome], progress: Progress | None
-) -> Iterator[GroupIndexes]:
+def _in_turn(made: Iterable[_Made], count: int, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
     """Yield the indexes of each row group, add what became of them to ``outcomes``, and report progress."""
     for number, group in enumerate(made):
-        if progress is not None:
-            progress("row groups", number + 1, count)
+        report_progress("row groups", number + 1, count)
         outcomes += group.outcomes
         yield group.indexes
 

@@ -16,8 +16,8 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
+from concurrent.futures import Executor, Future, wait
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,6 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.match import Finder
-from sidecar.conversion.outcome import Progress
 from sidecar.conversion.witness import Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
@@ -37,11 +36,11 @@ from sidecar.embedding.target_folder import check_inside, make_folder_of, target
 from sidecar.errors import UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.refs import one_version
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import Placement, check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
+from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, local_path, open_source
 from sidecar.target import create_target, is_dry_run, without_writing
@@ -87,7 +86,6 @@ class RestoreReport(EmbedReport):
 
 @logged(log, RestoreReport.log_line, RestoreReport.warnings)
 @enough_memory()
-@announces_compiling
 def embed_from(
     sidecar: AnyPath | SidecarFile,
     source: AnyPath,
@@ -99,7 +97,6 @@ def embed_from(
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> RestoreReport:
     """Write the Parquet or ORC file ``source`` with the indexes that ``sidecar`` has of it to the new file ``target``.
@@ -121,7 +118,7 @@ def embed_from(
 
     ``encryption_keys`` open encrypted bundles of the sidecar, and encrypted files, in which everything is encrypted as
     :func:`sidecar.embedding.file.embed_file` does. ``io`` opens and writes files, by default as the paths say.
-    ``progress`` is called as work goes on. ``dry_run`` reads and compares the same, and writes nothing: the report
+    ``dry_run`` reads and compares the same, and writes nothing: the report
     says what would be written.
 
     Raises :class:`UsageError` if the file is not the one that was indexed: its path may differ, but size, rows and row
@@ -139,7 +136,7 @@ def embed_from(
         storage = _Storage(io, encryption_keys, opened)
         file = _prepare(os.fspath(source), os.fspath(target), finder, choice, pool, provers, storage)
         load = partial(pool.load, file.parts)
-        (report,) = _write_behind(opened, iter([file]), load, io, progress)
+        (report,) = _write_behind(opened, iter([file]), load, io)
         report.sidecar_bytes = opened.index_bytes - before
         return report
 
@@ -156,7 +153,6 @@ def _warnings_of_all(reports: list[RestoreReport]) -> list[str]:
 
 @logged(log, _line_of_all, _warnings_of_all)
 @enough_memory()
-@announces_compiling
 def embed_all_from(
     sidecar: AnyPath | SidecarFile,
     folder: AnyPath,
@@ -168,13 +164,12 @@ def embed_all_from(
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> list[RestoreReport]:
     """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of ``sidecar`` once.
 
     ``bloom``, ``page_index``, ``table``, ``placement``, ``encryption_keys`` and ``io`` are as in
-    :func:`embed_from`. ``progress`` is called after each file. If an index is damaged or belongs to a different file,
+    :func:`embed_from`. If an index is damaged or belongs to a different file,
     it is built from the file's values. ``sources`` are by default all files that the sidecar lists, at their listed
     paths. In ``folder`` the new files keep their paths below the deepest folder that all sources share. ``dry_run``
     makes no folder and writes nothing. Raises
@@ -206,10 +201,9 @@ def embed_all_from(
             for path, target in zip(paths, targets, strict=True)
         )
         reports: list[RestoreReport] = []
-        for report in _write_behind(opened, files, load, io):
+        for report in _write_behind(opened, files, load, io, is_one=False):
             reports.append(report)
-            if progress is not None:
-                progress("files", len(reports), len(paths))
+            report_progress("files", len(reports), len(paths))
         for report in reports:
             report.sidecar_bytes = opened.index_bytes - before
         return reports
@@ -287,15 +281,15 @@ def _prepare(
         raise
 
 
-def _provers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(PROVERS, thread_name_prefix="sidecar-prove")
+def _provers() -> ReportingThreads:
+    return ReportingThreads(PROVERS, thread_name_prefix="sidecar-prove")
 
 
-def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None) -> RestoreReport:
+def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None) -> RestoreReport:
     if local_path(file.target) is None:  # some stores publish what they have when a file is given up
         file.restorer.proven.result()
     with create_target(file.target, io) as sink:
-        written, outcomes = file.restorer.write(sink, progress)
+        written, outcomes = file.restorer.write(sink)
         notes = file.restorer.notes(file.target, io) if isinstance(file.restorer, Restorer) else []
     return RestoreReport(
         source=file.path,
@@ -320,7 +314,8 @@ def _write_behind(
     files: Iterator[_Prepared],
     load_filters: Callable[[], None],
     io: FileIO | None,
-    progress: Progress | None = None,
+    *,
+    is_one: bool = True,
 ) -> Iterator[RestoreReport]:
     """Copy the pages of files in other threads while this thread reads their indexes.
 
@@ -328,10 +323,10 @@ def _write_behind(
     """
 
     def write(file: _Prepared) -> RestoreReport:
-        with closing(file.source), closing(file.restorer):
-            return _write(sidecar, file, io, progress)
+        with closing(file.source), closing(file.restorer), nullcontext() if is_one else one_step():
+            return _write(sidecar, file, io)
 
-    with ThreadPoolExecutor(WRITERS, thread_name_prefix="sidecar-embed") as pool:
+    with ReportingThreads(WRITERS, thread_name_prefix="sidecar-embed") as pool:
         writing: deque[Future[RestoreReport]] = deque()
         copying: deque[_Prepared] = deque()
         try:

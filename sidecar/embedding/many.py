@@ -18,7 +18,7 @@ from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
 from sidecar.engines.choice import BuildEngine, work_engine
-from sidecar.engines.work import FileIOs, LocalWork, Progress, WorkEngine, estimated_size
+from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.many_files.each import Paths, each_file
@@ -110,7 +110,6 @@ def embed_files(
     encryption_keys: EncryptionKeys | None = None,
     skip_bad: bool = False,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -120,7 +119,7 @@ def embed_files(
     ``bloom``, ``page_index``, ``fpp``, ``placement``, ``harvest``, ``threads`` and ``encryption_keys`` are as for one
     file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``skip_bad`` goes past files that
     cannot be read; without it, the first of them raises, and the files before it stay written. ``dry_run`` makes no
-    folder and writes nothing. ``progress`` is called with the number of files that are done. ``engine`` and ``spark``
+    folder and writes nothing. ``engine`` and ``spark``
     say where the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one thread,
     ``folder`` is one that all workers share, and the files after a bad one are written too. Raises
     :class:`UsageError` before anything is written if a target exists or two files would have the same target, and the
@@ -134,7 +133,7 @@ def embed_files(
         "harvest": harvest,
         "encryption_keys": encryption_keys,
     }
-    run = _WriteAll(paths, folder, skip_bad, io, progress, dry_run)
+    run = _WriteAll(paths, folder, skip_bad, io, dry_run)
     run.engine = work_engine(engine, spark, run.size)
     if run.engine.name == "spark":
         threads = threads or 1
@@ -148,17 +147,16 @@ def strip_files(
     encryption_keys: EncryptionKeys | None = None,
     skip_bad: bool = False,
     io: FileIO | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
 
-    ``encryption_keys``, ``skip_bad``, ``io``, ``progress``, ``dry_run``, ``engine`` and ``spark`` are as for
+    ``encryption_keys``, ``skip_bad``, ``io``, ``dry_run``, ``engine`` and ``spark`` are as for
     :func:`embed_files`, and so are the errors.
     """
-    run = _WriteAll(paths, folder, skip_bad, io, progress, dry_run)
+    run = _WriteAll(paths, folder, skip_bad, io, dry_run)
     run.engine = work_engine(engine, spark, run.size)
     return run.run(strip_file, {"encryption_keys": encryption_keys})
 
@@ -172,14 +170,12 @@ class _WriteAll:
         folder: str,
         skip_bad: bool,
         io: FileIO | None,
-        progress: Progress | None,
         dry_run: bool,
     ) -> None:
         self.start = time.monotonic()
         self.folder = folder
         self.skip_bad = skip_bad
         self.io = io
-        self.progress = progress
         self.dry_run = dry_run
         self.engine: WorkEngine = LocalWork()
         self.found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
@@ -193,9 +189,7 @@ class _WriteAll:
         """Call ``write`` with each file, its target and ``options``."""
         is_spark = self.engine.name == "spark"
         work = _WriteOne(write, self.targets, self.io, self.dry_run, is_spark, options)
-        files, skipped = each_file(
-            work, self.found, self.io, skip_bad=self.skip_bad, progress=self.progress, engine=self.engine
-        )
+        files, skipped = each_file(work, self.found, self.io, skip_bad=self.skip_bad, engine=self.engine)
         seconds = time.monotonic() - self.start
         engine = self.engine
         return WrittenFiles(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple
 
-from sidecar.conversion.outcome import BLOOM, NONE, Outcome, Progress
+from sidecar.conversion.outcome import BLOOM, NONE, Outcome
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport
@@ -23,6 +23,7 @@ from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_e
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.run import report_progress
 from sidecar.source import Source
 from sidecar.target import Target
 
@@ -44,7 +45,6 @@ def embed_orc(
     tail: OrcTail,
     target: Target,
     rules: OrcRules,
-    progress: Progress | None = None,
     threads: int = 1,
 ) -> EmbedReport:
     """Write the file with filters to the empty ``target``.
@@ -56,7 +56,7 @@ def embed_orc(
     check_embeddable(tail)
     check_filterable(tail)
     maker = OrcFilterMaker(source, tail, rules)
-    written, outcomes = write_orc(source, tail, target, maker, progress, threads)
+    written, outcomes = write_orc(source, tail, target, maker, threads)
     seconds = time.monotonic() - start
     return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, outcomes, seconds, rules.fpp)
 
@@ -66,7 +66,6 @@ def write_orc(
     tail: OrcTail,
     target: Target,
     maker: OrcFilterMaker,
-    progress: Progress | None = None,
     threads: int = 1,
 ) -> tuple[WrittenOrc, list[Outcome]]:
     """Write the file with the filters of ``maker``; each column has them in all stripes or in none."""
@@ -74,30 +73,27 @@ def write_orc(
         plan = _Plan(tail, spool)
         with closing(Prefetch(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
             for number, work in enumerate(ahead):
-                if progress is not None:
-                    progress("stripes", number + 1, len(tail.stripes))
+                report_progress("stripes", number + 1, len(tail.stripes))
                 plan.add(work)
         plan.all_or_none()
         return embed(source, tail, target, plan.filters()), plan.outcomes()
 
 
-def strip_orc(source: Source, target: Target, progress: Progress | None = None) -> EmbedReport:
+def strip_orc(source: Source, target: Target) -> EmbedReport:
     """Write the file without filters to the empty ``target``. Raises the errors of :func:`sidecar.orc.embed.embed`."""
     start = time.monotonic()
     tail = read_tail(source)
     check_embeddable(tail)
     removed = list(_removed(source, tail))
-    written = embed(source, tail, target, _nothing(len(tail.stripes), progress))
+    written = embed(source, tail, target, _nothing(len(tail.stripes)))
     return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start)
 
 
-def _nothing(count: int, progress: Progress | None) -> Iterator[StripeFilters]:
+def _nothing(count: int) -> Iterator[StripeFilters]:
     for number in range(count):
-        if progress is not None:
-            progress("stripes", number, count)
+        report_progress("stripes", number, count)
         yield StripeFilters()
-    if progress is not None:
-        progress("stripes", count, count)
+    report_progress("stripes", count, count)
 
 
 class _Spooled(NamedTuple):

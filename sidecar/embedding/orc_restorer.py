@@ -19,7 +19,7 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.identity import Identity, first_units, identity_of_orc
 from sidecar.conversion.match import Finder, Match, prove
 from sidecar.conversion.orc_witness import ask_row_groups
-from sidecar.conversion.outcome import BLOOM, Outcome, Progress
+from sidecar.conversion.outcome import BLOOM, Outcome
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
 from sidecar.conversion.witness import Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
@@ -203,14 +203,14 @@ class OrcRestorer:
         """Make a thread that waits for :meth:`load` fail with ``error``, because it will not be called any more."""
         self._loaded.set_exception(error)
 
-    def write(self, target: Target, progress: Progress | None) -> tuple[WrittenOrc, list[Outcome]]:
+    def write(self, target: Target) -> tuple[WrittenOrc, list[Outcome]]:
         """Wait until :meth:`load` is done and write the file to the empty ``target``; return its outcomes."""
         self._loaded.result()
         tail = self._plan.tail
         if self.columns:
             check_filterable(tail)
         maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
-        written, outcomes = write_orc(self._source, tail, target, maker, progress)
+        written, outcomes = write_orc(self._source, tail, target, maker)
         return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:

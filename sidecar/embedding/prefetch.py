@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -38,7 +39,10 @@ class Prefetch(Generic[Result]):
         self._next = 0
         self._wanted = 0
         self._stopped = False
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(min(threads, count))]
+        self._threads = [
+            threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
+            for _ in range(min(threads, count))
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -28,7 +28,6 @@ from sidecar.conversion.outcome import (
     IndexKind,
     IndexPlace,
     Outcome,
-    Progress,
 )
 from sidecar.conversion.restore import (
     RestoredPages,
@@ -52,6 +51,7 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.trust import is_float
+from sidecar.run import report_progress
 from sidecar.source import Source
 from sidecar.target import Target
 
@@ -322,10 +322,10 @@ class Restorer:
         """The target rate of filters that are built from values."""
         return rules_of(self._plan).fpp
 
-    def write(self, target: Target, progress: Progress | None) -> tuple[WrittenParquet, list[Outcome]]:
+    def write(self, target: Target) -> tuple[WrittenParquet, list[Outcome]]:
         """Write the file to the empty ``target``, and return what became of each index."""
         outcomes: list[Outcome] = []
-        groups = self.groups(outcomes, progress, target.flush)
+        groups = self.groups(outcomes, target.flush)
         written = embed(self._source, self._plan.footer, target, groups, placement=self._choice.placement)
         self.encrypted_filters = has_encrypted_filters(self._plan.footer, outcomes)
         return written, outcomes
@@ -334,9 +334,7 @@ class Restorer:
         """Copy key material and return notes, as :func:`sidecar.embedding.key_files.notes_on` does."""
         return notes_on(self._source, self._plan.footer, target, self._keys, io)
 
-    def groups(
-        self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
-    ) -> Iterator[GroupIndexes]:
+    def groups(self, outcomes: list[Outcome], meanwhile: Callable[[], None]) -> Iterator[GroupIndexes]:
         """Yield the indexes of each row group in order, and add what became of them to ``outcomes``.
 
         Waits until :meth:`load` is done in another thread. Before it waits, it calls ``meanwhile``.
@@ -347,8 +345,7 @@ class Restorer:
         assert filters_of is not None
         count = len(self._plan.footer.row_groups)
         for group in self._plan.footer.row_groups:
-            if progress is not None:
-                progress("row groups", group.ordinal, count)
+            report_progress("row groups", group.ordinal, count)
             filters, of_filters = self._filters_of(group, loaded, filters_of)
             columns, offsets, of_pages = self._page_indexes_of(group, loaded)
             outcomes += of_filters + of_pages

@@ -19,7 +19,7 @@ from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.table_report import LeftAlone
-from sidecar.engines.work import Progress, WorkEngine
+from sidecar.engines.work import WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.leaf import Leaf
 from sidecar.iceberg.listing import ListedFile
@@ -188,14 +188,12 @@ class RewrittenFiles:
         self._engine = engine
         self._stored: list[str] = []
 
-    def write_all(
-        self, files: Sequence[ListedFile], progress: Progress | None
-    ) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
+    def write_all(self, files: Sequence[ListedFile]) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
         """Write the successors of ``files``, and yield each in order. Raises the first :class:`StorageError`."""
         to_rewrite = [
             FileToRewrite(file.path, file.file_size, file.record_count, file.identity, _offsets(file)) for file in files
         ]
-        answers = self._engine.run(self._writer, to_rewrite, progress)
+        answers = self._engine.run(self._writer, to_rewrite)
         try:
             for file, answer in zip(files, answers, strict=True):
                 self._note(answer)

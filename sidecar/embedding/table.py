@@ -17,7 +17,6 @@ from typing import Any
 from pyiceberg.table import Table
 
 from sidecar.conversion.harvest import GOOD, HarvestRule
-from sidecar.conversion.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, check_rules
 from sidecar.embedding.filters import FilterRules
@@ -34,7 +33,6 @@ from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, c
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.iceberg.table_names import name_of
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
@@ -47,7 +45,6 @@ NOTHING_TO_EMBED = "no file can be replaced"
 
 
 @logged(log, EmbedTableReport.log_line, EmbedTableReport.warnings)
-@announces_compiling
 def embed_table(
     table: Table,
     *,
@@ -59,7 +56,6 @@ def embed_table(
     dry_run: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    progress: Progress | None = None,
     refresh: bool = True,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -68,7 +64,7 @@ def embed_table(
 
     ``bloom`` names primitive columns of the table (``a``, ``struct.field``, ``list.element``).
     ``page_index``, ``fpp``, ``placement`` and ``harvest`` are as in
-    :func:`sidecar.embedding.file.embed_file`. ``progress`` is called after each file. Every file is rewritten under a
+    :func:`sidecar.embedding.file.embed_file`. Every file is rewritten under a
     new path, its pages copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the
     reason: files that deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing
     new was built. ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix
@@ -104,10 +100,10 @@ def embed_table(
             wanted = EmbedOptions(rules, page_index, placement)
             each = each if workers.name == "local" else threads or 1
             writer = SuccessorWriter(own.io, NewPaths.of(own), fields, wanted, encryption_keys, each)
-            _run(RewrittenFiles(writer, workers), own, replaceable, report, progress)
+            _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
                 request = {"threads": threads, "encryption_keys": encryption_keys, "engine": engine, "spark": spark}
-                _refresh(own, report, request, progress)
+                _refresh(own, report, request)
     report.seconds = time.monotonic() - start
     return report
 
@@ -143,12 +139,11 @@ def _run(
     table: Table,
     replaceable: Replaceable,
     report: EmbedTableReport,
-    progress: Progress | None,
 ) -> None:
     """Write the successors and commit them. If the commit fails, delete them."""
     new_files: dict[str, NewFile] = {}
     try:
-        with closing(work.write_all(replaceable.files, progress)) as successors:
+        with closing(work.write_all(replaceable.files)) as successors:
             for file, written in successors:
                 _take(file, written, new_files, report)
         report.replaced.sort(key=lambda replaced: replaced.old_path)
@@ -175,11 +170,10 @@ def _refresh(
     table: Table,
     report: EmbedTableReport,
     request: Mapping[str, Any],
-    progress: Progress | None,
 ) -> None:
     """Bring the sidecar up to date. The files are committed, so an error is a part of the report."""
     try:
-        done = refresh_sidecar(table, progress=progress, **request)
+        done = refresh_sidecar(table, **request)
     except SidecarError as error:
         report.refresh_error = str(error)
         return

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from sidecar.errors import SidecarError, StorageError
+from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.source import local_path, open_source
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ R = TypeVar("R")
 
 EngineKind: TypeAlias = Literal["local", "spark"]
 """Where work runs, once that is chosen."""
-
-Progress = Callable[[str, int, int], object]
-"""Gets what is counted, how many of them are done, and how many there are."""
 
 SIZES_LOOKED_AT = 64
 """The sizes of at most this many files are looked at, to estimate that of all."""
@@ -38,13 +36,11 @@ class WorkEngine(Protocol):
     reason: str
     """Why this engine was chosen."""
 
-    def run(
-        self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None
-    ) -> Generator[R | SidecarError]:
+    def run(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R | SidecarError]:
         """Yield ``work(item)`` for each item, in the order of ``items``.
 
-        A :class:`SidecarError` that ``work`` raises is yielded in the place of its result. ``progress`` is called after
-        each item. For other processes ``work``, items and results are pickled; only ``work`` may hold secrets.
+        A :class:`SidecarError` that ``work`` raises is yielded in the place of its result. Progress is reported
+        after each item. For other processes ``work``, items and results are pickled; only ``work`` may hold secrets.
         """
 
 
@@ -57,20 +53,18 @@ class LocalWork:
         self.reason = reason
         self._threads = threads
 
-    def run(
-        self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None
-    ) -> Generator[R | SidecarError]:
+    def run(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R | SidecarError]:
         """See :meth:`WorkEngine.run`. Threads work at most twice their number of items ahead."""
 
         def answer(item: T) -> R | SidecarError:
             try:
-                return work(item)
+                with one_step():
+                    return work(item)
             except SidecarError as error:
                 return error
 
         for done, result in enumerate(in_turn(answer, items, self._threads), 1):
-            if progress is not None:
-                progress("files", done, len(items))
+            report_progress("files", done, len(items))
             yield result
 
 
@@ -84,7 +78,7 @@ def in_turn(work: Callable[[T], R], items: Sequence[T], threads: int, ahead: int
         yield from map(work, items)
         return
     most = 2 * threads if ahead is None else ahead
-    pool = ThreadPoolExecutor(threads, "sidecar-work")
+    pool = ReportingThreads(threads, "sidecar-work")
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:

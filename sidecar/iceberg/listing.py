@@ -7,7 +7,6 @@ Delete manifests are only counted: deletes remove rows, so a filter over all row
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +39,7 @@ from sidecar.iceberg.manifests import (
     read_manifests,
 )
 from sidecar.iceberg.table_names import name_of
+from sidecar.run import ReportingThreads
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """File formats that sidecar indexes."""
@@ -178,7 +178,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     specs = table.metadata.specs()
     manifests: list[SnapshotManifest] = []
     files: list[ListedFile] = []
-    with ThreadPoolExecutor(READERS) as pool:
+    with ReportingThreads(READERS) as pool:
         read = pool.map(lambda line: read_checked(table.io, line), data_lines)
         for line, contents in zip(data_lines, read, strict=True):
             spec = specs.get(line.partition_spec_id)

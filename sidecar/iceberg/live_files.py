@@ -7,7 +7,6 @@ the snapshot's manifests are read, once, at the first lookup.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 
 from pyiceberg.io import FileIO
@@ -16,6 +15,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, M
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import READERS, identity_of
 from sidecar.iceberg.manifests import read_manifest
+from sidecar.run import ReportingThreads
 
 
 class LiveFiles:
@@ -39,7 +39,7 @@ class LiveFiles:
     @cached_property
     def _by_path(self) -> dict[str, list[DataFileIdentity]]:
         by_path: dict[str, list[DataFileIdentity]] = {}
-        with ThreadPoolExecutor(READERS) as pool:
+        with ReportingThreads(READERS) as pool:
             for contents in pool.map(partial(read_manifest, self._io), self._lines):
                 for raw in contents.entries:
                     if raw.entry.status != ManifestEntryStatus.DELETED:

@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.harvest import GOOD, HarvestRule
-from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.conversion.protection import refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
@@ -38,7 +37,6 @@ from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.run_log import log_run
 from sidecar.run_steps import reached
 
@@ -59,7 +57,6 @@ def build(
     ref: str | None = None,
     spark: Any = None,
     threads: int | None = None,
-    progress: Progress | None = None,
     full: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
@@ -83,7 +80,6 @@ def build(
     ref: str | None = None,
     spark: Any = None,
     threads: int | None = None,
-    progress: Progress | None = None,
     full: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
@@ -93,7 +89,6 @@ def build(
 ) -> PlannedBuild: ...
 
 
-@announces_compiling
 def build(
     table: Table,
     columns: Sequence[str] | None = None,
@@ -107,7 +102,6 @@ def build(
     ref: str | None = None,
     spark: Any = None,
     threads: int | None = None,
-    progress: Progress | None = None,
     full: bool = False,
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
@@ -136,7 +130,6 @@ def build(
     reads that snapshot.
     ``spark``: a Spark session.
     ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
-    ``progress``: called as work goes on.
     ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
     indexed are not indexed again; its segments are carried over, including those of other columns.
     ``force``: register even if an existing statistics file cannot be read and is lost.
@@ -164,7 +157,6 @@ def build(
         engine=engine,
         spark=spark,
         threads=threads,
-        progress=progress or no_progress,
         full=full,
         force=force,
         encryption_keys=encryption_keys,
@@ -230,10 +222,10 @@ class _Build:
     def run(self) -> BuildReport:
         prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
         listing, options, counts = prepared.listing, plan.options, earlier.counts
-        progress, indexable = prepared.request.progress, prepared.to_index
+        indexable = prepared.to_index
         reached("build: index")
         groups = group_files(indexable)
-        records = self.engine.index(make_tasks(groups, self.engine.name), plan, progress)
+        records = self.engine.index(make_tasks(groups, self.engine.name), plan)
         encrypted = encrypted_of(records, options)
         selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
         indexed = collect(selection.files, records)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
@@ -23,7 +22,7 @@ class Engine(Protocol):
     kept: KeptIndexes
     """The filters and page indexes of all calls of :meth:`index`; of the same unit and column, those of the last."""
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
         """Run stage 1 and return all records in the order of their tasks.
 
         ``data`` of filters and page indexes is ``None``, and in :attr:`kept`.

@@ -15,11 +15,11 @@ from concurrent.futures import Future
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind, in_turn
 from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
+from sidecar.run import report_progress
 from sidecar.source import Source
 
 
@@ -34,10 +34,10 @@ class LocalEngine:
         self._opener = opener
         self._metadata = MetadataCache()
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         records: list[Record] = []
-        progress("indexing", 0, len(tasks))
+        report_progress("indexing", 0, len(tasks))
         shared = Shared(self._metadata)
 
         def run(task: UnitsTask) -> list[Record]:
@@ -45,7 +45,7 @@ class LocalEngine:
 
         for done, part in enumerate(in_turn(run, tasks, self.threads), 1):
             records.extend(part)
-            progress("indexing", done, len(tasks))
+            report_progress("indexing", done, len(tasks))
         return records
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_ca
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.tasks import BuildPlan
+from sidecar.run import report_progress
 
 
 @dataclass
@@ -114,7 +115,7 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 
         check_available()
     check_writable(table)
-    request.progress("listing files")
+    report_progress("listing files")
     found = find_sidecar(table, snapshot.snapshot_id)
     try:
         return _prepared(table, snapshot, request, found)

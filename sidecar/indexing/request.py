@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.conversion.harvest import GOOD, HarvestRule
-from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text
@@ -41,7 +40,6 @@ class BuildRequest:
     engine: BuildEngine | None = None
     spark: Any = None
     threads: int | None = None
-    progress: Progress = no_progress
     full: bool = False
     force: bool = False
     encryption_keys: EncryptionKeys | None = None

@@ -21,10 +21,10 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
-from sidecar.conversion.outcome import Progress
 from sidecar.conversion.spool import Spool
 from sidecar.engines.work import in_turn
 from sidecar.indexing.tasks import Record
+from sidecar.run import report_progress
 
 PART_BYTES = 8 << 20
 """Bytes of one part, over the blocks of all positions, at most; more only if a single page is larger."""
@@ -121,18 +121,18 @@ class KeptIndexes:
             kept.append(record)
         return kept
 
-    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
+    def slices(self, groups: Sequence[GroupTask]) -> Iterator[tuple[int, bytes]]:
         """Run stage 2 and yield ``(group number, finished regions)``: groups in order, regions in order in each."""
         ranges = [
             (group, first, part)
             for group, first in ((group, [self._filters[key] for key in group.keys]) for group in groups)
             for part in range(group.parts)
         ]
-        progress("slicing", 0, len(ranges))
+        report_progress("slicing", 0, len(ranges))
         finished = in_turn(lambda work: self._slice(*work), ranges, self._threads, self._threads + 1)
         for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
             yield group.number, data
-            progress("slicing", done, len(ranges))
+            report_progress("slicing", done, len(ranges))
 
     def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
         """Yield the page indexes, or row indexes, in the order of ``keys``."""

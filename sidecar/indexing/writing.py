@@ -114,8 +114,7 @@ class Registrar:
         ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 
-        progress = self.prepared.request.progress
-        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, progress, self.plan.fixed_rates())
+        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, self.plan.fixed_rates())
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
@@ -124,7 +123,7 @@ class Registrar:
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
                 reached("build: write new segment")
-                slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks], progress)
+                slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks])
                 fields = (
                     FieldBundle(
                         field_id,

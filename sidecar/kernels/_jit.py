@@ -24,7 +24,7 @@ from numba import njit, types
 from numba.core.caching import IndexDataCacheFile, NullCache
 from numba.core.compiler_lock import global_compiler_lock
 
-from sidecar.kernels.announcing import announce_compiling
+from sidecar.run import announce_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
 

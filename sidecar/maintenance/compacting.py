@@ -20,7 +20,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import STATE_PROPERTY, intact_state_of, state_property
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, write_toc
-from sidecar.conversion.outcome import BLOOM, Progress, no_progress
+from sidecar.conversion.outcome import BLOOM
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import DamagedFileError, SidecarError
@@ -38,6 +38,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.results import Result
+from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,6 @@ def compact(
     snapshot_id: int | None = None,
     ref: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    progress: Progress | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -125,7 +125,6 @@ def compact(
     ``ref``: a branch or tag whose snapshot is meant instead.
     ``encryption_keys``: they open encrypted indexes, which are then encrypted anew under the same master keys. A
     segment with an encrypted index whose key is missing stays as it is.
-    ``progress``: called as work goes on.
     ``dry_run``: look at the sidecar and the manifests, and write nothing.
     ``engine``, ``spark``: as for :func:`sidecar.build`, so that all maintenance takes the same options. Merging runs in
     this process with any of them, and the report says so.
@@ -138,22 +137,20 @@ def compact(
     start = time.monotonic()
     asked_engine(engine, spark)
     with held(table) as own:
-        report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, progress or no_progress, dry_run)
+        report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, dry_run)
     report = replace(report, seconds=time.monotonic() - start)
     log_run(log, lambda: report.log_line(name_of(table)), report.warnings)
     return report
 
 
-def _compact(
-    table: Table, snapshot_id: int | None, keys: EncryptionKeys | None, progress: Progress, dry_run: bool
-) -> CompactReport:
+def _compact(table: Table, snapshot_id: int | None, keys: EncryptionKeys | None, dry_run: bool) -> CompactReport:
     check_writable(table)
     doubts: list[str] = []
     found = find_sidecar(table, snapshot_id, warnings=doubts)
     if found is None and doubts:
         raise DamagedFileError("no sidecar of the table can be used", found=doubts[0], hint=BUILD_AGAIN)
     try:
-        report = _without_sidecar(dry_run) if found is None else _Compaction(table, found, keys, progress).run(dry_run)
+        report = _without_sidecar(dry_run) if found is None else _Compaction(table, found, keys).run(dry_run)
     finally:
         if found is not None:
             found.sidecar.close()
@@ -182,7 +179,6 @@ class _Compaction:
     table: Table
     found: FoundSidecar
     keys: EncryptionKeys | None
-    progress: Progress
     listing: Listing = field(init=False)
 
     def run(self, dry_run: bool) -> CompactReport:
@@ -194,7 +190,7 @@ class _Compaction:
                 hint=BUILD_AGAIN,
             )
         use_keys(self.table, self.keys, sidecar)
-        self.progress("listing files")
+        report_progress("listing files")
         self.listing = list_snapshot(self.table, self.found.snapshot_id)
         has_moved = self._has_moved()
         sources = self._sources(sidecar)
@@ -259,7 +255,7 @@ class _Compaction:
         )
 
     def _register(self, report: CompactReport) -> CompactReport:
-        carrier = SegmentCarrier(self.table, self.listing, self.keys, self.progress, rates=self._rates())
+        carrier = SegmentCarrier(self.table, self.listing, self.keys, rates=self._rates())
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         written: list[TocEntry] = []
 

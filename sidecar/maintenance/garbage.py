@@ -33,7 +33,6 @@ from datetime import timedelta
 from pyiceberg.table import Table, TableProperties
 
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
@@ -45,6 +44,7 @@ from sidecar.many_files.find import PUFFIN_ENDINGS
 from sidecar.many_files.stored_files import StoredFile, list_stored_files
 from sidecar.puffin.writer import CREATED_BY
 from sidecar.results import Result
+from sidecar.run import report_progress
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
 from sidecar.source import local_path, open_source
@@ -117,14 +117,12 @@ def collect_garbage(
     older_than: timedelta = OLDER_THAN,
     dry_run: bool = False,
     force: bool = False,
-    progress: Progress | None = None,
 ) -> GarbageReport:
     """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names, and left temporary files.
 
     A file must be ``older_than`` by the storage's clock, as :mod:`sidecar.maintenance.garbage` explains. ``dry_run``
     makes the same checks and deletes nothing. A table whose property ``gc.enabled`` is false is left alone. ``force``
     goes on in such a table, and allows an ``older_than`` below 24 hours, at which a running build may lose its file.
-    ``progress`` is called as files are deleted.
 
     Raises :class:`sidecar.errors.UsageError` for an ``older_than`` below 24 hours without ``force`` and for a table
     that was opened from a metadata file, :class:`sidecar.errors.UnsupportedFeatureError` if the folder cannot be
@@ -141,7 +139,7 @@ def collect_garbage(
         )
     warnings: list[str] = []
     found = find_garbage(table, older_than, warnings) if left_alone is None else []
-    deleted, failed = (list(found), []) if dry_run else _delete(table, found, progress)
+    deleted, failed = (list(found), []) if dry_run else _delete(table, found)
     return GarbageReport(
         table=name_of(table),
         folder=statistics_folder(table),
@@ -280,9 +278,7 @@ def _is_ours(table: Table, path: str, size: int, warnings: list[str]) -> bool:
     return by_us and uuids == {str(table.metadata.table_uuid)}
 
 
-def _delete(
-    table: Table, files: Sequence[GarbageFile], progress: Progress | None
-) -> tuple[list[GarbageFile], list[str]]:
+def _delete(table: Table, files: Sequence[GarbageFile]) -> tuple[list[GarbageFile], list[str]]:
     """Delete files, and return those that were deleted and what failed. Each batch asks the current metadata again."""
     deleted, failed = [], []
     for batch in _batches(files):
@@ -300,8 +296,7 @@ def _delete(
                 failed.append(str(storage_error("cannot delete the file", error, table, file.path)))
                 continue
             deleted.append(file)
-            if progress is not None:
-                progress("deleting", len(deleted), len(files))
+            report_progress("deleting", len(deleted), len(files))
     reached("gc: done")
     return deleted, failed
 

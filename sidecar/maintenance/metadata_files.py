@@ -12,7 +12,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.table import Table
 
@@ -20,6 +19,7 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.iceberg.entry_commits import is_gone
 from sidecar.iceberg.paths import normal_folder
 from sidecar.many_files.stored_files import StoredFile
+from sidecar.run import ReportingThreads
 from sidecar.source import read_file
 
 METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
@@ -58,7 +58,7 @@ class OtherVersions:
         old = {name for name in self._ancestors & versions.keys() if versions[name].modified < self._young}
         names = sorted(versions.keys() - old - self._read)
         self._read.update(names)
-        with ThreadPoolExecutor(READERS) as pool:
+        with ReportingThreads(READERS) as pool:
             for name, text in zip(names, pool.map(self._text, names), strict=True):
                 unnamed = [file for file in left if file.name.encode() not in text]
                 if len(unnamed) < len(left) and versions[name].modified < self._young:

@@ -26,7 +26,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import intact_state_of
-from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
@@ -38,7 +37,6 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.puffin.reader import PuffinReader
 from sidecar.run_log import log_run
@@ -53,7 +51,6 @@ MIN_UNCOVERED = 0.01
 MAX_BEHIND = timedelta(hours=1)
 
 
-@announces_compiling
 def refresh(
     table: Table,
     *,
@@ -66,7 +63,6 @@ def refresh(
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> RefreshReport:
     """Index what the last sidecar of ``table`` does not answer for, carry the rest over, and drop what is gone.
@@ -78,7 +74,7 @@ def refresh(
     ``min_uncovered``, ``max_behind``: a sidecar of more bytes than the table's property
     ``sidecar.refresh.rewrite-up-to`` (256 MiB) is written anew only if the share of rows in files that it lacks is
     greater than the one, or if the first of these files is older than the other.
-    ``engine``, ``spark``, ``threads``, ``encryption_keys``, ``allow_plaintext``, ``progress``: as for
+    ``engine``, ``spark``, ``threads``, ``encryption_keys``, ``allow_plaintext``: as for
     :func:`sidecar.build`. Columns that the sidecar has encrypted are only indexed with their bundle keys; else they are
     kept as they are, with a warning.
     ``dry_run``: only report what would be done. No data file is opened and nothing is written.
@@ -92,7 +88,6 @@ def refresh(
         threads=threads,
         encryption_keys=encryption_keys,
         allow_plaintext=allow_plaintext,
-        progress=progress or no_progress,
         most_files=max_new_files,
         what="refresh",
     )

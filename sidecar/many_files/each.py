@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from sidecar.engines.work import FileIOs, LocalWork, Progress, WorkEngine
+from sidecar.engines.work import FileIOs, LocalWork, WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.many_files.find import FoundFiles, SkippedFile
 from sidecar.source import REQUESTS_AT_ONCE, local_path
@@ -44,7 +44,6 @@ def each_file(
     *,
     skip_bad: bool = False,
     threads: int | None = None,
-    progress: Progress | None = None,
     engine: WorkEngine | None = None,
 ) -> tuple[list[R], tuple[SkippedFile, ...]]:
     """Return ``work(file, io)`` for each file, and the files that could not be read, after unreadable folders.
@@ -58,7 +57,7 @@ def each_file(
     workers: WorkEngine = engine or LocalWork(threads_for(files, threads))
     results: list[R] = []
     skipped = list(found.unreadable)
-    with closing(workers.run(_OneFile(work, FileIOs(io)), files, progress)) as answers:
+    with closing(workers.run(_OneFile(work, FileIOs(io)), files)) as answers:
         for file, answer in zip(files, answers, strict=True):
             if not isinstance(answer, SidecarError):
                 results.append(answer)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sidecar.engines.work import Progress
 from sidecar.errors import UsageError, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
@@ -66,15 +65,14 @@ def inspect_files(
     fill: bool = False,
     skip_bad: bool = False,
     threads: int | None = None,
-    progress: Progress | None = None,
 ) -> InspectedFiles:
     """Return the indexes of the files that ``paths`` name (files, folders, globs), and a summary of each column.
 
     The result of each file is that of :func:`sidecar.inspect_file` with ``encryption_keys``; ``column_names`` and
     ``fill`` are for the Puffin files among them. ``columns`` are those that the summary counts, by default all. ``io``
     opens the files if it is given. ``skip_bad`` goes past files that cannot be read, and lists them in ``skipped``;
-    without it, the first of them raises. ``threads`` files are read at the same time, and ``progress`` is called with
-    the number of files that are done. Raises :class:`UsageError` for a column that no file has and for options of
+    without it, the first of them raises. ``threads`` files are read at the same time.
+    Raises :class:`UsageError` for a column that no file has and for options of
     Puffin files without such a file, and the errors of :func:`find_files` and :func:`sidecar.inspect_file`.
     """
     refuse_text(columns=columns)
@@ -85,7 +83,7 @@ def inspect_files(
             return inspect_file(file, file_io, encryption_keys=encryption_keys, column_names=column_names, fill=fill)
         return inspect_file(file, file_io, encryption_keys=encryption_keys)
 
-    files, skipped = each_file(inspect, found, io, skip_bad=skip_bad, threads=threads, progress=progress)
+    files, skipped = each_file(inspect, found, io, skip_bad=skip_bad, threads=threads)
     if (column_names or fill) and not skipped:
         check_some_puffin(file.format for file in files)
     plain = [file.to_dict() for file in files]

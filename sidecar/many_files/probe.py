@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sidecar.engines.work import Progress
 from sidecar.errors import UsageError
 from sidecar.files import PUFFIN, format_of, probe_source
 from sidecar.many_files.each import Paths, each_file
@@ -114,14 +113,13 @@ def probe_files(
     column_names: Mapping[int, str] | None = None,
     skip_bad: bool = False,
     threads: int | None = None,
-    progress: Progress | None = None,
 ) -> ProbedFiles:
     """Look up one value in a column of all data files that ``paths`` name (files, folders, globs).
 
     Puffin files that are named are asked as :func:`sidecar.probe_file` asks one, with ``column_names``; those in
     folders are left out.
 
-    ``paths``, ``io``, ``skip_bad``, ``threads`` and ``progress`` are as for :func:`sidecar.inspect_files`; ``column``,
+    ``paths``, ``io``, ``skip_bad`` and ``threads`` are as for :func:`sidecar.inspect_files`; ``column``,
     ``value`` and ``encryption_keys`` as for one file. A file is ruled out only if each of its row groups is. A file
     that cannot be asked (it does not have the column, or the value does not fit its type) is kept, with the reason. If
     no file can be asked, the first reason is raised as :class:`UsageError`. Raises the errors of :func:`find_files` and
@@ -143,7 +141,7 @@ def probe_files(
             warnings = () if answer is None else tuple(answer.warnings or ())
             return ProbedFile(file, source.size, units, refused, source.reads, source.bytes_read, warnings)
 
-    files, skipped = each_file(probe, found, io, skip_bad=skip_bad, threads=threads, progress=progress)
+    files, skipped = each_file(probe, found, io, skip_bad=skip_bad, threads=threads)
     if column_names and not skipped:
         check_some_puffin(formats)
     reasons = [file.refused for file in files if file.refused is not None]

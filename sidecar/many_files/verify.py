@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
-from sidecar.engines.work import FileIOs, LocalWork, Progress, WorkEngine, estimated_size
+from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import Problem
 from sidecar.files import ORC, PARQUET, PUFFIN, Verification, verify_file
 from sidecar.many_files.each import Paths, each_file, threads_for
@@ -99,13 +99,12 @@ def verify_files(
     column_names: Mapping[int, str] | None = None,
     skip_bad: bool = False,
     threads: int | None = None,
-    progress: Progress | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> VerifiedFiles:
     """Check the files that ``paths`` name (files, folders, globs) as :func:`sidecar.verify_file` checks one.
 
-    ``paths``, ``io``, ``skip_bad``, ``threads`` and ``progress`` are as for :func:`sidecar.inspect_files`; ``data``,
+    ``paths``, ``io``, ``skip_bad`` and ``threads`` are as for :func:`sidecar.inspect_files`; ``data``,
     ``sample`` and ``encryption_keys`` as for one file. With ``data`` or ``sample``, files without values (Puffin files,
     single filters) get the check of their structure, and their ``scope`` says so. ``column_names`` names the columns of
     the Puffin files. ``engine`` and ``spark`` say where the values of data files are looked up, as for
@@ -122,7 +121,7 @@ def verify_files(
     else:
         asked_engine(engine, spark)
     work = _VerifyOne(data, sample, encryption_keys, column_names)
-    answers, skipped = each_file(work, found, io, skip_bad=skip_bad, progress=progress, engine=workers)
+    answers, skipped = each_file(work, found, io, skip_bad=skip_bad, engine=workers)
     if column_names and not skipped:
         check_some_puffin({kind for _, kind in answers})
     files = tuple(file for file, _ in answers)

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from sidecar.conversion.harvest import GOOD
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Progress, no_progress
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.catalog import command_for, is_static
@@ -25,7 +25,6 @@ from sidecar.iceberg.resolve import TableColumn, encoded_name, primitive_columns
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import options_of
-from sidecar.kernels.announcing import announces_compiling
 from sidecar.reports.advising_bounds import AdmittedFiles
 from sidecar.reports.advising_estimates import Estimator
 from sidecar.reports.advising_report import Advice, AdviceSample, AdvisedColumn, SizeOfParts
@@ -33,6 +32,7 @@ from sidecar.reports.advising_sample import Sample, read_sample
 from sidecar.reports.advising_sizes import judged_sizes
 from sidecar.reports.advising_verdicts import judged, not_judged, refusal
 from sidecar.reports.advising_writers import alter_table, enabled_in_vain, filter_properties, invalid
+from sidecar.run import report_progress
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ MOST_BYTES = 256 << 20
 """Bytes of values that are read by default, at most."""
 
 
-@announces_compiling
 def advise(
     table: Table,
     columns: Sequence[str] | None = None,
@@ -53,7 +52,6 @@ def advise(
     max_bytes: int = MOST_BYTES,
     snapshot_id: int | None = None,
     ref: str | None = None,
-    progress: Progress | None = None,
 ) -> Advice:
     """Advise which columns of ``table`` deserve which index.
 
@@ -62,7 +60,6 @@ def advise(
     ``row_groups``: how many row groups are sampled at most.
     ``max_bytes``: how many bytes of their values are read at most. Footers and page indexes are read in addition.
     ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
-    ``progress``: called as work goes on.
 
     Manifests are read whole. Nothing is written. Columns of encrypted files are not judged. A file that cannot be read
     is a warning. Raises :class:`UsageError` for unknown columns and wrong options, and the errors of
@@ -75,16 +72,15 @@ def advise(
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     if row_groups < 1 or max_bytes < 1:
         raise UsageError("the sample is empty", expected="at least one row group and one byte")
-    show = progress or no_progress
     if is_empty(table, snapshot_id):
         return _of_empty(table, start)
-    show("listing files")
+    report_progress("listing files")
     listing = list_snapshot(table, snapshot_id)
     common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, harvest=GOOD)
     options = options_of(listing, {0: ([BLOOM], fpp)}, common)
     refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
     sampled = [column for column in wanted if refused[column.field_id] is None]
-    sample = read_sample(table, listing, sampled, row_groups, max_bytes, show)
+    sample = read_sample(table, listing, sampled, row_groups, max_bytes)
     advised = [refused[column.field_id] or _advise(table, listing, sample, column, options) for column in wanted]
     advice = _advice(table, listing, options, sample, advised, start)
     log_run(log, advice.log_line, advice.warnings)

@@ -16,7 +16,6 @@ from typing import Any
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
@@ -26,6 +25,7 @@ from sidecar.parquet.footer import read_tail
 from sidecar.questions.bounds import Comparable
 from sidecar.reports.advising_files import SampleFile, open_sample_file
 from sidecar.reports.advising_values import SampledValues, ValueSampler
+from sidecar.run import report_progress
 from sidecar.source import CountingSource, Source
 
 ENCRYPTED = "columns of encrypted files are not judged"
@@ -83,15 +83,13 @@ class Sample:
     reads: int = 0
 
 
-def read_sample(
-    table: Table, listing: Listing, columns: Sequence[TableColumn], parts: int, most_bytes: int, progress: Progress
-) -> Sample:
+def read_sample(table: Table, listing: Listing, columns: Sequence[TableColumn], parts: int, most_bytes: int) -> Sample:
     """Read at most ``parts`` row groups of the files of a listing, and at most ``most_bytes`` of values in them.
 
     Metadata of these files (footers, page indexes) is read in addition. Damage of a file or column is a warning.
     """
     with ExitStack() as stack:
-        reader = _Reader(table, listing, columns, progress, stack)
+        reader = _Reader(table, listing, columns, stack)
         reader.open_files(parts)
         reader.read_columns(most_bytes)
         return reader.finish()
@@ -110,15 +108,12 @@ class _OpenedSample:
 
 
 class _Reader:
-    def __init__(
-        self, table: Table, listing: Listing, columns: Sequence[TableColumn], progress: Progress, stack: ExitStack
-    ) -> None:
+    def __init__(self, table: Table, listing: Listing, columns: Sequence[TableColumn], stack: ExitStack) -> None:
         self._opener: Callable[[str, int], Source] = TableOpener(table.io.properties, table.location(), table.io)
         self._name_mapping = table.name_mapping()
         self._schema = table.schema()
         self._listing = listing
         self._columns = {column.field_id: column for column in columns}
-        self._progress = progress
         self._stack = stack
         self._opened: list[_OpenedSample] = []
         self._sources: list[CountingSource] = []
@@ -132,7 +127,7 @@ class _Reader:
         chosen, following = spread_with_neighbours(len(files), parts)
         self._sample.neighbours = {frozenset((files[n].ordinal, files[n - 1].ordinal)) for n in following}
         for done, number in enumerate(chosen):
-            self._progress("reading footers", done, len(chosen))
+            report_progress("reading footers", done, len(chosen))
             self._open(files[number])
         for number, opened in enumerate(self._opened):
             share = -(-(parts - number) // len(self._opened))
@@ -192,7 +187,7 @@ class _Reader:
             wanted.append((sum(cost for cost, _, _ in costs), field_id, costs))
         left = most_bytes
         for done, (_, field_id, costs) in enumerate(sorted(wanted, key=lambda one: one[:2])):
-            self._progress("reading columns", done, len(wanted))
+            report_progress("reading columns", done, len(wanted))
             share = left // (len(wanted) - done)
             for number in spread_order(len(costs)):
                 cost, opened, part = costs[number]

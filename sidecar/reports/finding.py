@@ -18,7 +18,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -29,7 +28,6 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
 
-from sidecar.conversion.outcome import Progress, no_progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
@@ -57,6 +55,7 @@ from sidecar.reports.finding_rows import RowCounter
 from sidecar.reports.finding_sidecars import SidecarSearch
 from sidecar.reports.finding_traces import traces_in_file
 from sidecar.reports.finding_values import AskedValues, QuestionKey, Questions, ValueQuestion
+from sidecar.run import ReportingThreads, report_progress
 from sidecar.run_log import log_run
 from sidecar.source import local_path
 
@@ -78,7 +77,6 @@ def find(
     read_all: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     threads: int | None = None,
-    progress: Progress | None = None,
 ) -> FindReport:
     """Find out which data files of ``table`` have rows with one of some values, and give the evidence.
 
@@ -92,8 +90,7 @@ def find(
 
     Files are ruled out by partitions, bounds and filters, as in a plan; the rows of the others are read. With
     ``read_all`` the rows of every file are read, so that no index has to be believed. ``encryption_keys`` open
-    encrypted files and filters. ``threads`` is the number of files that are read at once. ``progress`` is called with
-    ``(what, done=None, total=None)``.
+    encrypted files and filters. ``threads`` is the number of files that are read at once.
 
     Files that cannot be read and keys that are missing raise nothing: they are in the report's ``not_asked``. Raises
     :class:`UsageError` for an unknown column or snapshot and for a value that fits no column of its name, and
@@ -117,7 +114,7 @@ def find(
         snapshots = [] if is_empty(table, snapshot_id) else [snapshot_of(table, snapshot_id)]
         schemas = {one.snapshot_id: asked for one in snapshots}
     questions = Questions(table, conditions, schemas)
-    search = _Search(table, questions, encryption_keys, read_all, progress or no_progress)
+    search = _Search(table, questions, encryption_keys, read_all)
     remote = local_path(table.location()) is None
     search.run(snapshots, threads_of(threads, remote))
     report = _report(table, search, conditions, all_snapshots, read_all, time.perf_counter() - started)
@@ -156,7 +153,6 @@ class _Search:
         questions: Questions,
         encryption_keys: EncryptionKeys | None,
         read_all: bool,
-        progress: Progress,
     ) -> None:
         self.table = table
         self.questions = questions
@@ -172,7 +168,6 @@ class _Search:
         self._keys = encryption_keys
         self._held: dict[tuple[QuestionKey, str], Counter[str]] = {}
         """How many rows of each equality-delete file have which value."""
-        self._progress = progress
         self._by_key = {question.key: question for question in questions.all}
         self._readers = {
             key: RowCounter(question, encryption_keys, read_all)
@@ -183,15 +178,15 @@ class _Search:
     def run(self, snapshots: Sequence[Snapshot], threads: int) -> None:
         """Do all steps."""
         for done, snapshot in enumerate(snapshots):
-            self._progress("reading manifests", done, len(snapshots))
+            report_progress("reading manifests", done, len(snapshots))
             asked = self.questions.by_snapshot[snapshot.snapshot_id]
             self.snapshots.append(self.files.files_of(snapshot, asked))
         self._read_candidates(threads)
         self._read_equality_deletes()
         for done, found in enumerate(self.snapshots):
-            self._progress("telling live rows from deleted ones", done, len(self.snapshots))
+            report_progress("telling live rows from deleted ones", done, len(self.snapshots))
             self._tell_deleted(found)
-        self._progress("asking sidecar files")
+        report_progress("asking sidecar files")
         self.asked_sidecars = self.sidecars.ask([self._by_key[key] for key in self._readers])
         self.not_asked += self.files.not_asked
         self.traces += [*self.files.traces, *self.sidecars.traces]
@@ -214,11 +209,11 @@ class _Search:
             except SidecarError as error:
                 return error, traces
 
-        with ThreadPoolExecutor(threads) as pool:
+        with ReportingThreads(threads) as pool:
             for done, (((key, path), candidate), (rows, traces)) in enumerate(
                 zip(jobs.items(), pool.map(read, jobs.items()), strict=True)
             ):
-                self._progress("reading rows", done, len(jobs))
+                report_progress("reading rows", done, len(jobs))
                 question = self._by_key[key]
                 self.traces += traces
                 if isinstance(rows, SidecarError):

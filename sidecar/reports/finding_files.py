@@ -9,7 +9,6 @@ filter: one of the two is wrong then, and the rows decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,6 +37,7 @@ from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_
 from sidecar.reports.finding_results import FileRuledOut, NotAsked, ValueTrace
 from sidecar.reports.finding_traces import ManifestTraces
 from sidecar.reports.finding_values import QuestionKey, ValueQuestion
+from sidecar.run import ReportingThreads
 
 READ_ALL = "every file is read"
 NAMED = "a bound in the manifest is the value"
@@ -173,7 +173,7 @@ class FileSearch:
                     if line.deleted_files_count == 0:
                         continue  # otherwise bounds of removed files may still have the value
                 to_open.setdefault(line.manifest_path, (line, []))[1].append(one)
-        with ThreadPoolExecutor(READERS) as pool:
+        with ReportingThreads(READERS) as pool:
             read = pool.map(self._open, (line for line, _ in to_open.values()))
             for (line, asking), contents in zip(to_open.values(), read, strict=True):
                 if contents is None:

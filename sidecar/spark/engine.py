@@ -20,11 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from sidecar.conversion.outcome import Progress
 from sidecar.engines.work import EngineKind
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
+from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code
 from sidecar.spark.workers import on_workers
@@ -55,11 +55,11 @@ class SparkEngine:
         self._session = session
         self._opener = opener
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
-        progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
+        report_progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
         items = [pickle.dumps(task) for task in tasks]
         done: set[int] = set()
         parts: dict[tuple[int, int], list[Record]] = {}
@@ -75,7 +75,7 @@ class SparkEngine:
                     parts[row["task"], row["part"]] = self.kept.keep_all(records, row["indexes"])
                     if row["last"]:
                         done.add(row["task"])
-                        progress("fetching indexes from Spark", len(done), len(tasks))
+                        report_progress("fetching indexes from Spark", len(done), len(tasks))
         if len(done) != len(tasks):
             raise StorageError("Spark returned the results of too few tasks", expected=len(tasks), found=len(done))
         return [record for _, records in sorted(parts.items()) for record in records]

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sidecar.engines.work import EngineKind, Progress
+from sidecar.engines.work import EngineKind
 from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code
 from sidecar.spark.workers import on_workers
@@ -41,17 +42,14 @@ class SparkWork:
         self.reason = reason
         self._session = session
 
-    def run(
-        self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None
-    ) -> Generator[R | SidecarError]:
+    def run(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R | SidecarError]:
         """See :meth:`sidecar.engines.work.WorkEngine.run`. All items are worked on before the first result comes.
 
         Raises :class:`StorageError` if Spark fails, and :class:`UsageError` if the work cannot be sent.
         """
         if not items:
             return
-        if progress is not None:
-            progress("files on Spark (starting workers takes a few seconds)", 0, len(items))
+        report_progress("files on Spark (starting workers takes a few seconds)", 0, len(items))
         shipped = _shipped(work)
         pickled = [pickle.dumps(item) for item in items]
         done = 0
@@ -66,8 +64,7 @@ class SparkWork:
                         break
                     yield pickle.loads(row["answer"])
                     done += 1
-                    if progress is not None:
-                        progress("files", done, len(items))
+                    report_progress("files", done, len(items))
         if done != len(items):
             raise StorageError("Spark returned too few results", expected=len(items), found=done)
 

@@ -236,9 +236,8 @@ def test_progress_is_reported() -> None:
     seen: list[Any] = []
     for dry in (True, False):
         calls: list[Any] = []
-        sidecar.strip_file(
-            "part-1.parquet", "new.parquet", progress=lambda *call, to=calls: to.append(call), dry_run=dry
-        )
+        with sidecar.progress(lambda *call, to=calls: to.append(call)):
+            sidecar.strip_file("part-1.parquet", "new.parquet", dry_run=dry)
         seen.append(calls)
     assert seen[0] == seen[1] != []
 

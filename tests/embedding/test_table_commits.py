@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
+import sidecar
 from sidecar.embedding import rewritten_files
 from sidecar.errors import (
     CommitConflictError,
@@ -220,21 +221,22 @@ def test_storage_that_fails_at_a_manifest_leaves_nothing(
 def test_an_interruption_leaves_nothing(table: Table, error: BaseException) -> None:
     before = state(table)
 
-    def progress(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int | None, total: int | None) -> None:
         assert (what, total) == ("files", FILES)
         if done == 2:
             raise error
 
-    with pytest.raises(type(error)):
-        embed(table, progress=progress)
+    with sidecar.progress(progress), pytest.raises(type(error)):
+        embed(table)
     assert_untouched(table, before)
 
 
 def test_progress_counts_the_files(table: Table) -> None:
     seen: list[Any] = []
-    embed(table, progress=lambda *told: seen.append(told))
+    with sidecar.progress(lambda *told: seen.append(told)):
+        embed(table)
     assert seen[:FILES] == [("files", done, FILES) for done in range(1, FILES + 1)]
-    assert seen[FILES:] == [("listing files",)]  # of the refresh
+    assert seen[FILES:] == [("listing files", None, None)]  # of the refresh
 
 
 def failing_commit(monkeypatch: pytest.MonkeyPatch, error: BaseException, *, lands: bool) -> list[str]:
@@ -316,5 +318,5 @@ def test_new_files_that_cannot_be_deleted_are_named(table: Table, monkeypatch: p
     def progress(*told: Any) -> None:
         raise RuntimeError("stop")
 
-    with pytest.raises(StorageError, match=r"new files could not be deleted.*-sidecar-"):
-        embed(table, progress=progress)
+    with sidecar.progress(progress), pytest.raises(StorageError, match=r"new files could not be deleted.*-sidecar-"):
+        embed(table)

@@ -35,17 +35,17 @@ def test_a_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path, wa
     sidecar.extract_files([str(indexed)], str(puffin))
     state = path.stat().st_mtime_ns
 
-    def progress(what: str, number: int, count: int) -> None:
+    def progress(what: str, number: int | None, count: int | None) -> None:
         if what == "row groups" and path.stat().st_mtime_ns == state:
             _rewrite(path, 2)
 
     def run() -> None:
         if way == "embed":
-            sidecar.embed_file(str(path), str(target), bloom=["k"], progress=progress)
+            sidecar.embed_file(str(path), str(target), bloom=["k"])
         else:
-            sidecar.embed_from(str(puffin), str(path), str(target), progress=progress)
+            sidecar.embed_from(str(puffin), str(path), str(target))
 
-    with pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
+    with sidecar.progress(progress), pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
         run()
     assert path.stat().st_mtime_ns != state
     assert not target.exists()
@@ -81,10 +81,13 @@ def test_an_orc_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Pat
     pyarrow.orc.write_table(pa.table({"k": keys_of(1)}), path)
     state = path.stat().st_mtime_ns
 
-    def progress(what: str, number: int, count: int) -> None:
+    def progress(what: str, number: int | None, count: int | None) -> None:
         if path.stat().st_mtime_ns == state:
             path.write_bytes(path.read_bytes())
 
-    with pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
-        sidecar.embed_file(str(path), str(target), bloom=["k"], progress=progress)
+    with (
+        sidecar.progress(progress),
+        pytest.raises(StorageError, match="the file changed while sidecar was reading it"),
+    ):
+        sidecar.embed_file(str(path), str(target), bloom=["k"])
     assert not target.exists()

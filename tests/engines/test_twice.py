@@ -30,7 +30,7 @@ class TwiceWork:
     def __init__(self, session: Any, reason: str) -> None:
         self.reason = reason
 
-    def run(self, work: Callable[[Any], Any], items: Sequence[Any], progress: Any = None) -> Iterator[Any]:
+    def run(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         shipped = pickle.dumps(work)
         answers = []
         for item in items:

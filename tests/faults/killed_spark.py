@@ -52,13 +52,15 @@ class SparkOperation(TableOperation):
 
 def spark_operation(name: str, session: Any) -> SparkOperation:
     """The operation of one of :data:`SPARK_ROWS`."""
-    options: dict[str, Any] = {"engine": "spark", "spark": session, "progress": announce}
+    options: dict[str, Any] = {"engine": "spark", "spark": session}
 
     def build(table: Table) -> object:
-        return sidecar.build(table, ["k"], save=True, **options)
+        with sidecar.progress(announce):
+            return sidecar.build(table, ["k"], save=True, **options)
 
     def embed(table: Table) -> object:
-        return sidecar.embed_table(table, bloom=["k"], **options)
+        with sidecar.progress(announce):
+            return sidecar.embed_table(table, bloom=["k"], **options)
 
     if name == "build, Spark":
         return SparkOperation(session, Operation(build, OPERATIONS["build"].is_done), lambda place: is_busy(session))

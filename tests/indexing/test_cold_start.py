@@ -52,9 +52,8 @@ logging.getLogger("sidecar.kernels").addHandler(Lines())
 catalog = {"uri": sys.argv[1], "type": "sql"}
 from pyiceberg.catalog import load_catalog
 table = load_catalog("cold", **catalog).load_table("db.t")
-sidecar.build(
-    table, ["a", "b", "s", "few"], engine="local", full=True, progress=lambda what, *steps: shown.append(what)
-)
+with sidecar.progress(lambda what, *steps: shown.append(what)):
+    sidecar.build(table, ["a", "b", "s", "few"], engine="local", full=True)
 from sidecar.kernels._jit import KERNELS
 kernels = sorted(
     f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}" for kernel in KERNELS if kernel.compilations

@@ -227,7 +227,8 @@ def test_two_builds_of_different_columns_at_once_lose_nothing(table: Any) -> Non
         if what == "slicing" and not done:
             done.append(sidecar.build(other, ["s"], engine="local"))
 
-    _, table = _build(table, "k", progress=interfere)
+    with sidecar.progress(interfere):
+        _, table = _build(table, "k")
     assert done
     assert sorted(map(min, (fields for _, _, fields in _segments(table)))) == [1, 2]
     assert sketches_of(table).keys() == {1, 2}

@@ -74,7 +74,8 @@ def test_a_commit_that_comes_between_is_merged(catalog: Any) -> None:
         }
         theirs.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
 
-    sidecar.build(table, ["k"], engine="local", progress=interfere)
+    with sidecar.progress(interfere):
+        sidecar.build(table, ["k"], engine="local")
     assert done
     table = catalog.load_table("db.race")
     opened = sidecar_of(table)

@@ -10,7 +10,6 @@ import pytest
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
-from sidecar.conversion.outcome import no_progress
 from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
@@ -54,7 +53,7 @@ def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypa
     with closing(KeptIndexes(2)) as kept:
         for position in rng().permutation(len(filters)).tolist():
             kept.keep(_record(task.keys[position], filters[position]))
-        found = list(kept.slices([task], no_progress))
+        found = list(kept.slices([task]))
     assert [number for number, _ in found] == [0] * task.parts
     assert b"".join(data for _, data in found) == whole
 
@@ -70,7 +69,7 @@ def test_indexes_that_came_together_are_told_apart() -> None:
         found = kept.keep_all(records, b"".join([filters[0].tobytes(), b"page index.", filters[1].tobytes()]))
         assert [record.data for record in found] == [None, None, b"sketch", None]
         assert list(kept.page_indexes([(0, 0, 7)])) == [b"page index."]
-        ((_, data),) = kept.slices([task], no_progress)
+        ((_, data),) = kept.slices([task])
     assert data == task.slice(0, gather_blocks(task.group, filters, 0, 16))
 
 
@@ -79,7 +78,7 @@ def test_of_a_unit_that_is_indexed_twice_the_last_filter_counts() -> None:
     with closing(KeptIndexes(1)) as kept:
         for found in filters:
             kept.keep(_record(task.keys[0], found))
-        ((_, data),) = kept.slices([task], no_progress)
+        ((_, data),) = kept.slices([task])
     assert data == task.slice(0, gather_blocks(task.group, filters[1:], 0, 16))
 
 

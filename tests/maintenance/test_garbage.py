@@ -441,7 +441,8 @@ def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monke
 
     monkeypatch.setattr(FolderIO, "on_request", answer)
     shown: list[tuple[object, ...]] = []
-    report = sidecar.collect_garbage(table, progress=lambda *parts: shown.append(parts))
+    with sidecar.progress(lambda *parts: shown.append(parts)):
+        report = sidecar.collect_garbage(table)
     assert len(report.files) == 2
     assert shown == [("deleting", 1, 3), ("deleting", 2, 3)]
     assert [refused in text and "PermissionError: not you" in text for text in report.failed] == [True]

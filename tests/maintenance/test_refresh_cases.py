@@ -93,7 +93,8 @@ def test_two_refreshes_at_once_lose_nothing(table: Any) -> None:
             done.append(None)
             done[0] = refresh(other)
 
-    report = refresh(table, progress=interfere)
+    with sidecar.progress(interfere):
+        report = refresh(table)
     assert (done[0].action, report.action) == ("written", "written")
     ((entry,),) = statistics_of(table.refresh()).values()
     assert entry.statistics_path == report.statistics_path

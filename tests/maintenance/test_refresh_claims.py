@@ -171,7 +171,8 @@ def test_columns_of_a_build_that_came_between_are_known_later(table: Any) -> Non
             done.append(None)
             build(other, "s")
 
-    build(table, "k", progress=interfere)
+    with sidecar.progress(interfere):
+        build(table, "k")
     assert done
     table.append(rows(3))
     assert refresh(table) == "written"

@@ -196,8 +196,9 @@ def test_a_file_that_cannot_be_asked_is_kept(folder: Path) -> None:
 
 
 def test_progress_and_threads(folder: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-    sidecar.verify_files(str(folder), threads=2, progress=lambda *step: seen.append(step))
+    seen: list[tuple[object, ...]] = []
+    with sidecar.progress(lambda *step: seen.append(step)):
+        sidecar.verify_files(str(folder), threads=2)
     assert seen == [("files", number, 8) for number in range(1, 9)]
     with pytest.raises(UsageError, match="at least 1"):
         sidecar.inspect_files(str(folder), threads=0)

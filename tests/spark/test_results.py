@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sidecar.conversion.outcome import no_progress
 from sidecar.errors import StorageError
 from sidecar.indexing.tasks import Record, UnitsTask
 from sidecar.spark import engine
@@ -108,7 +107,7 @@ def test_records_come_in_order_and_their_indexes_are_kept(
     monkeypatch.setattr(engine, "FLUSH_BYTES", most_bytes)
     monkeypatch.setattr(engine, "FLUSH_RECORDS", most_records)
     with closing(SparkEngine(Session(), lambda path, size: None)) as spark:  # type: ignore[arg-type, return-value]
-        found = spark.index(TASKS, None, no_progress)  # type: ignore[arg-type]
+        found = spark.index(TASKS, None)  # type: ignore[arg-type]
         made = [record for task in TASKS for record in _records(task.number)]
         assert found == [record if record.kind == "sketch" else record._replace(data=None) for record in made]
         pages = [record for record in made if record.kind == "pages"]
@@ -122,7 +121,7 @@ def test_records_come_in_order_and_their_indexes_are_kept(
 def test_a_lost_row_is_an_error() -> None:
     spark = SparkEngine(Session(lost=1), lambda path, size: None)  # type: ignore[arg-type, return-value]
     with closing(spark), pytest.raises(StorageError) as raised:
-        spark.index(TASKS, None, no_progress)  # type: ignore[arg-type]
+        spark.index(TASKS, None)  # type: ignore[arg-type]
     assert (raised.value.expected, raised.value.found) == (3, 2)
 
 

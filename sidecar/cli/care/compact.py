@@ -53,16 +53,14 @@ def compact(
     from sidecar import compact as compact_table
 
     def compact_one(table: Any) -> CompactReport:
-        with out.progress() as progress:
-            return compact_table(
-                table,
-                snapshot_id=snapshot,
-                ref=ref,
-                encryption_keys=encryption_keys(keys),
-                progress=progress,
-                dry_run=dry_run,
-                engine=engine_name(engine),
-            )
+        return compact_table(
+            table,
+            snapshot_id=snapshot,
+            ref=ref,
+            encryption_keys=encryption_keys(keys),
+            dry_run=dry_run,
+            engine=engine_name(engine),
+        )
 
     if are_several_tables(tables):
         run_tables(out, tables, compact_one, cells, dry_run=dry_run)

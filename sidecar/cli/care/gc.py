@@ -67,8 +67,7 @@ def gc(
     if not (dry_run or yes):
         preview = collect(table, dry_run=True)
         ask(len(preview.files), preview.bytes, preview.folder)
-    with out.progress() as progress:
-        report = collect(table, dry_run=dry_run, progress=progress)
+    report = collect(table, dry_run=dry_run)
     out.warn([*report.warnings, *report.failed])
     out.result(report.to_dict(), draw, failed=bool(report.failed))
 

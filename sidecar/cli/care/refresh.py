@@ -63,19 +63,17 @@ def refresh(
     from sidecar import refresh as refresh_table
 
     def refresh_one(table: Any) -> RefreshReport:
-        with out.progress() as progress:
-            return refresh_table(
-                table,
-                ref=ref,
-                max_new_files=max_new_files,
-                min_uncovered=uncovered,
-                max_behind=behind,
-                engine=engine_name(engine),
-                encryption_keys=encryption_keys(keys),
-                allow_plaintext=allow_plaintext,
-                progress=progress,
-                dry_run=dry_run,
-            )
+        return refresh_table(
+            table,
+            ref=ref,
+            max_new_files=max_new_files,
+            min_uncovered=uncovered,
+            max_behind=behind,
+            engine=engine_name(engine),
+            encryption_keys=encryption_keys(keys),
+            allow_plaintext=allow_plaintext,
+            dry_run=dry_run,
+        )
 
     run_tables(
         out, tables, refresh_one, cells, failed=lambda data: bool(data["files_failed"]), dry_run=dry_run, lines=True

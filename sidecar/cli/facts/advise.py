@@ -53,17 +53,15 @@ def advise(
     wanted, target_rate = None if columns is None else names(columns), rate(fpp)
     from sidecar import advise as advise_on
 
-    with out.progress() as progress:
-        data = advise_on(
-            opened_table(table),
-            wanted,
-            fpp=target_rate,
-            row_groups=row_groups,
-            max_bytes=max_mb * MEGABYTE,
-            snapshot_id=snapshot,
-            ref=ref,
-            progress=progress,
-        ).to_dict()
+    data = advise_on(
+        opened_table(table),
+        wanted,
+        fpp=target_rate,
+        row_groups=row_groups,
+        max_bytes=max_mb * MEGABYTE,
+        snapshot_id=snapshot,
+        ref=ref,
+    ).to_dict()
     out.warn(data["warnings"])
     out.result(data, draw)
 

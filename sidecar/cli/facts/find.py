@@ -67,17 +67,15 @@ def find(
 
     wanted = conditions_from(conditions, None if values is None else str(values))
     opened, given_keys = opened_table(table), encryption_keys(keys)
-    with out.progress() as progress:
-        report = find_values(
-            opened,
-            wanted,
-            snapshot,
-            ref=ref,
-            all_snapshots=all_snapshots,
-            read_all=read_all,
-            encryption_keys=given_keys,
-            progress=progress,
-        )
+    report = find_values(
+        opened,
+        wanted,
+        snapshot,
+        ref=ref,
+        all_snapshots=all_snapshots,
+        read_all=read_all,
+        encryption_keys=given_keys,
+    )
     out.warn(report.warnings)
     out.result(report.to_dict(), draw, rows=rows, failed=report.exit_code(strict=strict))
 

@@ -38,8 +38,7 @@ def report(
     out = output()
     from sidecar import report as write_report
 
-    with out.progress() as progress:
-        data = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice, progress=progress)
+    data = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice)
     for one in data.tables:
         out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
     out.result(data.to_dict(), draw, failed=any(one.error for one in data.tables))

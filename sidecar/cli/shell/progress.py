@@ -1,29 +1,28 @@
-"""Progress on stderr, drawn by rich, if stderr is a terminal."""
+"""Progress on stderr, drawn by rich."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from sidecar.cli.output import Progress, console
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
-@contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """A callback ``(what, done=None, total=None)`` that draws one line: the current step and how far it is."""
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
+class Bar:
+    """One line: the current step and how far it is."""
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bars:
-        shown = bars.add_task("", total=None)
-        current = ""
+    def __init__(self, to: Console) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bars = Progress(*columns, TimeElapsedColumn(), console=to, transient=True, redirect_stdout=False)
+        self._task = self._bars.add_task("", total=None)
+        self._current = ""
+        self._bars.start()
 
-        def update(what: str, done: int | None = None, total: int | None = None) -> None:
-            nonlocal current
-            if what != current:
-                current = what
-                bars.reset(shown, description=what, total=total)
-            bars.update(shown, completed=done, total=total)
+    def show(self, what: str, done: int | None, total: int | None) -> None:
+        """Draw that ``done`` of ``total`` steps are done."""
+        if what != self._current:
+            self._current = what
+            self._bars.reset(self._task, description=what, total=total)
+        self._bars.update(self._task, completed=done, total=total)
 
-        yield update
+    def clear(self) -> None:
+        """Remove the line."""
+        self._bars.stop()

@@ -8,7 +8,6 @@ them. In doubt a delete applies: paths that differ only in the spelling of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from io import IOBase
@@ -41,6 +40,7 @@ from sidecar.iceberg.deletes.delete_files import (
 from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
+from sidecar.run import ReportingThreads
 from sidecar.source import SourceFile, open_source
 
 EQUALITY = "equality deletes apply to it"
@@ -102,7 +102,7 @@ def read_deletes(io: FileIO, lines: Iterable[ManifestFile], specs: Mapping[int, 
     """
     index = DeleteIndex()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
-    with ThreadPoolExecutor(READERS) as pool:
+    with ReportingThreads(READERS) as pool:
         for line, contents in zip(chosen, pool.map(lambda line: read_manifest(io, line), chosen), strict=True):
             entries, fields = list(_live(contents)), contents.partition_fields
             spec = specs.get(line.partition_spec_id)

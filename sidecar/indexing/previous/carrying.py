@@ -24,7 +24,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Progress
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.conversion.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
@@ -36,6 +36,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
+from sidecar.run import report_progress
 from sidecar.run_steps import reached
 from sidecar.source import BytesSource
 
@@ -93,7 +94,6 @@ class SegmentCarrier:
     table: Table
     listing: Listing
     keys: EncryptionKeys | None
-    progress: Progress
     rates: Mapping[int, float] = field(default_factory=dict)
     """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
@@ -152,7 +152,7 @@ class SegmentCarrier:
         """Write one segment for all sources. Those that cannot be merged are copied before it."""
         checked, entries = [], []
         for done, source in enumerate(sources):
-            self.progress("merging segments", done, len(sources))
+            report_progress("merging segments", done, len(sources))
             try:
                 checked.append(check_segment(source))
             except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
@@ -174,7 +174,7 @@ class SegmentCarrier:
                 live_fields=self.table.schema().field_ids,
                 **place,
             )
-        self.progress("merging segments", len(sources), len(sources))
+        report_progress("merging segments", len(sources), len(sources))
         return entries
 
     def _count_lost(self, checked: Sequence[CheckedSegment]) -> None:

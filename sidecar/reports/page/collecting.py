@@ -25,7 +25,6 @@ from pyiceberg.types import (
 
 from sidecar.bundle.fill import count_bits
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar
@@ -60,7 +59,7 @@ _LOOKED_UP = (IntegerType, LongType, DecimalType, StringType, BinaryType, FixedT
 """Types of columns in which example lookups are made."""
 
 
-def collect_facts(table: Table, *, with_advice: bool = True, progress: Progress | None = None) -> TableFacts:
+def collect_facts(table: Table, *, with_advice: bool = True) -> TableFacts:
     """Collect what a page says about the current snapshot of ``table``.
 
     ``with_advice`` reads a sample of the data, as :func:`sidecar.advise` does. Raises the errors of
@@ -68,7 +67,7 @@ def collect_facts(table: Table, *, with_advice: bool = True, progress: Progress 
     """
     table = one_version(table)
     status = status_table(table)
-    advice = advise(table, progress=progress) if with_advice and status.snapshot_id is not None else None
+    advice = advise(table) if with_advice and status.snapshot_id is not None else None
     warnings: list[str] = []
     facts = TableFacts(status, [], [], [], list(_snapshots(table)), advice, warnings)
     if status.snapshot_id is None:

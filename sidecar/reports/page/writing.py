@@ -14,7 +14,6 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.conversion.outcome import Progress
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.refs import check_table
@@ -73,7 +72,6 @@ def report(
     *,
     catalog: str | None = None,
     advice: bool = True,
-    progress: Progress | None = None,
 ) -> PageReport:
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
 
@@ -81,7 +79,6 @@ def report(
     ``path``: the HTML file to write. A file that exists is never replaced.
     ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
     ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`. Nothing else reads data files.
-    ``progress``: called as work goes on.
 
     The page is one file without scripts and without references to others. The facts are in it as JSON, in the element
     with the id ``facts``. It has names and numbers, and no values of columns. A table that fails is on the page with
@@ -93,7 +90,7 @@ def report(
     with create_target(name, without_writing(None)):
         pass  # what would not be written in the end is refused before the work
     given = [tables] if isinstance(tables, str | Table) else list(tables)
-    found = list(_each(given, partial(collect_facts, with_advice=advice, progress=progress), catalog))
+    found = list(_each(given, partial(collect_facts, with_advice=advice), catalog))
     if not found:
         raise UsageError("no table was named")
     if all(one.error is not None for one in found) and found[0].error is not None:
