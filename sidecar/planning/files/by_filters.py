@@ -94,11 +94,12 @@ class IndexedFiles:
 
     def note_manifests(self, lines: Iterable[ManifestFile]) -> None:
         """Take note of all data manifests of the snapshot, to find the segments that are :attr:`whole`."""
-        inside = [0] * len(self.segments)
+        inside: list[dict[str, int]] = [{} for _ in self.segments]  # a list may name a manifest twice
         for line in lines:
             for number, entry in self.listing(line).items():
-                inside[number] += entry.live_files
-        self.whole = [count >= segment.num_files for count, segment in zip(inside, self.segments, strict=True)]
+                inside[number][entry.path] = entry.live_files
+        counts = (sum(live_files.values()) for live_files in inside)
+        self.whole = [count >= segment.num_files for count, segment in zip(counts, self.segments, strict=True)]
 
     def answer(self, number: int) -> SegmentAnswer:
         """Return the answer of a segment, which is asked once."""
@@ -108,12 +109,14 @@ class IndexedFiles:
             )
         return self._answers[number]
 
-    def moved_to(self, file: DataFileIdentity) -> dict[int, int]:
-        """Return the ordinals of a file by segment, if no segment lists it under its present path."""
+    def moved_to(self, file: DataFileIdentity, skipped: Sequence[bool]) -> dict[int, int]:
+        """Return the ordinals of a file by segment, if no segment lists it under its present path.
+
+        The segments that are ``skipped`` are known not to.
+        """
         if file not in self._moved_to:
-            listed = any(
-                not w and s.file_ordinal(file) is not None for s, w in zip(self.segments, self.whole, strict=True)
-            )
+            asked = (segment for segment, skip in zip(self.segments, skipped, strict=True) if not skip)
+            listed = any(segment.file_ordinal(file) is not None for segment in asked)
             self._moved_to[file] = {} if listed or self.moved is None else dict(self.moved.places(file))
         return self._moved_to[file]
 

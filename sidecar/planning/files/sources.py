@@ -148,9 +148,11 @@ class OpenedManifest:
     def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
         # A whole segment has no file of another manifest. One that lists this manifest is searched after all.
-        if index.whole[number] and number not in index.listing(self.line.file):
+        listing = index.listing(self.line.file)
+        skipped = [is_whole and other not in listing for other, is_whole in enumerate(index.whole)]
+        if skipped[number]:
             return np.full(len(rows), -1, np.int64)
-        return located(number, index, [identity_of(self.entries[row]) for row in rows.tolist()])
+        return located(number, index, [identity_of(self.entries[row]) for row in rows.tolist()], skipped)
 
 
 def opened(line: Line, count: int, entries: Mapping[int, ManifestEntry]) -> FileSet[OpenedManifest]:
@@ -192,7 +194,7 @@ class PlannedFiles:
         """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
         if index.whole[number]:
             return np.full(len(rows), -1, np.int64)
-        return located(number, index, [self.identities[row] for row in rows.tolist()])
+        return located(number, index, [self.identities[row] for row in rows.tolist()], index.whole)
 
 
 def search(segment: Segment, files: Sequence[DataFileIdentity | None]) -> Ordinals:
@@ -218,13 +220,18 @@ def _fingerprint(file: DataFileIdentity) -> bytes:
         return bytes(FINGERPRINT_BYTES)
 
 
-def located(number: int, index: IndexedFiles, files: Sequence[DataFileIdentity | None]) -> Ordinals:
-    """Return the ordinals in a segment of files that are known by their identity, also under an earlier path."""
+def located(
+    number: int, index: IndexedFiles, files: Sequence[DataFileIdentity | None], skipped: Sequence[bool]
+) -> Ordinals:
+    """Return the ordinals in a segment of files that are known by their identity, also under an earlier path.
+
+    The segments that are ``skipped`` are known to list none of the files.
+    """
     found = search(index.segments[number], files)
     if index.moved is None:
         return found
     for at in np.flatnonzero(found < 0).tolist():
         file = files[at]
         if file is not None and file.is_certain:
-            found[at] = index.moved_to(file).get(number, -1)
+            found[at] = index.moved_to(file, skipped).get(number, -1)
     return found

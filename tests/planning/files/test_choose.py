@@ -66,6 +66,31 @@ def test_a_manifest_that_is_listed_twice_is_opened_and_the_others_are_not(
         assert sorted(read(one).num_rows for one in planned) == [1, 1, 2]
 
 
+def remove_file(table: Table, seed: int) -> Table:
+    """Delete all rows of one file, so that the other files of its manifest are in another one."""
+    assert longs(seed)["v"][0].as_py() == f"{seed}-0"
+    table.delete(f"v >= '{seed}-0' and v <= '{seed}-99'")
+    return table.refresh()
+
+
+def test_the_files_of_a_manifest_that_is_listed_twice_count_once(
+    catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its segment would seem to have no file of another manifest, and its filters would not be asked there."""
+    table = catalog.create_table("db.choose_counted", LONGS)
+    for seeds in (range(2), range(2, 4)):
+        add_files(table, tmp_path, seeds)
+    table = remove_file(build(table, ["k"]), 3)
+
+    def twice(*given: Any) -> Any:
+        lines = read_manifests(*given)
+        return [line for line in lines if line.added_files_count == 2] + lines
+
+    monkeypatch.setattr(planner, "read_manifests", twice)
+    planned = plan(table, f"k = {key(0)}")
+    assert (planned.files_total, planned.files_kept, planned.funnel.dropped_by_filter) == (5, 2, 3)
+
+
 @pytest.fixture
 def rewritten(catalog: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Table:
     """Two manifests of one file each. The entries were there before, so records have all numbers themselves."""
@@ -73,10 +98,8 @@ def rewritten(catalog: Any, tmp_path: Path, request: pytest.FixtureRequest) -> T
     for seeds in (range(2), range(2, 4)):
         add_files(table, tmp_path, seeds)
     for seed in (1, 3):
-        rows = longs(seed)
-        assert rows["v"][0].as_py() == f"{seed}-0"
-        table.delete(f"v >= '{seed}-0' and v <= '{seed}-99'")  # all rows of one file
-    table = build(table.refresh(), ["k"])
+        remove_file(table, seed)
+    table = build(table, ["k"])
     lines = read_manifests(table.io, table.current_snapshot().manifest_list)
     assert sorted((line.existing_files_count, line.added_files_count) for line in lines)[-2:] == [(1, 0), (1, 0)]
     return table
@@ -154,6 +177,22 @@ def test_filters_answer_for_the_files_of_a_manifest_that_is_opened_after_all(
     assert planned.funnel.to_dict() == normal.funnel.to_dict()
     assert planned.notes == (), "the files are listed under their present paths"
     assert planned.funnel.dropped_by_filter == 2
+
+
+def test_a_file_of_such_a_manifest_is_not_looked_for_under_an_earlier_path(
+    catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one segment lists its manifest. The other is asked too, and does not list it."""
+    table = build(add_files(catalog.create_table("db.choose_doubted", LONGS), tmp_path, range(2)), ["k"])
+    table = remove_file(build(add_files(table, tmp_path, range(2, 4)), ["k"]), 3)
+    files = Segment.files
+    monkeypatch.setattr(
+        Segment, "files", lambda *given: [replace(file, entry=file.entry[:-1]) for file in files(*given)]
+    )
+    planned = plan(table, f"k = {key(0)}")
+    assert planned.manifests.listed == 0
+    assert (planned.files_kept, planned.funnel.dropped_by_filter) == (1, 2)
+    assert planned.notes == (), "the files are listed under their present paths"
 
 
 def test_a_manifest_may_begin_at_another_place_in_each_segment(catalog: Any, tmp_path: Path) -> None:
