@@ -21,7 +21,7 @@ do not fold or widen, because m is not a power of two and positions are modulo m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,14 +54,12 @@ def size_for(entries: int, fpp: float) -> tuple[int, int]:
     return m, k
 
 
-def positions(h: int, k: int, m: int) -> list[int]:
-    """Return the ``k`` bits that hash ``h`` chooses among ``m``, in their order; they may repeat."""
-    out = []
+def positions(h: int, k: int, m: int) -> Iterator[int]:
+    """Yield the ``k`` bits that hash ``h`` chooses among ``m``, in their order; they may repeat."""
     total, upper = h & _M32, h >> 32
     for _ in range(k):
         total = (total + upper) & _M32
-        out.append((total ^ _M32 if total >> 31 else total) % m)
-    return out
+        yield (total ^ _M32 if total >> 31 else total) % m
 
 
 def _check_size(m: int, k: int) -> None:
@@ -213,7 +211,8 @@ class OrcBloomFilter:
 
     def might_contain_hash(self, h: int) -> bool:
         """Return whether the filter might hold the hash ``h``; needs no compiled code."""
-        return all(int(self.words[p >> 6]) >> (p & 63) & 1 for p in positions(h, self.k, self.m))
+        word = self.words.item
+        return all(word(p >> 6) >> (p & 63) & 1 for p in positions(h, self.k, self.m))
 
     def might_contain(self, value: object, iceberg_type: str, encoding: OrcEncoding) -> bool:
         """Return whether the filter might hold ``value``, a literal of ``iceberg_type``; True if that is not certain.

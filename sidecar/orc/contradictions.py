@@ -17,7 +17,7 @@ from typing import Any
 
 from sidecar.errors import SidecarError
 from sidecar.orc.protobuf import Message
-from sidecar.orc.row_index import RowIndex, RowIndexEntry, positions_in
+from sidecar.orc.row_index import MOST_KEPT, RowIndex, RowIndexEntry, positions_in
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, Extent, decode_statistics, unknown_statistics
 from sidecar.orc.stripe import StripeFooter
@@ -25,9 +25,6 @@ from sidecar.orc.tail import OrcTail
 
 _WITH_VALUES = frozenset({"DATA", "SECONDARY", "LENGTH", "DICTIONARY_DATA"})
 """Streams that are empty if the column has no values in the stripe."""
-
-_MOST_KEPT = 2048
-"""With more row groups than this, statistics are decoded each time, and not kept."""
 
 _MOST_NAMED = 1000
 """With more false row groups than this, the rest of a row index is not looked at, and none of it is believed."""
@@ -201,7 +198,7 @@ class RowIndexClaims:
 
     def _keep(self, row_group: int, entry: RowIndexEntry) -> ColumnStatistics | None:
         found = self._decoded(entry.statistics, self._footer.stripe.rows_of(row_group))
-        if len(self._index) <= _MOST_KEPT:
+        if len(self._index) <= MOST_KEPT:
             self._known[row_group] = found
         return found
 

@@ -57,7 +57,7 @@ class Message:
 
     def has(self, number: int) -> bool:
         """Return whether the message has field ``number``."""
-        return any(field[0] == number for field in self.fields)
+        return number in [field[0] for field in self.fields]
 
     def varint(self, number: int, default: int = 0) -> int:
         """Return a field as an unsigned integer."""

@@ -33,7 +33,7 @@ can be copied to another place unchanged. The published specification and the wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message, decode
@@ -43,6 +43,8 @@ from sidecar.orc.tail import OrcTail
 
 MAX_POSITIONS = 64
 """Most positions of one entry; sound files have at most 11."""
+MOST_KEPT = 2048
+"""Entries of an index with more row groups, and their statistics, are decoded each time and not kept."""
 
 RAW, INTEGERS, BYTES, BITS = "raw", "integers", "bytes", "bits"
 _NUMBERS = {RAW: 1, INTEGERS: 2, BYTES: 2, BITS: 3}
@@ -80,17 +82,22 @@ class RowIndexEntry:
 
 @dataclass(frozen=True)
 class RowIndex:
-    """The entries of one column in one stripe, one for each row group, decoded on demand."""
+    """The entries of one column in one stripe, one for each row group, decoded on demand and then kept."""
 
     parts: list[bytes]
     """The encoded RowIndexEntry messages."""
+    _decoded: dict[int, RowIndexEntry] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.parts)
 
     def entry(self, ordinal: int) -> RowIndexEntry:
-        """Decode the entry of row group ``ordinal`` of the stripe. Raises :class:`DamagedFileError`."""
-        return decode_entry(self.parts[ordinal])
+        """Return the entry of row group ``ordinal`` of the stripe. Raises :class:`DamagedFileError`."""
+        if (found := self._decoded.get(ordinal)) is None:
+            found = decode_entry(self.parts[ordinal])
+            if len(self.parts) <= MOST_KEPT:
+                self._decoded[ordinal] = found
+        return found
 
     @property
     def entries(self) -> list[RowIndexEntry]:

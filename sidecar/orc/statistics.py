@@ -163,18 +163,19 @@ def decode_statistics(
     if contradiction := _count_problem(message, column, bounds, extent):
         return unknown_statistics(message, column, contradiction)
     values = message.varint(1) if message.has(1) else None
+    has_null = bool(message.varint(10, 1))
     is_counted = bool(values) or (values == 0 and _is_typed(message, column))
     counts_none = is_counted and not values
     return ColumnStatistics(
         num_values=values if is_counted else None,
-        has_null=bool(message.varint(10, 1)),
+        has_null=has_null,
         min=None if bounds is None else bounds[0],
         max=None if bounds is None else bounds[1],
         exact=bounds is not None and bounds[2],
         may_hold_nan=column.kind in _FLOATING and bounds is None,
         reason=reason,
         counts_none=counts_none,
-        all_null=counts_none and (bool(message.varint(10, 1)) or extent.most == 0),
+        all_null=counts_none and (has_null or extent.most == 0),
         contradiction="",
         raw=message,
     )
@@ -202,13 +203,13 @@ def _count_problem(message: Message, column: OrcColumn, bounds: _Bounds | None, 
     if column.encrypted or not message.has(1):
         return ""
     values, nulls = message.varint(1), message.varint(10) if message.has(10) else None
-    entries = f"{extent.most} {'entries' if column.nullable_parent else 'rows'}"
+    entries = "entries" if column.nullable_parent else "rows"
     if extent.most is not None and values > extent.most:
-        return f"{values} values in {entries}"
+        return f"{values} values in {extent.most} {entries}"
     if values < extent.least and nulls == 0:
-        return f"{values} values in {entries}, but no nulls"
+        return f"{values} values in {extent.most} {entries}, but no nulls"
     if values == extent.most and nulls and not column.nullable_parent:  # C++ counts nulls of parents too
-        return f"{values} values in {entries}, but nulls too"
+        return f"{values} values in {extent.most} {entries}, but nulls too"
     return "a minimum and a maximum of no values" if not values and bounds is not None else ""
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol
 
 from sidecar.filters.orc_encoding import OrcEncoding
@@ -123,10 +124,9 @@ class _Wrong(NamedTuple):
     applies: Callable[[OrcColumn, OrcEncoding | None], bool] = lambda column, encoding: True
     """Whether it is so for a column whose filters have keys of the encoding."""
 
-    def concerns(self, file: WrittenBy) -> bool:
-        """Return whether such a writer, of such a version, wrote the file."""
-        version = _version(file)
-        return file.writer in self.writers and self.first <= version and (self.fixed is None or version < self.fixed)
+    def concerns(self, writer: int, version: tuple[int, ...]) -> bool:
+        """Return whether it is so for files of a writer in a version of :func:`_version`."""
+        return writer in self.writers and self.first <= version and (self.fixed is None or version < self.fixed)
 
 
 def _is_short(column: OrcColumn, encoding: OrcEncoding | None) -> bool:
@@ -189,23 +189,33 @@ def writer_doubt(
 
     ``encoding`` is that of the keys of filters.
     """
-    for wrong in _WRITERS:
-        is_asked = wrong.part == part and column.kind in wrong.kinds
-        if is_asked and wrong.concerns(file) and wrong.applies(column, encoding):
+    for wrong in _wrongs_of(part, column.kind, file.writer, file.writer_version, file.software_version):
+        if wrong.applies(column, encoding):
             return wrong.reason.format(kind=column.kind)
     return ""
 
 
+@lru_cache(maxsize=1024)
+def _wrongs_of(
+    part: str, kind: str, writer: int, writer_version: int, software_version: str | None
+) -> tuple[_Wrong, ...]:
+    """Return the lines of the table for a file's writer and columns of a kind; a file asks once for each row group."""
+    version = _version(writer, writer_version, software_version)
+    of_kind = (wrong for wrong in _WRITERS if wrong.part == part and kind in wrong.kinds)
+    return tuple(wrong for wrong in of_kind if wrong.concerns(writer, version))
+
+
 def hashes_wrongly(tail: OrcTail) -> bool:
     """Return whether a C++ writer with ORC-1024 wrote the file; readers then ignore all filters, even correct ones."""
-    return any(wrong.concerns(tail) for wrong in _ORC_1024)
+    version = _version(tail.writer, tail.writer_version, tail.software_version)
+    return any(wrong.concerns(tail.writer, version) for wrong in _ORC_1024)
 
 
-def _version(file: WrittenBy) -> tuple[int, ...]:
-    """Return the version that the table has for the file's writer."""
-    if file.writer == JAVA:
-        return (file.writer_version,)
-    match = _VERSION.fullmatch(file.software_version or "")
+def _version(writer: int, writer_version: int, software_version: str | None) -> tuple[int, ...]:
+    """Return the version that the table has for a file's writer."""
+    if writer == JAVA:
+        return (writer_version,)
+    match = _VERSION.fullmatch(software_version or "")
     return tuple(map(int, match.groups())) if match else (0, 0, 0)
 
 

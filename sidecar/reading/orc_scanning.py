@@ -23,6 +23,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import probe_orc
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
@@ -104,6 +105,7 @@ class OrcScan:
 
     def __post_init__(self) -> None:
         self.handle = OrcHandle(self.source, self.tail)
+        self._hashes: dict[tuple[HoldsAny, OrcEncoding], list[int] | None] = {}
         self.report.dropped = dict.fromkeys(DROPPED, 0)
         self.report.file, self.report.file_bytes = self.tail.name, self.tail.size
         self.report.rows = self.tail.num_rows
@@ -225,13 +227,17 @@ class OrcScan:
         if not found.trusted or found.filter is None or found.encoding is None:
             self._note(f"a filter of column {index.column.path} is not used: {found.reason}")
             return True
-        for value in leaf.values:
-            probe = probe_orc(value, leaf.column.iceberg_type, found.encoding)
-            if probe.verdict == "unknown":
-                return True
-            if probe.verdict == "probe" and any(found.filter.might_contain_hash(h) for h in probe.hashes):
-                return True
-        return False
+        hashes = self._hashes_of(leaf, found.encoding)
+        return hashes is None or any(map(found.filter.might_contain_hash, hashes))
+
+    def _hashes_of(self, leaf: HoldsAny, encoding: OrcEncoding) -> list[int] | None:
+        """Return the hashes that filters of an encoding are asked for; ``None`` if those of a value are not known."""
+        if (leaf, encoding) not in self._hashes:
+            probes = [probe_orc(value, leaf.column.iceberg_type, encoding) for value in leaf.values]
+            is_known = all(probe.verdict != "unknown" for probe in probes)
+            hashes = [h for probe in probes if probe.verdict == "probe" for h in probe.hashes]
+            self._hashes[leaf, encoding] = hashes if is_known else None
+        return self._hashes[leaf, encoding]
 
     def _read(self, reader: StripeReader, groups: list[OrcRowGroup], most: int) -> FoundRows | None:
         """Read the matching rows of some row groups of a stripe, at most ``most``; ``None`` if no row matches."""
