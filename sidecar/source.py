@@ -248,16 +248,6 @@ class FileIOSource:
                 self._open = None
 
 
-class DryRunIO(NamedTuple):
-    """Stands for ``io`` in a dry run: files are read through ``io``, and none is written (:mod:`sidecar.target`).
-
-    ``makes_folders`` says that the run would make missing folders of its new files.
-    """
-
-    io: FileIO | None
-    makes_folders: bool
-
-
 class RepeatedIO(NamedTuple):
     """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (:mod:`sidecar.target`)."""
 
@@ -609,8 +599,8 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
             hint="inspect_files, verify_files, probe_files, embed_files and strip_files take several.",
         )
     path = os.fspath(path)
-    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
-    if isinstance(opener, DryRunIO | RepeatedIO):
+    opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
+    if isinstance(opener, RepeatedIO):
         opener = io = opener.io
     if isinstance(opener, ChecksLocations):
         opener.check_location(path)

@@ -14,8 +14,6 @@ A file behind pyiceberg's ``FileIO`` is created only where no file exists. Store
 after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
 (:mod:`sidecar.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`.
 
-A dry run gets :func:`without_writing` as its ``FileIO``: the same work runs, and its bytes are counted and dropped.
-
 Work that may run twice gets :func:`repeatable`: a file that has the very bytes that are to be written is taken for the
 result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
 """
@@ -41,11 +39,9 @@ from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reaso
 from sidecar.run_steps import reached
 from sidecar.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.source import (
-    DryRunIO,
     LocalSource,
     RepeatedIO,
     Source,
-    check_range,
     fsspec_of,
     is_stored,
     local_path,
@@ -99,18 +95,14 @@ class Target(Protocol):
 def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], str] = str) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
-    The file exists after the block ends without an error, and does not exist otherwise. With an ``io`` of
-    :func:`without_writing` it never exists. ``clean`` removes secrets from the texts of a store's errors.
+    The file exists after the block ends without an error, and does not exist otherwise. ``clean``
+    removes secrets from the texts of a store's errors.
 
     Raises :class:`UsageError` if a file exists there already, with an ``io`` of :func:`repeatable` only if it has other
     bytes, and :class:`StorageError`.
     """
     local = local_path(path)
-    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
-    if isinstance(opener, DryRunIO):
-        _check_new(path, opener)
-        yield _DiscardingTarget(path if local is None else local)
-        return
+    opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
     is_repeated = isinstance(opener, RepeatedIO)
     if isinstance(opener, RepeatedIO):
         io = opener.io
@@ -259,26 +251,6 @@ class _StreamTarget:
         """Do nothing: object stores decide when to send data."""
 
 
-class _DiscardingTarget:
-    """Counts bytes and drops them, for a dry run. Bytes that are copied are not read."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.position = 0
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Count the bytes of ``data``."""
-        self.position += memoryview(data).nbytes
-
-    def copy(self, source: Source, offset: int, length: int) -> None:
-        """Count ``length`` bytes. Raises :class:`sidecar.errors.DamagedFileError` if the source does not have them."""
-        check_range(source.name, source.size, offset, length)
-        self.position += length
-
-    def flush(self) -> None:
-        """Do nothing: there is no data."""
-
-
 class _SameTarget:
     """Compares what is written with a file that exists. Raises :class:`UsageError` as soon as they differ."""
 
@@ -308,50 +280,28 @@ class _SameTarget:
             raise _exists(self.name)
 
 
-def _check_new(path: str, dry: DryRunIO) -> None:
+def check_new(path: str) -> None:
     """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
     local = local_path(path)
     if local is None:
         with _storage_errors("cannot create the file", path):
-            if is_stored(path, _io_for(path, dry.io)):
+            if is_stored(path, _io_for(path, None)):
                 raise _exists(path)
         return
     if os.path.lexists(local):
         raise _exists(local)
     folder = os.path.dirname(local) or "."
     with _storage_errors("cannot create the file", local, _missing(folder)):
-        if not dry.makes_folders:
-            check_writable_folder(folder)
+        os.stat(os.path.join(folder, "."))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with contextlib.suppress(FileNotFoundError):
             os.lstat(_temporary(local))  # the name may be too long
 
 
-def without_writing(io: FileIO | None, *, makes_folders: bool = False) -> FileIO:
-    """Return an ``io`` for a dry run: it opens files as ``io`` does, and :func:`create_target` keeps nothing.
-
-    ``makes_folders`` says that the run would make missing folders of its new files, so that they are no error.
-    """
-    return io if io is not None and is_dry_run(io) else cast("FileIO", DryRunIO(io, makes_folders))
-
-
-def is_dry_run(io: FileIO | None) -> bool:
-    """Return whether ``io`` comes from :func:`without_writing`."""
-    return isinstance(io, DryRunIO)
-
-
 def repeatable(io: FileIO | None) -> FileIO:
-    """Return an ``io`` for work that may run twice: :func:`create_target` takes a file with the same bytes as its own.
-
-    A dry run stays one.
-    """
-    return io if io is not None and is_dry_run(io) else cast("FileIO", RepeatedIO(io))
-
-
-def check_writable_folder(folder: str) -> None:
-    """Raise :class:`OSError` if no file can be created in a local folder, because it is missing or not writable."""
-    os.stat(os.path.join(folder, "."))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    """Return an ``io`` for work that may run twice: :func:`create_target` accepts a file with the same bytes."""
+    return cast("FileIO", RepeatedIO(io))
 
 
 def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> None:

@@ -11,8 +11,8 @@ from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
 from sidecar.cli.many import files
 from sidecar.cli.many.targets import SkipBad, expanded
-from sidecar.cli.options import DryRun, Engine, engine_fact, engine_name, fixed_rate, names, not_on_spark
-from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.options import Engine, engine_fact, engine_name, fixed_rate, names, not_on_spark
+from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 
@@ -81,7 +81,6 @@ def convert(
     ] = None,
     skip_bad: SkipBad = False,
     engine: Engine = None,
-    dry_run: DryRun = False,
 ) -> None:
     """Convert indexes to another form or size.
 
@@ -125,7 +124,7 @@ def convert(
             raise UsageError("a historical filter takes only --values and --fpp")
         out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one filter"}))
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
-        filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate, dry_run=dry_run)
+        filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate)
         out.result(filter_report.to_dict(), draw)
         return
     report = convert_files(
@@ -139,7 +138,6 @@ def convert(
         merge_all=merge_all,
         measure=measure,
         kind=None if kind is None else kind.value,
-        dry_run=dry_run,
         engine=engine_name(engine),
     )
     result = {**report.to_dict(), **files.skipped_of(found)}
@@ -149,9 +147,8 @@ def convert(
 
 def draw_files(to: Console, data: Any) -> None:
     """Draw what was written, then one line for each column, kind and way."""
-    announce_dry_run(to, data)
     lines = [
-        (written_label(data), escaped(data["target"])),
+        ("written", escaped(data["target"])),
         ("conversion", escaped(data["conversion"])),
         ("size", humanize.size(data["size"])),
         *engine_fact(data),
@@ -164,10 +161,9 @@ def draw_files(to: Console, data: Any) -> None:
 
 def draw(to: Console, data: Any) -> None:
     """Draw what the filter was rebuilt from, and its rates."""
-    announce_dry_run(to, data)
     rates = [humanize.percent(data[name]) for name in ("rate_before", "rate_after")]
     lines = [
-        (written_label(data), escaped(data["target"])),
+        ("written", escaped(data["target"])),
         ("before", escaped(data["form_before"])),
         ("now", escaped(data["form_after"])),
         ("rebuilt from", f"{_WAYS[data['way']]} {escaped(data['column'])} in {escaped(data['values'])}"),

@@ -28,7 +28,7 @@ from sidecar.cli.options import (
     not_on_spark,
     opened_table,
 )
-from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
+from sidecar.cli.output import escaped, facts, output, table
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 
@@ -121,6 +121,8 @@ def embed(
       sidecar embed data/ --into indexed --bloom l_partkey
     """
     out = output()
+    if dry_run and (sidecar is not None or into is not None or len(paths or []) > 1):
+        raise UsageError("--dry-run is for tables", hint="Files are never overwritten.")
     source, destination = _source_and_target(paths or [], into, sidecar is not None, skip_bad)
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
@@ -133,7 +135,6 @@ def embed(
             page_index,
             placement.value,
             keys,
-            dry_run,
         )
         from_cli.run(origin, out)
         out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "one sidecar is read for all files"}))
@@ -157,7 +158,6 @@ def embed(
         "placement": placement.value,
         "harvest": harvest.value,
         "encryption_keys": encryption_keys(keys),
-        "dry_run": dry_run,
     }
     report: EmbedReport | EmbedTableReport | WrittenFiles
     if into is not None:
@@ -165,7 +165,9 @@ def embed(
     elif destination is not None:
         report = embed_file(source, destination, **options)
     else:
-        report = embed_table(opened_table(source), refresh=not no_refresh, engine=engine_name(engine), **options)
+        report = embed_table(
+            opened_table(source), refresh=not no_refresh, dry_run=dry_run, engine=engine_name(engine), **options
+        )
     shown = table_cli.draw if destination is None else draw
     if into is not None:
         shown = files.draw_written
@@ -206,12 +208,11 @@ def draw(to: Console, data: Any) -> None:
         ("page indexes", data.get("page_index_bytes", 0)),
         ("dead bytes", data.get("dead_bytes", 0)),
     ]
-    announce_dry_run(to, data)
     grown = f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
     to.print(
         facts(
             [
-                (written_label(data), escaped(data["target"])),
+                ("written", escaped(data["target"])),
                 ("size", grown),
                 *from_cli.looked_at([data]),
                 *((name, humanize.size(size)) for name, size in written if size),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
 from sidecar.cli.options import encryption_keys, is_path, opened_table
-from sidecar.cli.output import Output, announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.output import Output, escaped, facts, output
 from sidecar.errors import UsageError
 from sidecar.run_log import quantity
 
@@ -29,7 +29,6 @@ class SidecarOrigin:
     page_index: bool
     placement: str
     keys: str | None
-    dry_run: bool
 
 
 def run(origin: SidecarOrigin, out: Output) -> None:
@@ -47,7 +46,6 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             "encryption_keys": encryption_keys(origin.keys),
             "table": table,
             "io": None if table is None else table.io,
-            "dry_run": origin.dry_run,
         }
         if origin.all_to is not None:
             reports = embed_all_from(sidecar, origin.all_to, **options)
@@ -62,7 +60,7 @@ def run(origin: SidecarOrigin, out: Output) -> None:
 
         out.result(reports[0].to_dict(), draw, failed=failed)
     else:
-        data = {"dry_run": origin.dry_run, "files": [report.to_dict() for report in reports]}
+        data = {"files": [report.to_dict() for report in reports]}
         out.result(data, draw_all, each="files", failed=failed)
 
 
@@ -90,7 +88,6 @@ def _opened(origin: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
 
 def draw_all(to: Console, data: Any) -> None:
     """Draw what was written in total."""
-    announce_dry_run(to, data)
     files = data["files"]
     written = sum(file["size"] for file in files)
     ways: dict[str, int] = {}
@@ -101,7 +98,7 @@ def draw_all(to: Console, data: Any) -> None:
     to.print(
         facts(
             [
-                (written_label(data), f"{quantity(len(files), 'file')}, {humanize.size(written)}"),
+                ("written", f"{quantity(len(files), 'file')}, {humanize.size(written)}"),
                 ("indexes", ", ".join(f"{humanize.count(n)} {escaped(way)}" for way, n in ways.items())),
                 (
                     "read",

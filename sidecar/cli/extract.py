@@ -12,7 +12,6 @@ from sidecar.cli.many.files import draw_skipped
 from sidecar.cli.many.targets import SkipBad, expanded
 from sidecar.cli.options import (
     AllowPlaintext,
-    DryRun,
     Engine,
     KeyPlace,
     encryption_keys,
@@ -20,7 +19,7 @@ from sidecar.cli.options import (
     engine_name,
     names,
 )
-from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
+from sidecar.cli.output import escaped, facts, output, table
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def extract(
     allow_plaintext: AllowPlaintext = False,
     skip_bad: SkipBad = False,
     engine: Engine = None,
-    dry_run: DryRun = False,
 ) -> None:
     """Copy the indexes of data files, bit for bit, into a Puffin file.
 
@@ -77,7 +75,6 @@ def extract(
         columns=names(columns) if columns is not None else None,
         encryption_keys=encryption_keys(keys),
         allow_plaintext=allow_plaintext,
-        dry_run=dry_run,
         engine=engine_name(engine),
     )
     out.warn(report.warnings)
@@ -87,11 +84,10 @@ def extract(
 
 def draw(to: Console, data: Any) -> None:
     """Draw what was written, then one line for each column, kind and way."""
-    announce_dry_run(to, data)
     to.print(
         facts(
             [
-                (written_label(data), escaped(data["target"])),
+                ("written", escaped(data["target"])),
                 ("size", humanize.size(data["size"])),
                 ("files", humanize.count(len(data["files"]))),
                 *engine_fact(data),

@@ -207,11 +207,6 @@ def announce_dry_run(to: Console, data: Any) -> bool:
     return is_dry
 
 
-def written_label(data: Any) -> str:
-    """The name of the line with the new file."""
-    return "would be written" if data["dry_run"] else "written"
-
-
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
     """The folder that all paths share, with its slash, and the rest of each path."""
     common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are not paths; the cut is at a slash)

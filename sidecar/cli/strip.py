@@ -8,8 +8,8 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import Into, SkipBad, source_and_target
-from sidecar.cli.options import DryRun, Engine, EngineName, KeyPlace, encryption_keys, engine_name, not_on_spark
-from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.options import Engine, EngineName, KeyPlace, encryption_keys, engine_name, not_on_spark
+from sidecar.cli.output import escaped, facts, output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,6 @@ def strip(
     into: Into = None,
     keys: KeyPlace = None,
     skip_bad: SkipBad = False,
-    dry_run: DryRun = False,
     engine: Engine = None,
 ) -> None:
     """Write a data file again without filters and page indexes.
@@ -38,16 +37,16 @@ def strip(
     Examples:
       sidecar strip part-0.parquet bare/part-0.parquet
       sidecar strip events.orc bare/events.orc
-      sidecar strip data/ --into stripped --dry-run
+      sidecar strip data/ --into stripped
     """
     out = output()
     if into is not None:
-        _strip_files(paths, into, keys, skip_bad, dry_run, engine)
+        _strip_files(paths, into, keys, skip_bad, engine)
         return
     source, destination = source_and_target("strip", paths, skip_bad)
     from sidecar import strip_file
 
-    report = strip_file(source, destination, encryption_keys=encryption_keys(keys), dry_run=dry_run)
+    report = strip_file(source, destination, encryption_keys=encryption_keys(keys))
     data = report.to_dict()
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
@@ -55,9 +54,7 @@ def strip(
     out.result(data, draw)
 
 
-def _strip_files(
-    paths: list[str], into: str, keys: str | None, skip_bad: bool, dry_run: bool, engine: EngineName | None
-) -> None:
+def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, engine: EngineName | None) -> None:
     from sidecar import strip_files
     from sidecar.cli.many import files
 
@@ -67,7 +64,6 @@ def _strip_files(
         into,
         encryption_keys=encryption_keys(keys),
         skip_bad=skip_bad,
-        dry_run=dry_run,
         engine=engine_name(engine),
     )
     data = report.to_dict()
@@ -78,11 +74,10 @@ def _strip_files(
 def draw(to: Console, data: Any) -> None:
     """Draw what was removed, and both sizes."""
     removed = [f"{sum(ways.values()):,} {_NAMES[kind]}" for kind, ways in data["ways"].items()]
-    announce_dry_run(to, data)
     to.print(
         facts(
             [
-                (written_label(data), escaped(data["target"])),
+                ("written", escaped(data["target"])),
                 ("removed", ", ".join(removed) or "nothing was there"),
                 ("size", f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"),
             ]

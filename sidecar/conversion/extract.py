@@ -38,7 +38,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.results import Summarized
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, check_unchanged, open_source
-from sidecar.target import create_target, without_writing
+from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -68,8 +68,6 @@ class ExtractReport(Summarized):
     """The time that it took."""
     witness: Witness = field(default_factory=Witness)
     """The values that were compared with the indexes."""
-    dry_run: bool = False
-    """Whether nothing was written: then the report says what would be."""
     engine: str = "local"
     """Where the files were read: ``local`` or ``spark``."""
     engine_reason: str = ""
@@ -82,8 +80,7 @@ class ExtractReport(Summarized):
 
     def log_line(self) -> str:
         """What was taken, for the log."""
-        verb = "would be extracted" if self.dry_run else "extracted"
-        done = f"{len(self.files):,} files {verb} to {self.target}"
+        done = f"{len(self.files):,} files extracted to {self.target}"
         return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,7 +89,6 @@ class ExtractReport(Summarized):
         return {
             "files": self.files,
             "target": self.target,
-            "dry_run": self.dry_run,
             "size": self.size,
             "fields": self.fields,
             "ways": ways_of(self.units),
@@ -117,7 +113,6 @@ def extract_files(
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
     io: FileIO | None = None,
-    dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> ExtractReport:
@@ -137,8 +132,7 @@ def extract_files(
     name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
     ``columns`` is an error.
 
-    ``io`` opens and writes files, by default as the paths say. ``dry_run``
-    reads and compares the same, and writes nothing: the report says what would be written.
+    ``io`` opens and writes files, by default as the paths say.
 
     ``engine`` and ``spark`` say where the files are read, as for :func:`sidecar.build`: on Spark each file is a task,
     whose indexes come to this process, which writes the Puffin file.
@@ -152,7 +146,6 @@ def extract_files(
     paths, target = [os.fspath(file) for file in files], os.fspath(target)
     if not paths:
         raise UsageError("no file to extract from")
-    io = without_writing(io) if dry_run else io
     protection = Protection(encryption_keys, allow_plaintext)
     ios = FileIOs(io)
     workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
@@ -174,7 +167,6 @@ def extract_files(
         seconds=time.monotonic() - start,
         witness=taken.witness,
         warnings=[f"not taken: {text}" for text in taken.witness.denials],
-        dry_run=dry_run,
         engine=workers.name,
         engine_reason=workers.reason,
     )

@@ -34,7 +34,7 @@ from sidecar.parquet.inspect import find_leaf
 from sidecar.results import Summarized
 from sidecar.run_log import logged
 from sidecar.source import open_source
-from sidecar.target import create_target, without_writing
+from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -65,13 +65,10 @@ class FilterConversion(Summarized):
     """The size of the new file."""
     rebuilt: Rebuilt[BlockFilter]
     """The new filter, and how it was built."""
-    dry_run: bool = False
-    """Whether nothing was written: then sizes and rates are those that the new file would have."""
 
     def log_line(self) -> str:
         """What was converted, for the log."""
-        verb = "would be converted" if self.dry_run else "converted"
-        return f"{self.source} {verb} to {self.target} ({self.form_before} to {self.form_after})"
+        return f"{self.source} converted to {self.target} ({self.form_before} to {self.form_after})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, including ``way`` and the rates of the rebuild."""
@@ -88,19 +85,16 @@ def convert_filter(
     values: str | None,
     fpp: float = DEFAULT_FPP,
     io: FileIO | None = None,
-    dry_run: bool = False,
 ) -> FilterConversion:
     """Convert the historical filter in the file ``source`` to the present form (XXH64), in the new file ``target``.
 
     ``values`` is ``FILE.parquet:column``: the Parquet file and column (over all row groups) that the filter was built
     from. ``fpp`` is the target rate of the new filter. ``io`` opens and writes files, by default as the paths say.
-    ``dry_run`` builds the filter and writes nothing.
     Raises :class:`UsageError` if ``values`` is missing, if the old filter denies a value or has bits that no value
     sets, if ``source`` has the present form already, and if ``target`` exists; :class:`DamagedFileError`,
     :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
     """
     check_fpp(fpp)
-    io = without_writing(io) if dry_run else io
     with closing(open_source(source, io)) as opened:
         old = read_bare_filter(opened)
     if not isinstance(old.filter, HistoricalBloomFilter):
@@ -111,7 +105,7 @@ def convert_filter(
     with create_target(target, io) as written:
         written.write(data)
     forms = (old.filter.form, rebuilt.filter.form)
-    return FilterConversion(source, target, path, column, *forms, old.length, len(data), rebuilt, dry_run)
+    return FilterConversion(source, target, path, column, *forms, old.length, len(data), rebuilt)
 
 
 def _split(source: str, values: str | None) -> tuple[str, str]:

@@ -41,7 +41,6 @@ from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results import Summarized
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, open_source
-from sidecar.target import is_dry_run, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -71,8 +70,6 @@ class ConvertReport(Summarized):
     """What became of each index."""
     seconds: float = 0.0
     """The time that the conversion took."""
-    dry_run: bool = False
-    """Whether nothing was written: then the report says what would be."""
     engine: str = "local"
     """Where the sources were read: ``local`` or ``spark``."""
     engine_reason: str = ""
@@ -85,8 +82,7 @@ class ConvertReport(Summarized):
 
     def log_line(self) -> str:
         """What was converted, for the log."""
-        verb = "would be converted" if self.dry_run else "converted"
-        done = f"{self.conversion}: {len(self.sources):,} files {verb} to {self.target}"
+        done = f"{self.conversion}: {len(self.sources):,} files converted to {self.target}"
         return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +90,6 @@ class ConvertReport(Summarized):
         return {
             "sources": self.sources,
             "target": self.target,
-            "dry_run": self.dry_run,
             "conversion": self.conversion,
             "size": self.size,
             "ways": ways_of(self.units),
@@ -120,7 +115,6 @@ def convert_files(
     measure: bool = False,
     kind: RebuiltKind | None = None,
     io: FileIO | None = None,
-    dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> ConvertReport:
@@ -133,7 +127,6 @@ def convert_files(
     a file, ``merge_all`` one of those of all files. ``measure`` also measures each rate with random hashes. ``kind``
     rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
     files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say.
-    ``dry_run`` does the same work and writes nothing: the report says what would be written.
 
     ``engine`` and ``spark`` say where data files are read on the way to a Puffin file, as for :func:`sidecar.build`.
     All other conversions run in this process, whatever is asked for, and the report says so.
@@ -147,7 +140,6 @@ def convert_files(
     data = None if data is None else os.fspath(data)
     if not paths:
         raise UsageError("nothing to convert")
-    io = without_writing(io) if dry_run else io
     sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
     if len(paths) == 1 and is_filter_file(paths[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=paths[0])
@@ -180,7 +172,7 @@ def convert_files(
     else:
         size, units = _filters_like(paths[0], data, target, columns, sizes, io)
     seconds = time.monotonic() - start
-    return ConvertReport(paths, target, conversion, size, units, seconds, dry_run, workers.name, workers.reason)
+    return ConvertReport(paths, target, conversion, size, units, seconds, workers.name, workers.reason)
 
 
 def _workers(
@@ -240,7 +232,7 @@ def _embed(
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
     if sizes.changes or sizes.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-    report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io, dry_run=is_dry_run(io))
+    report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
     return report.written.size, report.outcomes
 
 

@@ -38,7 +38,7 @@ from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, local_path, open_source
-from sidecar.target import Target, create_target, without_writing
+from sidecar.target import Target, create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -78,7 +78,6 @@ def embed_file(
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
 
@@ -86,10 +85,8 @@ def embed_file(
     by dotted paths. ``fpp`` is the target false-positive rate. ``placement`` puts filters at the ``end`` of the file or
     after each ``row-group``. ``harvest`` says which filters and page indexes of the file are reused: ``good`` (filters
     whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
-    they are known to lose rows. ``threads``
-    build indexes while another thread copies; by default one per core, at most four. ``io`` opens and writes files, by
-    default as the paths say. ``dry_run`` does the same checks and makes the
-    same indexes, but copies no data and writes nothing: the report says what would be written.
+    they are known to lose rows. ``threads`` build indexes while another thread copies; by default one per core, at
+    most four. ``io`` opens and writes files, by default as the paths say.
 
     An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
     them. It always has its row index, and its filters have one place, so ``page_index`` and ``placement`` raise
@@ -107,15 +104,13 @@ def embed_file(
     refuse_text(bloom=bloom)
     source, target = os.fspath(source), os.fspath(target)
     check_rules(harvest, placement)
-    io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             _check_orc_options(page_index, placement)
             tail = read_tail(opened)
             orc_rules = rules_for(tail, bloom, fpp, harvest)
             with create_target(target, io) as sink:
-                report = embed_orc(opened, tail, sink, orc_rules, threads or _threads())
-            return replace(report, dry_run=dry_run)
+                return embed_orc(opened, tail, sink, orc_rules, threads or _threads())
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
@@ -124,7 +119,7 @@ def embed_file(
             wanted = EmbedOptions(rules, page_index, placement)
             report = embed_into(unlocked, footer, sink, wanted, threads)
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
-        return replace(report, notes=notes, dry_run=dry_run)
+        return replace(report, notes=notes)
 
 
 @logged(log, EmbedReport.log_line, EmbedReport.warnings)
@@ -135,24 +130,20 @@ def strip_file(
     *,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
     An ORC file keeps its row index. In a Parquet file, indexes between the pages and the footer, where most writers put
     them, are left out; indexes between row groups stay as dead bytes (``written.dead_bytes``), so that no page moves.
     An encrypted file is opened with ``encryption_keys``; columns whose key is missing keep their indexes. ``io`` opens
-    and writes files, by default as the paths say. ``dry_run`` writes nothing:
-    the report says what would be written. Raises the errors of :func:`embed_file`.
+    and writes files, by default as the paths say. Raises the errors of :func:`embed_file`.
     """
     start = time.monotonic()
     source, target = os.fspath(source), os.fspath(target)
-    io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             with create_target(target, io) as sink:
-                report = strip_orc(opened, sink)
-            return replace(report, dry_run=dry_run)
+                return strip_orc(opened, sink)
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         check_embeddable(unlocked, footer)
@@ -161,7 +152,7 @@ def strip_file(
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
     removed = list(_removed(footer))
     seconds = time.monotonic() - start
-    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes, dry_run=dry_run)
+    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
 
 
 def _nothing(count: int) -> Iterable[GroupIndexes]:

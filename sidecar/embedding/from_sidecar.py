@@ -43,7 +43,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, local_path, open_source
-from sidecar.target import create_target, is_dry_run, without_writing
+from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -97,7 +97,6 @@ def embed_from(
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    dry_run: bool = False,
 ) -> RestoreReport:
     """Write the Parquet or ORC file ``source`` with the indexes that ``sidecar`` has of it to the new file ``target``.
 
@@ -118,14 +117,11 @@ def embed_from(
 
     ``encryption_keys`` open encrypted bundles of the sidecar, and encrypted files, in which everything is encrypted as
     :func:`sidecar.embedding.file.embed_file` does. ``io`` opens and writes files, by default as the paths say.
-    ``dry_run`` reads and compares the same, and writes nothing: the report
-    says what would be written.
 
     Raises :class:`UsageError` if the file is not the one that was indexed: its path may differ, but size, rows and row
     groups must agree, and for plain files also the footer's facts about the pages and the recorded digest. Also raises
     the errors of :func:`sidecar.embedding.file.embed_file`.
     """
-    io = without_writing(io) if dry_run else io
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
@@ -143,8 +139,7 @@ def embed_from(
 
 def _line_of_all(reports: list[RestoreReport]) -> str:
     seconds = sum(report.seconds for report in reports)
-    done = "would be written" if any(report.dry_run for report in reports) else "written"
-    return f"{len(reports):,} files {done} with indexes of a sidecar; {seconds:.3f} s"
+    return f"{len(reports):,} files written with indexes of a sidecar; {seconds:.3f} s"
 
 
 def _warnings_of_all(reports: list[RestoreReport]) -> list[str]:
@@ -164,19 +159,16 @@ def embed_all_from(
     placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
-    dry_run: bool = False,
 ) -> list[RestoreReport]:
     """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of ``sidecar`` once.
 
     ``bloom``, ``page_index``, ``table``, ``placement``, ``encryption_keys`` and ``io`` are as in
     :func:`embed_from`. If an index is damaged or belongs to a different file,
     it is built from the file's values. ``sources`` are by default all files that the sidecar lists, at their listed
-    paths. In ``folder`` the new files keep their paths below the deepest folder that all sources share. ``dry_run``
-    makes no folder and writes nothing. Raises
+    paths. In ``folder`` the new files keep their paths below the deepest folder that all sources share. Raises
     :class:`UsageError`, before anything is made, for a path with ``..`` in it and for a folder in ``folder`` that is a
     symbolic link to a place outside.
     """
-    io = without_writing(io, makes_folders=True) if dry_run else io
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
@@ -194,7 +186,7 @@ def embed_all_from(
         storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
-            make_folder_of(target, dry_run)
+            make_folder_of(target)
         provers = stack.enter_context(_provers())
         files = (
             _prepare(path, target, finder, choice, pool, provers, storage)
@@ -305,7 +297,6 @@ def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None) -> RestoreR
         notes=notes,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
         witness=file.restorer.witness,
-        dry_run=is_dry_run(io),
     )
 
 

@@ -26,7 +26,7 @@ from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_
 from sidecar.parquet.embed import Placement
 from sidecar.results import Result
 from sidecar.source import local_path
-from sidecar.target import repeatable, without_writing
+from sidecar.target import repeatable
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -51,8 +51,6 @@ class WrittenFiles(Result):
     """Files in the named folders that are left out, because they have other endings."""
     seconds: float
     """The seconds that it took."""
-    dry_run: bool = False
-    """Whether nothing was written: then the reports say what would be."""
     engine: str = "local"
     """Where the files were written: ``local`` or ``spark``."""
     engine_reason: str = ""
@@ -71,7 +69,6 @@ class WrittenFiles(Result):
         """Return plain data, as ``sidecar embed --into --json`` prints it."""
         return {
             "folder": self.folder,
-            "dry_run": self.dry_run,
             "files": [report.to_dict() for report in self.files],
             "summary": {
                 "files": len(self.files),
@@ -110,7 +107,6 @@ def embed_files(
     encryption_keys: EncryptionKeys | None = None,
     skip_bad: bool = False,
     io: FileIO | None = None,
-    dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> WrittenFiles:
@@ -118,10 +114,9 @@ def embed_files(
 
     ``bloom``, ``page_index``, ``fpp``, ``placement``, ``harvest``, ``threads`` and ``encryption_keys`` are as for one
     file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``skip_bad`` goes past files that
-    cannot be read; without it, the first of them raises, and the files before it stay written. ``dry_run`` makes no
-    folder and writes nothing. ``engine`` and ``spark``
-    say where the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one thread,
-    ``folder`` is one that all workers share, and the files after a bad one are written too. Raises
+    cannot be read; without it, the first of them raises, and the files before it stay written. ``engine``
+    and ``spark`` say where the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one
+    thread, ``folder`` is one that all workers share, and the files after a bad one are written too. Raises
     :class:`UsageError` before anything is written if a target exists or two files would have the same target, and the
     errors of :func:`sidecar.embed_file`.
     """
@@ -133,7 +128,7 @@ def embed_files(
         "harvest": harvest,
         "encryption_keys": encryption_keys,
     }
-    run = _WriteAll(paths, folder, skip_bad, io, dry_run)
+    run = _WriteAll(paths, folder, skip_bad, io)
     run.engine = work_engine(engine, spark, run.size)
     if run.engine.name == "spark":
         threads = threads or 1
@@ -147,16 +142,15 @@ def strip_files(
     encryption_keys: EncryptionKeys | None = None,
     skip_bad: bool = False,
     io: FileIO | None = None,
-    dry_run: bool = False,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
 
-    ``encryption_keys``, ``skip_bad``, ``io``, ``dry_run``, ``engine`` and ``spark`` are as for
+    ``encryption_keys``, ``skip_bad``, ``io``, ``engine`` and ``spark`` are as for
     :func:`embed_files`, and so are the errors.
     """
-    run = _WriteAll(paths, folder, skip_bad, io, dry_run)
+    run = _WriteAll(paths, folder, skip_bad, io)
     run.engine = work_engine(engine, spark, run.size)
     return run.run(strip_file, {"encryption_keys": encryption_keys})
 
@@ -170,13 +164,11 @@ class _WriteAll:
         folder: str,
         skip_bad: bool,
         io: FileIO | None,
-        dry_run: bool,
     ) -> None:
         self.start = time.monotonic()
         self.folder = folder
         self.skip_bad = skip_bad
         self.io = io
-        self.dry_run = dry_run
         self.engine: WorkEngine = LocalWork()
         self.found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
         self.targets = targets_of(self.found, folder)
@@ -188,7 +180,7 @@ class _WriteAll:
     def run(self, write: Write, options: Mapping[str, Any]) -> WrittenFiles:
         """Call ``write`` with each file, its target and ``options``."""
         is_spark = self.engine.name == "spark"
-        work = _WriteOne(write, self.targets, self.io, self.dry_run, is_spark, options)
+        work = _WriteOne(write, self.targets, self.io, is_spark, options)
         files, skipped = each_file(work, self.found, self.io, skip_bad=self.skip_bad, engine=self.engine)
         seconds = time.monotonic() - self.start
         engine = self.engine
@@ -198,7 +190,6 @@ class _WriteAll:
             skipped,
             self.found.others,
             seconds,
-            self.dry_run,
             engine.name,
             engine.reason,
         )
@@ -211,16 +202,14 @@ class _WriteOne:
     write: Write
     targets: Mapping[str, str]
     io: FileIO | None = field(repr=False)
-    dry_run: bool
     is_repeatable: bool
     options: Mapping[str, Any] = field(repr=False)
 
     def __call__(self, source: str, _: FileIO | None) -> EmbedReport:
-        io = without_writing(self.io, makes_folders=True) if self.dry_run else self.io
-        io = repeatable(io) if self.is_repeatable else io
+        io = repeatable(self.io) if self.is_repeatable else self.io
         target = self.targets[source]
-        make_folder_of(target, self.dry_run)
-        return self.write(source, target, **self.options, io=io, dry_run=self.dry_run)
+        make_folder_of(target)
+        return self.write(source, target, **self.options, io=io)
 
 
 def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:

@@ -47,8 +47,6 @@ class EmbedReport(Summarized):
     """Whether an encrypted column has a filter."""
     notes: list[str] = field(default_factory=list)
     """Notes on what an encrypted file lacks at its new path."""
-    dry_run: bool = False
-    """Whether nothing was written: then the report says what would be."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the facts that ``repr`` and notebooks show."""
@@ -90,15 +88,13 @@ class EmbedReport(Summarized):
 
     def log_line(self) -> str:
         """What was written, for the log."""
-        done = "would be written" if self.dry_run else "written"
-        return f"{self.source} {done} to {self.target}: {counted_ways(self.outcomes)}; {self.seconds:.3f} s"
+        return f"{self.source} written to {self.target}: {counted_ways(self.outcomes)}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the totals, ``ways`` by kind, and one entry in ``units`` for each index."""
         return {
             "source": self.source,
             "target": self.target,
-            "dry_run": self.dry_run,
             "placement": self.placement,
             "size_before": self.size_before,
             **asdict(self.written),

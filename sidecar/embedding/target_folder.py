@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 from collections.abc import Sequence
 
 from sidecar.errors import StorageError, UsageError
 from sidecar.source import local_path
-from sidecar.target import check_writable_folder
 
 
 def targets_in(folder: str, paths: Sequence[str], roots: Sequence[str] | None = None) -> list[str]:
@@ -55,31 +52,12 @@ def check_inside(folder: str, targets: Sequence[str]) -> None:
             )
 
 
-def make_folder_of(target: str, dry_run: bool = False) -> None:
-    """Make the folder of a local target, or in a dry run check that it can be made. Raises :class:`StorageError`.
-
-    Object stores need no folder.
-    """
+def make_folder_of(target: str) -> None:
+    """Make the folder of a local target; object stores need none. Raises :class:`StorageError`."""
     local = local_path(target)
     if local is not None:
         folder = os.path.dirname(local) or "."
         try:
-            if dry_run:
-                _check_makeable(folder)
-            else:
-                os.makedirs(folder, exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot make the folder: {error.strerror}", file=target) from error
-
-
-def _check_makeable(folder: str) -> None:
-    """Raise :class:`OSError` if a folder cannot be made, or if no file can be created in an existing one."""
-    with contextlib.suppress(FileNotFoundError):
-        os.lstat(folder)  # the name may be too long
-    above = folder
-    while not os.path.lexists(above):
-        above = os.path.dirname(above) or "."
-    if not os.path.isdir(above):
-        number = errno.EEXIST if above == folder else errno.ENOTDIR
-        raise OSError(number, os.strerror(number))
-    check_writable_folder(above)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
-from sidecar.cli.output import Output, announce_dry_run, escaped, facts, table, without_folder, written_label
+from sidecar.cli.output import Output, escaped, facts, table, without_folder
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.run_log import quantity
 
@@ -140,7 +140,6 @@ def _answer(file: Any) -> str:
 
 def draw_written(to: Console, data: Any) -> None:
     """Draw one line for each new file, then the totals."""
-    announce_dry_run(to, data)
     total = data["summary"]
     _, names = without_folder([file["target"] for file in data["files"]])
     drawn = table("file", "before", "now", "filters", "page indexes", right=(1, 2, 3, 4))
@@ -155,7 +154,7 @@ def draw_written(to: Console, data: Any) -> None:
     to.print(drawn)
     sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
     written = f"{quantity(total['files'], 'file')} in {escaped(data['folder'])}"
-    lines = [(written_label(data), written), ("size", sizes), *engine_fact(data)]
+    lines = [("written", written), ("size", sizes), *engine_fact(data)]
     to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
     draw_skipped(to, data)
 

@@ -27,7 +27,7 @@ from sidecar.reports.page.wording import moment
 from sidecar.results import Result
 from sidecar.run_log import log_run, quantity
 from sidecar.source import AnyPath
-from sidecar.target import create_target, without_writing
+from sidecar.target import check_new, create_target
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,7 @@ def report(
     """
     start = time.monotonic()
     name = os.fspath(path)
-    with create_target(name, without_writing(None)):
-        pass  # what would not be written in the end is refused before the work
+    check_new(name)  # what would not be written in the end is refused before the work
     given = [tables] if isinstance(tables, str | Table) else list(tables)
     found = list(_each(given, partial(collect_facts, with_advice=advice), catalog))
     if not found:
