@@ -36,7 +36,16 @@ from sidecar.bundle.indexes.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
-from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, check_properties, parse_place, read_toc
+from sidecar.bundle.toc import (
+    TOC_PROPERTY,
+    BlobIdentity,
+    DirectoryPlace,
+    TocEntry,
+    check_properties,
+    identity_of,
+    parse_place,
+    read_toc,
+)
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
@@ -207,7 +216,7 @@ class SidecarFile:
 
     def _load(self, table_uuid: str | None) -> None:
         blobs = [blob for blob in self.puffin.metadata.blobs if blob.type in MAGICS]
-        directory = self._directory() if blobs else []
+        directory = {entry.identity: entry for entry in reversed(self._directory() if blobs else [])}
         entries = [(blob, self._entry(blob, directory)) for blob in blobs]
         self._name_missing(directory, blobs)
         by_id: dict[bytes, Segment] = {}
@@ -249,7 +258,7 @@ class SidecarFile:
             self.doubts.add(error)
             return blobs
 
-    def _entry(self, blob: BlobMetadata, directory: Sequence[TocEntry]) -> TocEntry | None:
+    def _entry(self, blob: BlobMetadata, directory: Mapping[BlobIdentity, TocEntry]) -> TocEntry | None:
         """Return the blob's entry: the directory's copy if the footer agrees with it, else from the blob itself."""
         if blob.compression_codec is not None:
             self.doubts.add(
@@ -260,9 +269,8 @@ class SidecarFile:
                 )
             )
             return None
-        for entry in directory:
-            if entry.is_blob(blob):
-                return entry
+        if (entry := directory.get(identity_of(blob))) is not None:
+            return entry
         try:
             return self._own_entry(blob)
         except SidecarError as error:
@@ -278,9 +286,10 @@ class SidecarFile:
         segment = segment_bytes(decode_toc(toc))
         return TocEntry(blob.type, blob.fields, segment, blob.offset, blob.length, toc)
 
-    def _name_missing(self, directory: Sequence[TocEntry], blobs: Sequence[BlobMetadata]) -> None:
-        for entry in directory:
-            if not any(entry.is_blob(blob) for blob in blobs):
+    def _name_missing(self, directory: dict[BlobIdentity, TocEntry], blobs: Sequence[BlobMetadata]) -> None:
+        in_footer = set(map(identity_of, blobs))
+        for entry in reversed(directory.values()):
+            if entry.identity not in in_footer:
                 self.doubts.add(
                     DamagedFileError(
                         f"the directory lists a {entry.blob_type} blob of fields {list(entry.fields)} that the "

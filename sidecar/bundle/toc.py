@@ -60,6 +60,10 @@ class DirectoryPlace(NamedTuple):
     properties: str | None = None
 
 
+BlobIdentity = tuple[str, tuple[int, ...], int, int]
+"""Type, field ids, offset and length of a blob."""
+
+
 @dataclass(frozen=True)
 class TocEntry:
     """Identity of a sidecar blob in a file, and the bytes of its TOC."""
@@ -71,10 +75,15 @@ class TocEntry:
     length: int
     toc: bytes
 
-    def is_blob(self, blob: BlobMetadata) -> bool:
-        """Return whether the footer's metadata of a blob agrees with this entry."""
-        identity = (self.blob_type, self.fields, self.offset, self.length)
-        return (blob.type, blob.fields, blob.offset, blob.length) == identity
+    @property
+    def identity(self) -> BlobIdentity:
+        """What the footer says of the same blob, as :func:`identity_of`."""
+        return self.blob_type, self.fields, self.offset, self.length
+
+
+def identity_of(blob: BlobMetadata) -> BlobIdentity:
+    """Return what a footer and a directory must both say of a blob."""
+    return blob.type, blob.fields, blob.offset, blob.length
 
 
 def write_toc(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import io
 import subprocess
 import sys
@@ -61,6 +62,18 @@ def test_an_absent_key_in_658_files_costs_little():
     assert sidecar.index_reads <= 2
     assert sidecar.index_bytes <= 32 * 1024 + 256 * 83 + 8
     assert sidecar.warnings == []
+
+
+def test_the_work_of_opening_grows_with_the_columns_and_not_with_their_square():
+    def calls(columns: int) -> int:
+        filters = random_filters(np.random.default_rng(0), [64] * 4, 0.3)
+        data, footer = write_file([field_bundle(number, filters) for number in range(columns)], units_table(4))
+        profile = cProfile.Profile()
+        profile.runcall(open_bytes, data, footer)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few, many = calls(30), calls(120)
+    assert many < 4.2 * few
 
 
 def test_groups_of_one_lookup_are_fetched_together():
