@@ -50,6 +50,7 @@ from sidecar.reports.finding_results import (
     SidecarAsked,
     SnapshotAsked,
     ValueTrace,
+    each_once,
 )
 from sidecar.reports.finding_rows import RowCounter
 from sidecar.reports.finding_sidecars import SidecarSearch
@@ -325,11 +326,11 @@ def _report(
     read_all: bool,
     seconds: float,
 ) -> FindReport:
-    files = [
+    files = each_once(
         FileWithValue(path, hit.question.name, hit.question.field_id, text, rows, hit.snapshots.get(text, []))
         for (_, path), hit in search.hits.items()
         for text, rows in hit.rows.items()
-    ]
+    )
     read = {(one.file, one.field_id) for one in search.read}
     missed = {one.file for one in search.not_asked}
     traces = list(dict.fromkeys(search.traces))
@@ -347,13 +348,13 @@ def _report(
         conditions=answers,
         snapshots=_snapshots(table, search.snapshots, files),
         files=files,
-        files_ruled_out=[
+        files_ruled_out=each_once(
             one for one in search.files.ruled_out if (one.file, one.field_id) not in read and one.file not in missed
-        ],
-        files_read=search.read,
-        equality_deletes=search.delete_files,
+        ),
+        files_read=each_once(search.read),
+        equality_deletes=each_once(search.delete_files),
         traces=traces,
-        sidecars=search.asked_sidecars,
+        sidecars=each_once(search.asked_sidecars),
         not_asked=search.not_asked,
         warnings=list(dict.fromkeys(search.files.warnings)),
         beyond=[ORPHANS, PATHS] if all_snapshots else [OTHERS, ORPHANS, PATHS],

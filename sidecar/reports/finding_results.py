@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from sidecar.results import Result
 
@@ -221,6 +221,37 @@ class NotAsked(Result):
     """Why it could not be asked."""
     column: str | None = None
     """The name of the column as it was asked for; ``None`` if it is about all columns."""
+
+
+E = TypeVar("E", FileWithValue, FileRead, FileRuledOut, DeleteFileAsked, SidecarAsked)
+
+
+def each_once(evidence: Iterable[E]) -> list[E]:
+    """Return one piece of evidence for each file, column and value.
+
+    A column that was promoted is asked for in each of its types, so that a file of several snapshots has several.
+    """
+    found: dict[tuple[object, ...], E] = {}
+    for one in evidence:
+        key = one.file, one.column, one.field_id, getattr(one, "value", None)
+        found[key] = _joined(found[key], one) if key in found else one
+    return list(found.values())
+
+
+def _joined(one: E, other: E) -> E:
+    """Return the parts of both: the greater counts, all items of lists, and texts of the first."""
+    changes: dict[str, Any] = {}
+    for part in fields(one):
+        mine, its = getattr(one, part.name), getattr(other, part.name)
+        if isinstance(mine, list):
+            changes[part.name] = mine + [item for item in its if item not in mine]
+        elif isinstance(mine, dict):
+            changes[part.name] = its | mine
+        elif isinstance(mine, int):
+            changes[part.name] = max(mine, its)
+        else:
+            changes[part.name] = its if mine is None else mine
+    return replace(one, **changes)
 
 
 @dataclass(frozen=True, repr=False)

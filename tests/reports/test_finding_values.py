@@ -35,11 +35,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+import sidecar
 from sidecar.errors import UsageError
 from sidecar.reports.finding import find
 from sidecar.reports.finding_values import conditions_from
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
+from tests.reports.find_cases import asked_once
 
 SCHEMA = Schema(
     NestedField(1, "n", IntegerType()),
@@ -137,6 +139,25 @@ def test_promoted_columns_are_compared_in_their_wider_type(catalog: Any) -> None
         ("f", "0.1"): 0, ("f", wide): 1, ("f", "inf"): 1,
         ("dec", "1.5"): 2, ("dec", "123456789012345678.00"): 0,
     }  # fmt: skip
+
+
+def test_a_file_of_snapshots_before_and_after_a_promotion_counts_once(catalog: Any) -> None:
+    """Snapshots before the promotion have the narrow type: the file is asked for both."""
+    table: Table = catalog.create_table("db.find_promoted_once", pa.schema([("n", pa.int32())]))
+    for numbers in ([5, 6], [7, 8]):
+        table.append(pa.table({"n": pa.array(numbers, pa.int32())}))
+    sidecar.build(table, ["n"], engine="local")
+    table.refresh()
+    with table.update_schema() as update:
+        update.update_column("n", LongType())
+    table.append(pa.table({"n": pa.array([9, 9])}))
+    report = find(table, {"n": "5"}, all_snapshots=True)
+    assert asked_once(report)
+    (condition,), (file,), (asked,) = report.conditions, report.files, report.sidecars
+    assert (condition.files, condition.rows, file.rows) == (1, 1, 1)
+    assert [one.snapshot_id for one in file.snapshots] == [one.snapshot_id for one in report.snapshots]
+    assert sum(report.ruled_out_by.values()) == 2
+    assert asked.admits == [file.file]
 
 
 def test_nan_is_found_beside_one_other_value(catalog: Any) -> None:
