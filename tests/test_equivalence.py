@@ -100,7 +100,7 @@ def planned_or_refused(
 ) -> Plan | None:
     """The plan; ``None`` where equality deletes forbid it, which must be there then, or where pyiceberg fails too."""
     try:
-        return sidecar.plan(history.table, text, snapshot_id=snapshot_id, allow_equality_deletes=allow_equality_deletes)
+        return sidecar.plan(history.table, text, at=snapshot_id, allow_equality_deletes=allow_equality_deletes)
     except UnsupportedFeatureError as error:
         if history.equality_deletes and "equality deletes" in str(error):
             return None
@@ -147,7 +147,7 @@ def same_as_pyiceberg(
         found = _rows(planned, number, columns)
         rows, whole = found.to_pylist(), wanted.to_pylist()
         if len(rows) < len(whole):
-            left = _ids(read(sidecar.plan(without_sidecar(history), text, snapshot_id=snapshot_id), ["id"]))
+            left = _ids(read(sidecar.plan(without_sidecar(history), text, at=snapshot_id), ["id"]))
             whole = besides_nan(history, rows, whole, left, snapshot_id)
         tally.compare(rows, whole, (way.__name__, *said))
         if number % 6 != 3:

@@ -62,8 +62,8 @@ def test_a_plan_gives_its_rows_after_the_table_was_refreshed(catalog: Any, chang
     assert first is not None
     plans = [
         sidecar.plan(table, "a = 1"),
-        sidecar.plan(table, "b = 100", ref="main"),
-        sidecar.plan(table, "a < 2", snapshot_id=first.snapshot_id),
+        sidecar.plan(table, "b = 100", at="main"),
+        sidecar.plan(table, "a < 2", at=first.snapshot_id),
         sidecar.plan(table, "true", keys={"b": [100]}),
     ]
     stream = plans[0].to_arrow_batch_reader()
@@ -110,7 +110,7 @@ CALLS: dict[str, Callable[[Table], Any]] = {
     "plan": lambda table: sidecar.plan(table, "a = 1").to_arrow().to_pylist(),
     "plan of keys": lambda table: sidecar.plan(table, "true", keys={"a": [1, 3]}).to_arrow().to_pylist(),
     "scan": lambda table: sidecar.scan(table, "a = 100", ["b"]).to_pylist(),
-    "scan of a branch": lambda table: sidecar.scan(table, "b in (1, 10)", ref="main").to_pylist(),
+    "scan of a branch": lambda table: sidecar.scan(table, "b in (1, 10)", at="main").to_pylist(),
     "scan_batches": lambda table: sidecar.scan_batches(table, "a >= 100").read_all().to_pylist(),
     "probe_table": lambda table: [unit.to_dict() for unit in sidecar.probe_table(table, "a", 1).units],
     "inspect_table": lambda table: sidecar.inspect_table(table).to_dict(),
@@ -164,7 +164,7 @@ def test_a_build_indexes_one_version_and_shows_its_commit(catalog: Any) -> None:
         report = sidecar.build(Restless.of(*versions), ["a"], engine="local")
         used = next(one for one in versions if one.current_snapshot().snapshot_id == report.snapshot_id)  # type: ignore[union-attr]
         assert report.files_indexed == (2 if used is before else 3)
-        with closing(sidecar.open_sidecar(catalog.load_table(name), report.snapshot_id)) as opened:
+        with closing(sidecar.open_sidecar(catalog.load_table(name), at=report.snapshot_id)) as opened:
             fields = {field_id for segment in opened.segments for field_id in segment.fields}
         assert fields == {used.schema().find_field("a").field_id}
         before.refresh()

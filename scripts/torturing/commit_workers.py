@@ -278,7 +278,7 @@ def compare(table: Table, rng: random.Random, log: Log) -> None:
                 (f"k = {key} AND s = 'value-{key * 7919 % KEYS}'", lambda row, key=key: row["k"] == key),
             ]
         )
-        plan = sidecar.plan(table, text, snapshot_id=snapshot.snapshot_id)
+        plan = sidecar.plan(table, text, at=snapshot.snapshot_id)
         found = sorted((row["k"], row["s"]) for row in plan.to_arrow().to_pylist())
         log.counts["checks"] += 1
         log.counts["files dropped"] += plan.funnel.dropped_by_filter

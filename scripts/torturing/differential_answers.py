@@ -60,15 +60,15 @@ def answers_to(case: Any) -> Iterator[tuple[list[Any], Answer]]:
         given["encryption_keys"] = import_module("tests.iceberg.encrypted_tables").bundle_keys("ssn")
     for at, (text, snapshot_id) in enumerate(case["asked"]):
         for way in WAYS:
-            yield [text, snapshot_id, way, "whole"], planned(table, text, way, snapshot_id=snapshot_id, **given)
+            yield [text, snapshot_id, way, "whole"], planned(table, text, way, at=snapshot_id, **given)
         turn = [*WAYS][at % len(WAYS)]
         for what in others:
-            yield [text, snapshot_id, turn, what], planned(tables[what], text, turn, snapshot_id=snapshot_id, **given)
+            yield [text, snapshot_id, turn, what], planned(tables[what], text, turn, at=snapshot_id, **given)
         if given and at % 3 == 0:
-            yield [text, snapshot_id, turn, "without keys"], planned(table, text, turn, snapshot_id=snapshot_id)
+            yield [text, snapshot_id, turn, "without keys"], planned(table, text, turn, at=snapshot_id)
         if at % 6 == 0:
             for way in WAYS:
-                yield [text, snapshot_id, way, "twice"], planned(table, text, way, True, snapshot_id=snapshot_id)
+                yield [text, snapshot_id, way, "twice"], planned(table, text, way, True, at=snapshot_id)
         if case["is_served_often"] or at % 5 == 0:
             for agent in (PYICEBERG, JAVA):
                 for most in (1, 500):

@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli.many.tables import coverage_cells, run_tables
 from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
-from sidecar.cli.options import KeyPlace, Ref, Snapshot, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, encryption_keys, opened_table
 from sidecar.cli.output import output
 from sidecar.cli.shell import narrowing
 from sidecar.errors import UsageError
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def inspect(
     targets: Targets,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +58,7 @@ def inspect(
     from sidecar.cli.draw import inspect as drawing
 
     chosen = column_choice(columns or ())
-    if are_paths(targets, snapshot, ref):
+    if are_paths(targets, at):
         if not is_one_path(targets, skip_bad):
             _inspect_files(targets, chosen, keys, skip_bad, statistics, fill)
             return
@@ -81,9 +80,9 @@ def inspect(
         if are_several_tables(targets, skip_bad):
             if columns is not None:
                 raise UsageError("--columns is for one table, or for files")
-            run_tables(out, targets, partial(inspect_table, snapshot_id=snapshot, ref=ref), coverage_cells)
+            run_tables(out, targets, partial(inspect_table, at=at), coverage_cells)
             return
-        data = inspect_table(opened_table(targets[0]), snapshot, ref=ref).to_dict()
+        data = inspect_table(opened_table(targets[0]), at=at).to_dict()
         draw = drawing.table_coverage
     if chosen.shown:
         data = narrowing.only_columns(data, chosen.shown)

@@ -27,13 +27,9 @@ Predicate = Annotated[
         help='Which rows, in quotes, such as "l_partkey = 42 and l_tax > 0.07". Required.',
     ),
 ]
-Snapshot = Annotated[
-    int | None,
-    typer.Option("--snapshot", metavar="ID", help="Id of a snapshot of the table [the current one]."),
-]
-Ref = Annotated[
+At = Annotated[
     str | None,
-    typer.Option("--ref", metavar="NAME", help="Branch or tag of the table, instead of --snapshot."),
+    typer.Option("--at", metavar="SNAPSHOT", help="A branch, a tag or the id of a snapshot [the current snapshot]."),
 ]
 KeyPlace = Annotated[
     str | None,
@@ -146,11 +142,11 @@ def opened_table(name: str) -> Any:
     return open_table(name, output().choices.catalog_or_variable)
 
 
-def refuse_table_options(snapshot: int | None, ref: str | None) -> None:
+def refuse_table_options(at: str | None) -> None:
     """Raise :class:`UsageError` if an option for tables comes with the path of a file."""
-    if output().choices.catalog is not None or snapshot is not None or ref is not None:
+    if output().choices.catalog is not None or at is not None:
         raise UsageError(
-            "--catalog, --snapshot and --ref are for tables, but a path was given",
+            "--catalog and --at are for tables, but a path was given",
             hint="A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path.",
         )
 

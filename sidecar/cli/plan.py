@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import one_predicate
-from sidecar.cli.options import KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, Predicate, Table, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output, table, without_folder
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.keys import KeyFile, read_keys
@@ -25,8 +25,7 @@ def plan(
     table: Table,
     predicate: Predicate = None,
     keys: KeyFile = None,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     encryption: KeyPlace = None,
     why: Annotated[
         str | None,
@@ -49,8 +48,7 @@ def plan(
     found = plan_scan(
         opened,
         condition,
-        snapshot_id=snapshot,
-        ref=ref,
+        at=at,
         keys=read_keys(opened.schema, keys),
         encryption_keys=encryption_keys(encryption),
     )

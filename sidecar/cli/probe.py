@@ -10,10 +10,9 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import SkipBad, are_paths, are_several_tables, check_order, is_one_path
 from sidecar.cli.options import (
+    At,
     KeyPlace,
     PuffinColumns,
-    Ref,
-    Snapshot,
     encryption_keys,
     opened_table,
     puffin_columns,
@@ -45,8 +44,7 @@ def probe(
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     keys: KeyPlace = None,
     columns: PuffinColumns = None,
     skip_bad: SkipBad = False,
@@ -65,7 +63,7 @@ def probe(
     out = output()
     check_order(targets, column, value)
     named = puffin_columns(columns)
-    if are_paths(targets, snapshot, ref):
+    if are_paths(targets, at):
         if not is_one_path(targets, skip_bad):
             _probe_files(targets, column, value, keys, skip_bad, named)
             return
@@ -82,7 +80,7 @@ def probe(
             raise UsageError("--columns is for the path of a Puffin file; a table names its columns")
         opened = opened_table(targets[0])
         given_keys = encryption_keys(keys)
-        data = probe_table(opened, column, value, snapshot, ref=ref, encryption_keys=given_keys).to_dict()
+        data = probe_table(opened, column, value, at=at, encryption_keys=given_keys).to_dict()
     out.warn(data.get("warnings", ()))
     out.result(data, draw)
 

@@ -14,10 +14,9 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import check_there, one_predicate
 from sidecar.cli.options import (
+    At,
     KeyPlace,
     Predicate,
-    Ref,
-    Snapshot,
     encryption_keys,
     is_path,
     names,
@@ -58,8 +57,7 @@ def scan(
         typer.Option("--explain", help="Read the rows, and print how much was read instead of the rows."),
     ] = False,
     keys: KeyFile = None,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     encryption: KeyPlace = None,
 ) -> None:
     """Read the matching rows of a table or a file.
@@ -84,11 +82,11 @@ def scan(
     if file is not None:
         rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
-        refuse_table_options(snapshot, ref)
+        refuse_table_options(at)
         check_there([target])
         opened = _file_scan(target, condition, chosen, limit, keys, encryption)
     else:
-        opened = _table_scan(out, target, condition, chosen, limit, snapshot, ref, keys, encryption)
+        opened = _table_scan(out, target, condition, chosen, limit, at, keys, encryption)
     with opened as found:
         written = 0
         if file is not None:
@@ -131,8 +129,7 @@ def _table_scan(
     predicate: str,
     columns: list[str] | None,
     limit: int | None,
-    snapshot: int | None,
-    ref: str | None,
+    at: str | None,
     keys: str | None,
     encryption: str | None,
 ) -> Iterator[_PendingScan]:
@@ -142,8 +139,7 @@ def _table_scan(
     found = plan(
         opened,
         predicate,
-        snapshot_id=snapshot,
-        ref=ref,
+        at=at,
         keys=read_keys(opened.schema, keys),
         encryption_keys=encryption_keys(encryption),
     )

@@ -11,7 +11,7 @@ from sidecar.cli import humanize, repair
 from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import RESULT, Cells, coverage_cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
-from sidecar.cli.options import Ref, Snapshot, opened_table
+from sidecar.cli.options import At, opened_table
 from sidecar.cli.output import escaped, facts, output, table
 from sidecar.run_log import quantity
 
@@ -29,8 +29,7 @@ def status(
         str | None,
         typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
     ] = None,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Do not look for files that nothing references, which lists the metadata folder."),
@@ -53,9 +52,7 @@ def status(
     least = None if min_coverage is None else share(min_coverage, "--min-coverage")
     from sidecar import status_table
 
-    work = partial(
-        status_table, snapshot_id=snapshot, ref=ref, max_behind=longest, min_coverage=least, leftovers=not quick
-    )
+    work = partial(status_table, at=at, max_behind=longest, min_coverage=least, leftovers=not quick)
     if are_several_tables(tables):
         run_tables(out, tables, work, cells, lambda one: bool(one["missed"]))
         return

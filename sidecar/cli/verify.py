@@ -12,12 +12,11 @@ from sidecar.cli import humanize
 from sidecar.cli.many.tables import run_tables, verify_cells
 from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
 from sidecar.cli.options import (
+    At,
     Engine,
     EngineName,
     KeyPlace,
     PuffinColumns,
-    Ref,
-    Snapshot,
     encryption_keys,
     engine_name,
     is_path,
@@ -51,8 +50,7 @@ def verify(
             help="Like --data, for a random share of the row groups or files, such as 0.1.",
         ),
     ] = None,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     keys: KeyPlace = None,
     against: Annotated[
         list[str] | None,
@@ -91,8 +89,8 @@ def verify(
     on_engine = {**options, "engine": engine_name(engine)}
     named = puffin_columns(columns)
     if prefixes is not None:
-        found = _parts(_only(targets), snapshot, ref, prefixes, encryption_keys(keys))
-    elif are_paths(targets, snapshot, ref):
+        found = _parts(_only(targets), at, prefixes, encryption_keys(keys))
+    elif are_paths(targets, at):
         if not is_one_path(targets, skip_bad):
             if against:
                 raise UsageError("--against is for one Puffin file", found=" ".join(targets))
@@ -108,10 +106,10 @@ def verify(
         if against or named:
             raise UsageError("--against and --columns are for the path of a Puffin file")
         if are_several_tables(targets, skip_bad):
-            check = partial(verify_table, snapshot_id=snapshot, ref=ref, **on_engine)
+            check = partial(verify_table, at=at, **on_engine)
             run_tables(out, targets, check, verify_cells, failed=lambda data: bool(data["problems"]))
             return
-        found = verify_table(opened_table(targets[0]), snapshot, ref=ref, **on_engine)
+        found = verify_table(opened_table(targets[0]), at=at, **on_engine)
     out.result(found.to_dict(), draw, failed=bool(found.problems))
 
 
@@ -144,8 +142,7 @@ def _only(targets: list[str]) -> str:
 
 def _parts(
     target: str,
-    snapshot: int | None,
-    ref: str | None,
+    at: str | None,
     prefixes: Path,
     keys: EncryptionKeys | None,
 ) -> Verification:
@@ -159,7 +156,7 @@ def _parts(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the AAD prefixes", file=str(prefixes)) from error
     if Path(target).is_dir():
-        refuse_table_options(snapshot, ref)
+        refuse_table_options(at)
         found = (path for path in Path(target).rglob("*") if path.is_file())
         return verify_parts(sorted(str(p) for p in found if p.name[0] not in "._"), expected, keys)
     if is_path(target):
@@ -168,7 +165,7 @@ def _parts(
     from sidecar.iceberg.refs import snapshot_id_of
 
     table = opened_table(target)
-    listed = list_snapshot(table, snapshot_id_of(table, snapshot, ref)).files
+    listed = list_snapshot(table, snapshot_id_of(table, at)).files
     return verify_parts(sorted(file.path for file in listed), expected, keys, table.io)
 
 

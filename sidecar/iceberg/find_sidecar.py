@@ -113,20 +113,19 @@ def may_have_pages(table: Table, snapshot_id: int) -> bool:
 
 def open_sidecar(
     table: Table,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> SidecarFile:
     """Open the sidecar of a snapshot of ``table``, or of its nearest ancestor; the caller closes it.
 
-    The snapshot is ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``encryption_keys`` open
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``encryption_keys`` open
     encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
     if there is no sidecar.
     """
     doubts: list[str] = []
     table = one_version(table)
-    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
+    found = find_sidecar(table, snapshot_id_of(table, at), warnings=doubts)
     if found is None:
         name = name_of(table)
         raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)

@@ -39,47 +39,54 @@ def is_empty(table: Table, snapshot_id: int | None) -> bool:
     return snapshot_id is None and table.metadata.current_snapshot() is None
 
 
-def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> int | None:
-    """Return ``snapshot_id``, or the snapshot id of a branch or tag ``ref``; ``None`` means the current snapshot.
+def snapshot_id_of(table: Table, at: int | str | None) -> int | None:
+    """Return the snapshot id that ``at`` names; ``None`` means the current snapshot.
 
-    Raises :class:`UsageError` if both are given, for an unknown name, and for a table that is not open.
+    A text names a branch or tag. If none has that name and it has only digits, it is a snapshot id, as on a command
+    line. Raises :class:`UsageError` for an unknown name, and for a table that is not open.
     """
     check_table(table)
-    if ref is None:
-        return snapshot_id
-    if snapshot_id is not None:
-        raise UsageError("a snapshot id and the name of a branch or tag were given; give only one of them")
+    if not isinstance(at, str):
+        return at
     refs = table.metadata.refs
-    if ref in refs:
-        return refs[ref].snapshot_id
-    near = difflib.get_close_matches(ref, refs, n=3) or sorted(refs)[:10]
+    if at in refs:
+        return refs[at].snapshot_id
+    if at.isascii() and at.isdigit():
+        return int(at)
+    near = difflib.get_close_matches(at, refs, n=3) or sorted(refs)[:10]
     raise UsageError(
-        f"the table '{name_of(table)}' has no branch or tag '{ref}'",
+        f"the table '{name_of(table)}' has no branch or tag '{at}'",
         hint=f"It has {', '.join(near)}." if near else "It has no snapshot yet.",
     )
 
 
-def schema_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> Schema:
-    """Return the schema in which a snapshot is read, of which a caller gave the id or a branch or tag.
+def is_branch(table: Table, at: int | str | None) -> bool:
+    """Whether ``at`` names a branch, as ``main`` is one, and not a tag or a snapshot."""
+    ref = table.metadata.refs.get(at) if isinstance(at, str) else None
+    return ref is not None and ref.snapshot_ref_type == SnapshotRefType.BRANCH
+
+
+def schema_at(table: Table, at: int | str | None = None) -> Schema:
+    """Return the schema in which the snapshot that ``at`` names is read.
 
     It is the table's present one if the metadata does not say which schema the snapshot has. Raises as
     :func:`snapshot_id_of`.
     """
-    chosen = snapshot_id_of(table, snapshot_id, ref)
-    if ref is not None and table.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.BRANCH:
+    chosen = snapshot_id_of(table, at)
+    if is_branch(table, at):
         return table.schema()
     snapshot = None if chosen is None else table.metadata.snapshot_by_id(chosen)
     own = None if snapshot is None or snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
     return table.schema() if own is None else own  # a schema without columns is false
 
 
-def table_at(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> tuple[Table, int | None]:
+def table_at(table: Table, at: int | str | None = None) -> tuple[Table, int | None]:
     """Return one version of the table whose current schema is that of :func:`schema_at`, and the snapshot id.
 
     Raises as :func:`snapshot_id_of`.
     """
     table = one_version(table)
-    chosen, schema = snapshot_id_of(table, snapshot_id, ref), schema_at(table, snapshot_id, ref)
+    chosen, schema = snapshot_id_of(table, at), schema_at(table, at)
     is_present = schema.schema_id == table.metadata.current_schema_id
     return (table if is_present else with_schema(table, schema.schema_id)), chosen
 

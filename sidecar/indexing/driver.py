@@ -53,8 +53,7 @@ def build(
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
     spark: Any = None,
     threads: int | None = None,
     full: bool = False,
@@ -76,8 +75,7 @@ def build(
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
     spark: Any = None,
     threads: int | None = None,
     full: bool = False,
@@ -98,8 +96,7 @@ def build(
     harvest: HarvestRule = GOOD,
     filter_format: FilterFormat = "auto",
     engine: BuildEngine | None = None,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
     spark: Any = None,
     threads: int | None = None,
     full: bool = False,
@@ -125,9 +122,8 @@ def build(
     builds split-block filters.
     ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark``
     if one is given, else this process for tables up to 4 GiB or if Spark cannot start. The default is ``auto``.
-    ``snapshot_id``: the snapshot to index; by default the current one.
-    ``ref``: a branch or tag whose snapshot is indexed instead. ``columns`` are names of the schema in which a plan
-    reads that snapshot.
+    ``at``: the snapshot to index: a snapshot id, a branch or a tag; by default the current snapshot. ``columns`` are
+    names of the schema in which a plan reads it.
     ``spark``: a Spark session.
     ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
     ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
@@ -163,8 +159,8 @@ def build(
         allow_plaintext=allow_plaintext,
     )
     with held(table) as own:
-        request = replace(request, schema=schema_at(own, snapshot_id, ref))
-        return _build(own, snapshot_id_of(own, snapshot_id, ref), request, save=save, dry_run=dry_run)
+        request = replace(request, schema=schema_at(own, at))
+        return _build(own, snapshot_id_of(own, at), request, save=save, dry_run=dry_run)
 
 
 def _build(

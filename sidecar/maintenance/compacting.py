@@ -111,8 +111,7 @@ class CompactReport(Result):
 def compact(
     table: Table,
     *,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
     encryption_keys: EncryptionKeys | None = None,
     dry_run: bool = False,
     engine: BuildEngine | None = None,
@@ -121,8 +120,7 @@ def compact(
     """Merge the segments of a table's sidecar into one, and leave out indexes of files and columns that are gone.
 
     ``table``: a table of pyiceberg. It is refreshed after the commit.
-    ``snapshot_id``: the snapshot whose plans use the sidecar; by default the current one.
-    ``ref``: a branch or tag whose snapshot is meant instead.
+    ``at``: the snapshot id, branch or tag whose plans use the sidecar; by default the current snapshot.
     ``encryption_keys``: they open encrypted indexes, which are then encrypted anew under the same master keys. A
     segment with an encrypted index whose key is missing stays as it is.
     ``dry_run``: look at the sidecar and the manifests, and write nothing.
@@ -137,7 +135,7 @@ def compact(
     start = time.monotonic()
     asked_engine(engine, spark)
     with held(table) as own:
-        report = _compact(own, snapshot_id_of(own, snapshot_id, ref), encryption_keys, dry_run)
+        report = _compact(own, snapshot_id_of(own, at), encryption_keys, dry_run)
     report = replace(report, seconds=time.monotonic() - start)
     log_run(log, lambda: report.log_line(name_of(table)), report.warnings)
     return report

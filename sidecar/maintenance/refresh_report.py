@@ -29,8 +29,8 @@ class RefreshReport(Summarized):
     """The name of the table."""
     dry_run: bool
     """Whether nothing was written."""
-    ref: str | None
-    """The branch or tag that was refreshed; ``None`` for the current snapshot."""
+    branch: str | None
+    """The branch that was refreshed; ``None`` for the current snapshot."""
     action: RefreshAction = "current"
     """How the refresh ended."""
     reason: str = ""

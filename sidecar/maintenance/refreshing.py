@@ -29,10 +29,10 @@ from sidecar.bundle.runs import intact_state_of
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.catalog import held
+from sidecar.iceberg.catalog import command_for, held
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
+from sidecar.iceberg.refs import is_branch, is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
@@ -54,7 +54,7 @@ MAX_BEHIND = timedelta(hours=1)
 def refresh(
     table: Table,
     *,
-    ref: str | None = None,
+    at: str | None = None,
     max_new_files: int | None = None,
     min_uncovered: float = MIN_UNCOVERED,
     max_behind: timedelta = MAX_BEHIND,
@@ -69,7 +69,7 @@ def refresh(
 
     What is indexed is what the table declares (:mod:`sidecar.indexing.declaration`), else what the last sidecar has.
     ``table``: it is refreshed after a commit.
-    ``ref``: a branch or tag whose snapshot is brought up to date, by default the current snapshot.
+    ``at``: a branch whose snapshot is brought up to date, by default the current snapshot.
     ``max_new_files``: the most data files that this run indexes; the others are left for later runs.
     ``min_uncovered``, ``max_behind``: a sidecar of more bytes than the table's property
     ``sidecar.refresh.rewrite-up-to`` (256 MiB) is written anew only if the share of rows in files that it lacks is
@@ -95,9 +95,15 @@ def refresh(
     if not 0 <= min_uncovered <= 1:
         raise UsageError("the share of uncovered rows is from 0 to 1", found=min_uncovered)
     with held(table) as own:
-        request = replace(request, schema=schema_at(own, None, ref))
-        snapshot_id = snapshot_id_of(own, None, ref)
-        run = _Refresh(own, request, RefreshReport(table=name_of(own), dry_run=dry_run, ref=ref))
+        snapshot_id = snapshot_id_of(own, at)
+        if at is not None and not is_branch(own, at):
+            raise UsageError(
+                "only a branch can be refreshed",
+                found=at,
+                hint=f"{command_for(own, 'build', '--at', str(at))} indexes the snapshot of a tag.",
+            )
+        request = replace(request, schema=schema_at(own, at))
+        run = _Refresh(own, request, RefreshReport(table=name_of(own), dry_run=dry_run, branch=at))
         if is_empty(own, snapshot_id):
             run.report.end("empty", "the table has no snapshot yet")
         else:

@@ -116,14 +116,14 @@ class TableInfo(Result):
     """What is wrong with the sidecar, in words."""
 
 
-def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> TableInfo:
+def inspect_table(table: Table, *, at: int | str | None = None) -> TableInfo:
     """List the indexes of a snapshot of ``table``.
 
-    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. Errors in the sidecar
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. Errors in the sidecar
     are in the result's ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
     The ``snapshot_id`` is ``None`` for a table without a snapshot.
     """
-    table, snapshot_id = table_at(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, at)
     if is_empty(table, snapshot_id):
         return describe_empty(table)
     listing = list_snapshot(table, snapshot_id)

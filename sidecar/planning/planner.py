@@ -60,8 +60,7 @@ def plan(
     table: Table,
     predicate: str | BooleanExpression,
     *,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,
     allow_equality_deletes: bool = False,
@@ -69,7 +68,7 @@ def plan(
 ) -> Plan:
     """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
 
-    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``case_sensitive`` says
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``case_sensitive`` says
     whether the names of columns are. The plan keeps the version of the table that it was made of: its rows stay the
     same if ``table`` is refreshed before they are read.
 
@@ -82,14 +81,14 @@ def plan(
     all files, with one warning.
 
     ``predicate`` and ``keys`` name columns as Spark does, and rows have the same columns: of the snapshot's own schema
-    for a ``snapshot_id`` and for a tag, else of the table's present one.
+    for a snapshot id and for a tag, else of the table's present one.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
     error in a sidecar raises.
     """
-    table, snapshot_id = table_at(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, at)
     check_readable(table, snapshot_id)
     return plan_as_read(
         table,

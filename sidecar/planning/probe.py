@@ -49,21 +49,20 @@ def probe_table(
     table: Table,
     column: str,
     value: object,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> TableProbe:
     """Ask the filters of one ``column`` for one value, in a snapshot of ``table``.
 
-    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. The name is as in the
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. The name is as in the
     schema in which a plan reads it. ``value`` is a text as
     a person writes it, or a value that the column's type takes exactly. The result has an answer for each row group of
     each live file. A file whose row groups are unknown has one answer with ``row_group`` ``None``.
     ``encryption_keys`` open encrypted filters. Raises :class:`sidecar.errors.UsageError` for an unknown column and for
     a value that does not fit it.
     """
-    table, snapshot_id = table_at(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, at)
     check_readable(table, snapshot_id)
     found_column = find_column(table.schema(), column)
     literal = exact_value(value, found_column)

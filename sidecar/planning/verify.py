@@ -49,18 +49,18 @@ LARGEST_LG_K = 20
 
 def verify_table(
     table: Table,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     data: bool = False,
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> Verification:
-    """Check the sidecar that answers for a snapshot of ``table``: ``snapshot_id``, that of ``ref``, or the current one.
+    """Check the sidecar that answers for a snapshot of ``table``.
 
-    ``ref`` is the name of a branch or tag. The whole sidecar is read, and the manifests that it lists.
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. The
+    whole sidecar is read, and the manifests that it lists.
 
     With ``data``, every value of the indexed columns is looked up in the filters, page indexes are compared with the
     pages, and row indexes of ORC files with the values of their row groups. This covers all data files, or a
@@ -75,7 +75,7 @@ def verify_table(
     be read.
     """
     asked_engine(engine, spark)  # a wrong name is refused, whatever there is to check
-    table, snapshot_id = table_at(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, at)
     if is_empty(table, snapshot_id):
         return Verification(0, [], NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)

@@ -62,9 +62,8 @@ def scan(
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
@@ -72,7 +71,7 @@ def scan(
 ) -> pa.Table:
     """Return the rows of a snapshot of ``table`` that match ``predicate``, by default of the current snapshot.
 
-    ``ref`` names a branch or tag instead of a ``snapshot_id``. ``case_sensitive``, ``keys`` and ``encryption_keys`` are
+    ``at`` is a snapshot id, a branch or a tag. ``case_sensitive``, ``keys`` and ``encryption_keys`` are
     as in :func:`sidecar.planning.planner.plan`. ``columns`` come in the order of the schema; all are read by
     default. ``limit`` is the largest number of rows to return. ``threads`` is the number of files that are read at
     once (see :func:`threads_of`). Warnings of the plan are logged. To get the plan as well, call
@@ -82,8 +81,7 @@ def scan(
     found = plan(
         table,
         predicate,
-        snapshot_id=snapshot_id,
-        ref=ref,
+        at=at,
         case_sensitive=case_sensitive,
         keys=keys,
         encryption_keys=encryption_keys,
@@ -96,9 +94,8 @@ def scan_batches(
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
@@ -106,14 +103,13 @@ def scan_batches(
 ) -> pa.RecordBatchReader:
     """Return the rows of :func:`scan` as a stream, see :func:`read_batches`.
 
-    ``table``, ``predicate``, ``columns``, ``limit``, ``snapshot_id``, ``ref``, ``case_sensitive``, ``threads``,
+    ``table``, ``predicate``, ``columns``, ``limit``, ``at``, ``case_sensitive``, ``threads``,
     ``keys`` and ``encryption_keys`` are as in :func:`scan`.
     """
     found = plan(
         table,
         predicate,
-        snapshot_id=snapshot_id,
-        ref=ref,
+        at=at,
         case_sensitive=case_sensitive,
         keys=keys,
         encryption_keys=encryption_keys,

@@ -50,8 +50,7 @@ def advise(
     fpp: float | Literal["auto"] = "auto",
     row_groups: int = ROW_GROUPS,
     max_bytes: int = MOST_BYTES,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
+    at: int | str | None = None,
 ) -> Advice:
     """Advise which columns of ``table`` deserve which index.
 
@@ -59,14 +58,14 @@ def advise(
     ``fpp``: the target false-positive rate of the filters, as :func:`sidecar.build` takes it.
     ``row_groups``: how many row groups are sampled at most.
     ``max_bytes``: how many bytes of their values are read at most. Footers and page indexes are read in addition.
-    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
 
     Manifests are read whole. Nothing is written. Columns of encrypted files are not judged. A file that cannot be read
     is a warning. Raises :class:`UsageError` for unknown columns and wrong options, and the errors of
     :func:`sidecar.iceberg.listing.list_snapshot`.
     """
     start = time.monotonic()
-    table, snapshot_id = table_at(table, snapshot_id, ref)
+    table, snapshot_id = table_at(table, at)
     check_readable(table, snapshot_id)
     schema = table.schema()
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
@@ -87,14 +86,14 @@ def advise(
     return advice
 
 
-def auto_columns(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> list[str]:
+def auto_columns(table: Table, *, at: int | str | None = None) -> list[str]:
     """Return the names of the columns of a snapshot that deserve filters, by :func:`advise`.
 
     ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them.
-    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot. Raises
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot. Raises
     :class:`UsageError` if no column deserves filters, and the errors of :func:`advise`.
     """
-    judged_columns = advise(table, snapshot_id=snapshot_id, ref=ref).columns
+    judged_columns = advise(table, at=at).columns
     found = [column.name for column in judged_columns if column.filters == "yes"]
     if not found:
         name = name_of(table)

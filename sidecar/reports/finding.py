@@ -71,9 +71,8 @@ PATHS = "names of files and partitions outside of manifests, and copies of the t
 def find(
     table: Table,
     values: Mapping[str, object],
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     all_snapshots: bool = False,
     read_all: bool = False,
     encryption_keys: EncryptionKeys | None = None,
@@ -85,7 +84,7 @@ def find(
     or values that the column's type takes exactly. Each pair of a name and a value is a condition of its own; it has
     its own answer. A name means every column that has had it.
 
-    The snapshot ``snapshot_id`` is asked, that of the branch or tag ``ref``, or the current one; with
+    The snapshot that ``at`` names is asked (a snapshot id, a branch or a tag), by default the current one; with
     ``all_snapshots`` every snapshot that the table retains: those of branches and tags, their ancestors, and snapshots
     that no ref reaches.
 
@@ -99,8 +98,8 @@ def find(
     """
     started = time.perf_counter()
     table = one_version(with_all_snapshots(one_version(table)))
-    asked = schema_at(table, snapshot_id, ref)
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    asked = schema_at(table, at)
+    snapshot_id = snapshot_id_of(table, at)
     if all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
     if not values:

@@ -18,7 +18,7 @@ from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
-from sidecar.iceberg.refs import is_empty, one_version, table_at
+from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
 from sidecar.iceberg.repair import repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
@@ -41,16 +41,15 @@ MANY_SEGMENTS = 4
 
 def status_table(
     table: Table,
-    snapshot_id: int | None = None,
     *,
-    ref: str | None = None,
+    at: int | str | None = None,
     max_behind: timedelta | None = None,
     min_coverage: float | None = None,
     leftovers: bool = True,
 ) -> TableStatus:
     """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
 
-    ``snapshot_id``, ``ref``: the snapshot, or a branch or tag; by default the current snapshot.
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
     ``max_behind``: how long a data file may wait for its indexes at most.
     ``min_coverage``: the least share of rows, from 0 to 1, that each index of the sidecar must cover.
     ``leftovers``: look for files of sidecar that nothing references. That lists the metadata folder and opens these
@@ -62,7 +61,7 @@ def status_table(
     """
     _check(max_behind, min_coverage)
     table = one_version(table)
-    seen, snapshot_id = table_at(table, snapshot_id, ref)  # names of columns are those of its schema
+    seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
     planned = repair(table, dry_run=True)
     refs, losable = describe_refs(table)
     common = {
@@ -105,9 +104,7 @@ def status_table(
     )
     status.missed.extend(_missed(status, max_behind, min_coverage))
     if not is_static(table):  # a metadata file cannot be changed
-        of_ref = () if ref is None else ("--ref", ref)
-        of_snapshot = of_ref if ref is not None or snapshot_id is None else ("--snapshot", str(snapshot_id))
-        status.to_do.extend(_to_do(table, status, wished, of_ref, of_snapshot))
+        status.to_do.extend(_to_do(table, status, wished, at))
     return status
 
 
@@ -149,14 +146,12 @@ def _to_do(
     table: Table,
     status: TableStatus,
     wished: list[tuple[str, str]] | None,
-    of_ref: Sequence[str],
-    of_snapshot: Sequence[str],
+    at: int | str | None,
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``wished`` is what :func:`_wished` returns.
-
-    ``of_ref`` are the options for the branch or tag, ``of_snapshot`` those for it or for the snapshot that was asked.
-    """
-    refresh = command_for(table, "refresh", *of_ref)
+    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``at`` names the snapshot that was asked."""
+    of_snapshot = () if at is None else ("--at", str(at))
+    of_ref = of_snapshot if at in table.metadata.refs else ()
+    refresh = command_for(table, "build" if of_ref and not is_branch(table, at) else "refresh", *of_ref)
     waiting, asked = status.waiting.files, of_ref[1] if of_ref else "main"
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")

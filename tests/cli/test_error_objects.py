@@ -79,7 +79,7 @@ def test_other_forms_have_the_sentence_on_stderr_alone(form: str) -> None:
         ["guide", "nosuch", "--json"],
         ["inspect", SOUND, "--jsn", "--json"],
         ["--nosuch", "guide", "--json"],
-        ["inspect", SOUND, "--ref", "main", "--json"],
+        ["inspect", SOUND, "--at", "main", "--json"],
     ],
     ids=" ".join,
 )

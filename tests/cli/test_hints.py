@@ -97,7 +97,7 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         ),
         (["strip", "f.parquet"], 2, "sidecar strip SRC... --into DIR"),
         (["embed", "f.parquet", "--into", "d", "--from", "x.puffin"], 2, "--all-to writes all files"),
-        (["status", "db.t", "--ref", "dev"], 2, "no branch or tag 'dev'"),
+        (["status", "db.t", "--at", "dev"], 2, "no branch or tag 'dev'"),
         (["inspect", "db.*", "--skip-bad"], 2, "--skip-bad is for files"),
         (["probe", "db.t", "db.empty", "a", "5"], 2, "probe takes one table"),
     ],

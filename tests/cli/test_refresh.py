@@ -77,7 +77,7 @@ def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
         (["--max-behind", "soon"], "--max-behind is a span of time"),
         (["--min-uncovered", "200%"], "--min-uncovered is a share"),
         (["--max-new-files", "0"], "at least 1"),
-        (["--ref", "nosuch"], "no branch or tag 'nosuch'"),
+        (["--at", "nosuch"], "no branch or tag 'nosuch'"),
     ],
 )
 def test_a_wrong_option_is_wrong_usage(catalog: Any, words: list[str], told: str) -> None:

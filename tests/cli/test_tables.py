@@ -232,7 +232,7 @@ def test_probe_takes_values_as_a_person_writes_them(column: str, value: str, bui
         (("plan", "db.t", "dec = 1.005"), "1.005"),
         (("plan", "db.t", "ts = 'yesterday'"), "yesterday"),
         (("plan", "db.t", "k ="), "predicate"),
-        (("plan", "db.t", "k = 1", "--snapshot", "5"), "5"),
+        (("plan", "db.t", "k = 1", "--at", "5"), "5"),
         (("plan", "db.nosuch", "k = 1"), "no table 'db.nosuch'"),
         (("plan", "nosuch.t", "k = 1"), "no namespace 'nosuch'"),
         (("plan", "t", "k = 1"), "'t' is not a table name"),
@@ -311,7 +311,7 @@ def test_verify_of_a_sound_table(built: Any, answer: Any) -> None:
 
 def test_after_an_append_the_new_file_is_kept_and_the_plan_says_why(lake: Any, run: Any, answer: Any) -> None:
     lake.load_table("db.grown").append(rows(FILES))
-    run("build", "db.grown", "--columns", "k", "--engine", "local", "--snapshot", first_snapshot(lake))
+    run("build", "db.grown", "--columns", "k", "--engine", "local", "--at", first_snapshot(lake))
     plan = answer("plan", "db.grown", "k = -125")
     assert plan["files"] == {"total": FILES + 1, "covered": FILES, "kept": 2}
     assert "not listed" in run("plan", "db.grown", "k = -125").stdout

@@ -183,4 +183,4 @@ def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[
     assert sidecar.plan(table, "k = 1").to_dict()["kept_files"] == []
     assert sidecar.scan(table, "k = 1").num_rows == 0
     with pytest.raises(UsageError, match="no snapshot 5"):
-        sidecar.inspect_table(table, 5)
+        sidecar.inspect_table(table, at=5)

@@ -61,26 +61,26 @@ def test_a_branch_is_read_in_the_present_schema_and_a_tag_in_its_own(
             expected: list[dict[str, Any]] = [{"k": r["k"], name: r["old"]} for r in everything if r["k"] in keys]
             if ref != "before":
                 expected = [row | {"fresh": None} for row in expected]
-            plan = sidecar.plan(table, predicate, ref=ref)
+            plan = sidecar.plan(table, predicate, at=ref)
             found = plan.to_arrow()
             assert found.schema.names == (["k", "old"] if ref == "before" else ["k", "renamed", "fresh"])
             assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected)), (ref, predicate)
             assert plan.files_total == len(parts)
-            assert comparable(sidecar.scan(table, predicate, ref=ref)) == comparable(found)
-            assert comparable(sidecar.scan_batches(table, predicate, ref=ref).read_all()) == comparable(found)
+            assert comparable(sidecar.scan(table, predicate, at=ref)) == comparable(found)
+            assert comparable(sidecar.scan_batches(table, predicate, at=ref).read_all()) == comparable(found)
 
 
 def test_a_branch_uses_the_sidecar_of_its_ancestor_for_files_that_are_live(table: Table) -> None:
-    plan = sidecar.plan(table, "k = 41", ref="side")
+    plan = sidecar.plan(table, "k = 41", at="side")
     assert plan.sidecar is not None
     assert plan.sidecar.snapshots_behind == 1
     assert (plan.funnel.listed, plan.funnel.dropped_by_filter, plan.files_kept) == (3, 3, 1)
-    status = sidecar.inspect_table(table, ref="side")
+    status = sidecar.inspect_table(table, at="side")
     assert status.files.to_dict() == {"live": 4, "listed": 3}
-    units = sidecar.probe_table(table, "k", 41, ref="side").units
+    units = sidecar.probe_table(table, "k", 41, at="side").units
     assert [unit.might_contain for unit in units].count(None) == 1
-    assert sidecar.verify_table(table, ref="before").problems == []
-    found = sidecar.open_sidecar(table, ref="side")
+    assert sidecar.verify_table(table, at="before").problems == []
+    found = sidecar.open_sidecar(table, at="side")
     assert len(found.segments) == 1
     found.close()
 
@@ -92,28 +92,42 @@ def test_what_is_listed_decides_and_not_age(table: Table, catalog: Any) -> None:
     assert rolled.parent_snapshot_id is not None
     with table.manage_snapshots() as manage:
         manage.create_tag(rolled.parent_snapshot_id, "earlier")
-    assert sidecar.plan(table, "k = 41", ref="earlier").sidecar is None
-    report = sidecar.build(table, ["k"], engine="local", ref="earlier")
+    assert sidecar.plan(table, "k = 41", at="earlier").sidecar is None
+    report = sidecar.build(table, ["k"], engine="local", at="earlier")
     assert report.snapshot_id == rolled.parent_snapshot_id
     table.refresh()
-    plan = sidecar.plan(table, "k = 41", ref="earlier")
+    plan = sidecar.plan(table, "k = 41", at="earlier")
     assert (plan.files_total, plan.files_kept) == (2, 0)
-    assert sidecar.plan(table, "k = 41", snapshot_id=rolled.parent_snapshot_id).files_kept == 0
+    assert sidecar.plan(table, "k = 41", at=rolled.parent_snapshot_id).files_kept == 0
 
 
 def test_wrong_names_are_told(table: Table) -> None:
     with pytest.raises(UsageError, match=r"no branch or tag 'sied'.*It has side"):
-        sidecar.plan(table, "k = 1", ref="sied")
-    with pytest.raises(UsageError, match="give only one of them"):
-        sidecar.scan(table, "k = 1", ref="side", snapshot_id=5)
+        sidecar.plan(table, "k = 1", at="sied")
+    with pytest.raises(UsageError, match="only a branch can be refreshed"):
+        sidecar.refresh(table, at="before")
+
+
+def test_digits_are_a_snapshot_id_unless_a_tag_has_that_name(table: Table) -> None:
+    """On a command line everything is a text."""
+    side, main = (table.metadata.refs[name].snapshot_id for name in ("side", "main"))
+    assert sidecar.plan(table, "k = 1", at=str(main)).snapshot_id == main
+    with table.manage_snapshots() as manage:
+        manage.create_tag(side, str(main)).create_tag(main, "5")
+    table.refresh()
+    assert sidecar.plan(table, "k = 1", at=str(main)).snapshot_id == side
+    assert sidecar.plan(table, "k = 1", at=main).snapshot_id == main
+    assert sidecar.plan(table, "k = 1", at="5").snapshot_id == main
+    with pytest.raises(UsageError, match="17"):
+        sidecar.plan(table, "k = 1", at="17")
 
 
 def test_the_command_line_takes_a_ref(table: Table, catalog_dir: Path) -> None:
     path = table.metadata_location
     for command in (["plan", path, "k = 41"], ["scan", path, "k = 46"], ["probe", path, "k", "41"]):
-        done = CliRunner().invoke(app, [*command, "--ref", "side", "--json"])
+        done = CliRunner().invoke(app, [*command, "--at", "side", "--json"])
         if command[0] == "scan":
             assert json.loads(done.stdout) == {"k": 46, "renamed": "o46", "fresh": None}
         elif command[0] == "plan":
             assert json.loads(done.stdout)["files"] == {"total": 4, "covered": 3, "kept": 1}
-    assert CliRunner().invoke(app, ["plan", path, "k = 1", "--ref", "nope"]).exit_code == 2
+    assert CliRunner().invoke(app, ["plan", path, "k = 1", "--at", "nope"]).exit_code == 2

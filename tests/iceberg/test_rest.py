@@ -126,7 +126,7 @@ def test_snapshots_that_a_client_does_not_load_are_not_taken_for_expired(served:
     writer = server.client_side["t"].refresh()
     document = server.document("t")
     first, *_, last = sorted(document["snapshots"], key=lambda one: one["timestamp-ms"])
-    sidecar.build(client(address).load_table("db.t"), ["k"], snapshot_id=first["snapshot-id"], engine="local")
+    sidecar.build(client(address).load_table("db.t"), ["k"], at=first["snapshot-id"], engine="local")
     mode = {"snapshot-loading-mode": "refs"}
     opened = sidecar.open_table("db.t", "rest", type="rest", uri=address, **mode)
     tables = [client(address, **mode).load_table("db.t"), opened]

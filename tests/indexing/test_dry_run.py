@@ -158,8 +158,8 @@ def test_a_table_without_a_snapshot(lake: Any) -> None:
         (["k"], {"kinds": ["nosuch"]}),
         (["k"], {"fpp": 2.0}),
         (["k"], {"engine": "nosuch"}),
-        (["k"], {"snapshot_id": 1}),
-        (["k"], {"ref": "nosuch"}),
+        (["k"], {"at": 1}),
+        (["k"], {"at": "nosuch"}),
         (["k"], {"encryption_keys": sidecar.EncryptionKeys(bundle_keys={"k": b"missing"})}),
     ],
 )

@@ -183,7 +183,7 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
         {"columns": ["k"], "engine": "flink"},
         {"columns": ["k"], "fpp": 0.0},
         {"columns": ["k"], "fpp": "tiny"},
-        {"columns": ["k"], "snapshot_id": 17},
+        {"columns": ["k"], "at": 17},
     ):
         columns = call.pop("columns")
         with pytest.raises(UsageError):
@@ -201,7 +201,7 @@ def test_a_table_without_a_snapshot_has_nothing_to_index(catalog: Any) -> None:
         with pytest.raises(UsageError, match="nosuch"):
             sidecar.build(table, **call)
     with pytest.raises(UsageError, match="no branch or tag 'dev'"):
-        sidecar.build(table, ["k"], ref="dev")
+        sidecar.build(table, ["k"], at="dev")
 
 
 def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:

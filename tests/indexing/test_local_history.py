@@ -136,7 +136,7 @@ def test_an_old_snapshot_can_be_indexed(catalog: Any) -> None:
     table = some_table(catalog, "old_snapshot", files=1)
     first = table.current_snapshot().snapshot_id
     table.append(some_rows(9))
-    report = sidecar.build(table, ["k"], engine="local", snapshot_id=first)
+    report = sidecar.build(table, ["k"], engine="local", at=first)
     assert (report.snapshot_id, report.files_total) == (first, 1)
     table = catalog.load_table("db.old_snapshot")
     plan = sidecar.plan(table, f"k = {ABSENT}")

@@ -43,11 +43,11 @@ def _check_predicate(life: Life, rng: random.Random) -> None:
     chance = rng.random()
     if chance < 0.2:
         name = rng.choice(sorted(metadata.refs))
-        snapshot, where = metadata.snapshot_by_name(name), {"ref": name}
+        snapshot, where = metadata.snapshot_by_name(name), {"at": name}
     elif chance < 0.4 and (known := life.known_snapshots()):
         snapshot = metadata.snapshot_by_id(rng.choice(known))
         assert snapshot is not None
-        where = {"snapshot_id": snapshot.snapshot_id}
+        where = {"at": snapshot.snapshot_id}
     assert snapshot is not None
     if snapshot.snapshot_id not in life.contents:
         return

@@ -6,6 +6,8 @@ import os
 from datetime import timedelta
 from typing import Any
 
+from pyiceberg.table.refs import SnapshotRefType
+
 import sidecar
 from sidecar.iceberg.refs import schema_at
 from tests.iceberg.cases import local
@@ -20,12 +22,12 @@ def build(life: Life, **engine: Any) -> str | None:
     rng, table = life.rng, life.table
     if table.current_snapshot() is None:
         return None
-    where: dict[str, Any] = {"snapshot_id": None, "ref": None}
+    at: int | str | None = None
     if rng.random() < 0.25 and (known := life.known_snapshots()):
-        where = {"snapshot_id": rng.choice(known), "ref": None}
+        at = rng.choice(known)
     elif rng.random() < 0.2:
-        where = {"snapshot_id": None, "ref": rng.choice(sorted(table.metadata.refs))}
-    paths = leaf_paths(schema_at(table, **where))
+        at = rng.choice(sorted(table.metadata.refs))
+    paths = leaf_paths(schema_at(table, at))
     chosen = rng.sample(paths, rng.randint(1, len(paths)))
     kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
     options: dict[str, Any] = {
@@ -34,20 +36,23 @@ def build(life: Life, **engine: Any) -> str | None:
         "full": rng.random() < 0.15,
         "save": rng.random() < 0.5,
     }
-    report = sidecar.build(table, chosen, kinds=kinds, threads=1, **options, **where, **(engine or IN_PROCESS))
+    report = sidecar.build(table, chosen, kinds=kinds, threads=1, at=at, **options, **(engine or IN_PROCESS))
     assert not report.files_failed, report.files_failed
     life.indexed = sorted({*life.indexed, *chosen})
     life.warn(report.warnings)
-    return f"build {where} {','.join(chosen)} as {','.join(kinds)} {options}"
+    return f"build {at} {','.join(chosen)} as {','.join(kinds)} {options}"
 
 
 def refresh(life: Life, **engine: Any) -> str | None:
     """What a scheduled job runs."""
-    where = {"ref": life.rng.choice(sorted(life.table.metadata.refs))} if life.table.current_snapshot() else {}
+    branches = [
+        name for name, ref in life.table.metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH
+    ]
+    branch = life.rng.choice(sorted(branches)) if branches else None
     limit = life.rng.choice([None, None, None, 1])
-    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, **where, **(engine or IN_PROCESS))
+    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, at=branch, **(engine or IN_PROCESS))
     life.warn(report.warnings)
-    return f"refresh {where} {limit}: {report.action}"
+    return f"refresh {branch} {limit}: {report.action}"
 
 
 def compact(life: Life) -> str | None:

@@ -168,7 +168,7 @@ def publish(life: Life) -> str | None:
     snapshot = life.table.metadata.snapshots[-1]
     life.contents[snapshot.snapshot_id] = Contents({**rows, **new}, life.head_before.equality_deletes)
     if life.rng.random() < 0.6 and can_commit(life):
-        sidecar.build(life.table, ["id"], engine="local", snapshot_id=snapshot.snapshot_id)
+        sidecar.build(life.table, ["id"], engine="local", at=snapshot.snapshot_id)
     if life.rng.random() < 0.5:
         life.table.refresh()
         insert(life)

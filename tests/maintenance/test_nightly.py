@@ -30,7 +30,7 @@ NAMES = tuple(f"table_{number:02}" for number in range(TABLES))
 AGE = 3 * DAY
 LINE = ["refresh", "shop.*", "--engine", "local", "--json"]
 KEYS = {
-    "command", "at", "exit", "seconds", "table", "dry_run", "ref", "action", "reason", "snapshot_id", "columns",
+    "command", "at", "exit", "seconds", "table", "dry_run", "branch", "action", "reason", "snapshot_id", "columns",
     "statistics_path", "file_size", "files_total", "files_indexed", "files_carried", "files_left", "files_failed",
     "files_unsupported", "filters", "uncovered", "behind", "unregistered", "engine", "bytes_read",
     "bytes_carried", "warnings",

@@ -103,13 +103,13 @@ def test_the_entry_that_a_tag_or_branch_needs_stays(table: Any) -> None:
     table.append(rows(4))
     assert refresh(table).unregistered == [between]
     assert entries(table).keys() == {old, head(table)}
-    assert sidecar.plan(table, "k = 21", ref="checked").files_kept == 0
+    assert sidecar.plan(table, "k = 21", at="checked").files_kept == 0
     table.append(rows(5), branch="audit")
-    assert refresh(table, ref="audit").unregistered == []  # the tag still needs it
-    assert sidecar.plan(table.refresh(), "k = 21", ref="audit").files_kept == 0
+    assert refresh(table, at="audit").unregistered == []  # the tag still needs it
+    assert sidecar.plan(table.refresh(), "k = 21", at="audit").files_kept == 0
     table.manage_snapshots().remove_tag("checked").commit()
     table.append(rows(6), branch="audit")
-    assert len(refresh(table.refresh(), ref="audit").unregistered) == 1
+    assert len(refresh(table.refresh(), at="audit").unregistered) == 1
 
 
 def test_an_entry_with_blobs_of_others_stays(table: Any) -> None:

@@ -58,12 +58,12 @@ def assert_same_tasks(table: Table, text: str, snapshot_id: int | None = None) -
     """All ways keep the same files, and their tasks are pyiceberg's, in its order."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileChooser, "_listed", lambda self, index, lines, manifests: [])
-        usual = plan(table, text, snapshot_id=snapshot_id)
+        usual = plan(table, text, at=snapshot_id)
     theirs = list(table.scan(row_filter=usual.row_filter, snapshot_id=snapshot_id).plan_files())
     found = []
     for settings in WAYS:
         with way(**settings):
-            planned = plan(table, text, snapshot_id=snapshot_id)
+            planned = plan(table, text, at=snapshot_id)
         assert planned.warnings == ()
         assert planned.kept_files == usual.kept_files, text
         assert planned.funnel.kept == len(planned.tasks)

@@ -80,7 +80,7 @@ def test_inspect_counts_live_files_alone(catalog: Any) -> None:
     assert found.coverage["i"]["bloom"].files == 2
     assert found.segments[0].live_files == 2
     first = made.metadata.snapshots[2].snapshot_id
-    assert inspect_table(made, first).files.to_dict() == {"live": 3, "listed": 3}
+    assert inspect_table(made, at=first).files.to_dict() == {"live": 3, "listed": 3}
 
 
 def test_inspect_and_verify_without_a_sidecar(bare: Table) -> None:
@@ -304,4 +304,4 @@ def test_an_unknown_snapshot_is_refused(table: Table) -> None:
         with pytest.raises(UsageError, match="no snapshot 5"):
             ask(table, 5)
     with pytest.raises(UsageError, match="no snapshot 5"):
-        probe_table(table, "i", "1", 5)
+        probe_table(table, "i", "1", at=5)

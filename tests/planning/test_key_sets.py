@@ -233,11 +233,11 @@ def test_an_older_snapshot_in_which_the_column_has_another_name_and_type(past: T
     first = past.metadata.snapshots[0].snapshot_id
     rows = past.scan(snapshot_id=first).to_arrow()
     wide = pa.array([v for v in rows["i"].to_pylist() if v is not None][:9], pa.int64())
-    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, keys={"i": wide})
+    found = sidecar.scan(past, AlwaysTrue(), at=first, keys={"i": wide})
     assert comparable(found) == semi_join(rows, "i", wide)
     with pytest.raises(UsageError, match="do not fit"):  # a LONG today, but an INT then
-        sidecar.scan(past, AlwaysTrue(), snapshot_id=first, keys={"i": pa.array([2**40], pa.int64())})
+        sidecar.scan(past, AlwaysTrue(), at=first, keys={"i": pa.array([2**40], pa.int64())})
     zeros = pa.array([0.0, math.nan, 0.25], pa.float32())
-    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, columns=["id"], keys={"f": zeros})
+    found = sidecar.scan(past, AlwaysTrue(), at=first, columns=["id"], keys={"f": zeros})
     assert found.schema.names == ["id"]
     assert found.num_rows == len(semi_join(rows, "f", zeros)) > 0

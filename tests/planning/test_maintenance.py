@@ -191,10 +191,10 @@ def test_branches_tags_and_a_table_that_is_copied(spark: Any, catalog: Any, cata
     spark.sql(f"insert into cat.db.refs_jvm.branch_side {values(1)}")
     spark.sql(f"delete from cat.db.refs_jvm where k = {PRESENT}")
     assert after(spark, catalog, "refs_jvm", "") == (4, 3, 1, 1)
-    assert after(spark, catalog, "refs_jvm", "version as of 't1'", ref="t1") == (4, 4, 0, 0)
-    assert after(spark, catalog, "refs_jvm", "version as of 'side'", ref="side") == (5, 4, 1, 1)
-    sidecar.build(catalog.load_table("db.refs_jvm"), ["k", "v"], engine="local", ref="side")
-    assert after(spark, catalog, "refs_jvm", "version as of 'side'", ref="side") == (5, 5, 0, 0)
+    assert after(spark, catalog, "refs_jvm", "version as of 't1'", at="t1") == (4, 4, 0, 0)
+    assert after(spark, catalog, "refs_jvm", "version as of 'side'", at="side") == (5, 4, 1, 1)
+    sidecar.build(catalog.load_table("db.refs_jvm"), ["k", "v"], engine="local", at="side")
+    assert after(spark, catalog, "refs_jvm", "version as of 'side'", at="side") == (5, 5, 0, 0)
 
     new = copy_table(spark, catalog, catalog_dir, "refs_jvm", "copied_jvm")
     moved = sidecar.plan(catalog.load_table("db.copied_jvm"), f"k = {ABSENT}")
@@ -232,14 +232,14 @@ def test_files_keep_who_added_them_until_they_are_added_again(
 
     spark.sql(f"alter table cat.db.{name} create branch side")
     spark.sql(f"insert into cat.db.{name}.branch_side {values(2)}")
-    sidecar.build(catalog.load_table(f"db.{name}"), ["k", "v"], engine="local", ref="side")
+    sidecar.build(catalog.load_table(f"db.{name}"), ["k", "v"], engine="local", at="side")
     call(spark, f"fast_forward('db.{name}', 'main', 'side')")
     assert after(spark, catalog, name) == (6, 6, 0, 0)
 
     spark.sql(f"alter table cat.db.{name} create branch picked")
     spark.sql(f"insert into cat.db.{name}.branch_picked {values(3)}")
     table = catalog.load_table(f"db.{name}")
-    sidecar.build(table, ["k", "v"], engine="local", ref="picked")
+    sidecar.build(table, ["k", "v"], engine="local", at="picked")
     picked = table.refresh().metadata.refs["picked"].snapshot_id
     spark.sql(f"insert into cat.db.{name} {values(0)}")
     call(spark, f"cherrypick_snapshot('db.{name}', {picked})")

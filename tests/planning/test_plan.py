@@ -165,13 +165,13 @@ def test_time_travel_uses_the_nearest_ancestor(catalog: Any) -> None:
     table.delete(f"k = {key(1)}")
     cases = {before: (3, 0, 3), indexed: (4, 4, 1), after: (5, 4, 2), None: (6, 3, 4)}
     for snapshot_id, files in cases.items():
-        planned = plan(table, f"k = {key(0)}", snapshot_id=snapshot_id)
+        planned = plan(table, f"k = {key(0)}", at=snapshot_id)
         assert (planned.files_total, planned.files_covered, planned.files_kept) == files, snapshot_id
         assert planned.snapshot_id == (snapshot_id or table.metadata.current_snapshot_id)
         assert_right(table, planned, snapshot_id)
-        gone = plan(table, f"k = {key(1)}", snapshot_id=snapshot_id)
+        gone = plan(table, f"k = {key(1)}", at=snapshot_id)
         assert read(gone).num_rows == (0 if snapshot_id is None else 1)
-    assert plan(table, "k = 1", snapshot_id=before).funnel.kept_because == {"no sidecar": 3}
+    assert plan(table, "k = 1", at=before).funnel.kept_because == {"no sidecar": 3}
 
 
 def test_random_predicates_give_the_rows_of_pyiceberg(history: Table) -> None:
@@ -316,7 +316,7 @@ def test_an_empty_table_has_an_empty_plan(catalog: Any) -> None:
 )
 def test_wrong_usage_is_one_sentence(table: Table, text: str, snapshot: int | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        plan(table, text, snapshot_id=snapshot)
+        plan(table, text, at=snapshot)
 
 
 def test_names_in_another_case(table: Table) -> None:
@@ -329,7 +329,7 @@ def test_equality_deletes_name_who_can_read_the_table(catalog: Any) -> None:
     delete_by_equality(table, pa.table({"k": [key(0)]}), [1])
     with pytest.raises(UnsupportedFeatureError, match=r"(?s)equality deletes.*Spark.*Trino.*DuckDB"):
         plan(table, f"k = {key(0)}")
-    assert plan(table, f"k = {key(0)}", snapshot_id=before).files_kept == 1
+    assert plan(table, f"k = {key(0)}", at=before).files_kept == 1
     handed_over = plan(table, f"k = {key(0)}", allow_equality_deletes=True)
     assert handed_over.equality_deletes == {*handed_over.kept_files}
     with pytest.raises(UnsupportedFeatureError, match="equality deletes"):

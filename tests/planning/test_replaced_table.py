@@ -67,16 +67,16 @@ def test_an_old_snapshot_is_read_by_its_own_schema(catalog: Any) -> None:
     table, before = replaced(catalog, "db.replaced")
     everything = {row["id"]: row for row in table.scan(snapshot_id=before).to_arrow().to_pylist()}
     for predicate, ids in EXPECTED.items():
-        planned = sidecar.plan(table, predicate, snapshot_id=before)
+        planned = sidecar.plan(table, predicate, at=before)
         assert planned.warnings == ()
         found = sorted(planned.to_arrow().to_pylist(), key=lambda row: row["id"])
         assert found == [everything[key] for key in ids], predicate
-        assert sidecar.scan(table, predicate, snapshot_id=before).num_rows == len(ids)
-    assert sidecar.plan(table, "x = 'a1'", snapshot_id=before).files_kept == 1
-    keys = sidecar.scan(table, "true", snapshot_id=before, keys={"x": ["a0", "a2"]})
+        assert sidecar.scan(table, predicate, at=before).num_rows == len(ids)
+    assert sidecar.plan(table, "x = 'a1'", at=before).files_kept == 1
+    keys = sidecar.scan(table, "true", at=before, keys={"x": ["a0", "a2"]})
     assert sorted(keys["id"].to_pylist()) == [0, 2]
     with pytest.raises(UsageError, match="not quoted"):
-        sidecar.plan(table, "x = 7", snapshot_id=before)
+        sidecar.plan(table, "x = 7", at=before)
 
 
 def test_the_present_snapshot_is_read_by_the_present_schema(catalog: Any) -> None:
@@ -96,5 +96,5 @@ def test_what_spark_replaced(spark: Any, catalog: Any) -> None:
     expected = spark.sql(f"select * from cat.db.replaced_spark version as of {before} where x = 'a1'").collect()
     assert [tuple(row) for row in expected] == [(1, "a1", 2)]
     for predicate in ("x = 'a1'", "id = 1", "gone = 2", "true"):
-        assert sidecar.scan(table, predicate, snapshot_id=before).to_pylist() == [{"id": 1, "x": "a1", "gone": 2}]
+        assert sidecar.scan(table, predicate, at=before).to_pylist() == [{"id": 1, "x": "a1", "gone": 2}]
     assert sidecar.scan(table, "x = 7").to_pylist() == [{"id": 5, "x": 7}]

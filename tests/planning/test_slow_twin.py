@@ -53,14 +53,14 @@ def test_plans_are_those_of_the_slow_twin(catalog: Any, make: Any, number: int) 
             slow = slow_plan(tables[WHOLE], text, snapshot_id)
             for way in WAYS:
                 with costs(way):
-                    planned = sidecar.plan(tables[WHOLE], text, snapshot_id=snapshot_id, allow_equality_deletes=True)
+                    planned = sidecar.plan(tables[WHOLE], text, at=snapshot_id, allow_equality_deletes=True)
                 check(tables[WHOLE], planned, slow, way)
                 asked += 1
             way = [*WAYS][at % len(WAYS)]
             for what in tables.keys() - {WHOLE}:
                 if not what.startswith("hostile"):  # these lie with good checksums
                     with costs(way):
-                        found = sidecar.plan(tables[what], text, snapshot_id=snapshot_id, allow_equality_deletes=True)
+                        found = sidecar.plan(tables[what], text, at=snapshot_id, allow_equality_deletes=True)
                     assert_keeps(found, slow, (what, text))
     assert asked >= PREDICATES * len(WAYS)
 

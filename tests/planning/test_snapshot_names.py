@@ -70,9 +70,9 @@ def found(table: Table, predicate: str, **how: Any) -> list[tuple[int, int]]:
     return pairs
 
 
-@pytest.mark.parametrize("how", ["snapshot_id", "ref"])
+@pytest.mark.parametrize("how", ["snapshot", "digits", "tag"])
 def test_a_snapshot_and_a_tag_are_read_in_their_own_schema(swapped: Swapped, how: str) -> None:
-    named: dict[str, Any] = {how: swapped.first if how == "snapshot_id" else "old"}
+    named: dict[str, Any] = {"at": {"snapshot": swapped.first, "digits": str(swapped.first), "tag": "old"}[how]}
     assert found(swapped.table, "a = 1", **named) == [(1, 100)]
     assert found(swapped.table, "b = 200", **named) == [(2, 200)]
     assert found(swapped.table, "a = 100 or b = 1", **named) == []
@@ -80,9 +80,9 @@ def test_a_snapshot_and_a_tag_are_read_in_their_own_schema(swapped: Swapped, how
     assert sidecar.plan(swapped.table, "a = 2", **named).files_kept == 1
 
 
-@pytest.mark.parametrize("named", [{}, {"ref": "main"}, {"ref": "dev"}])
+@pytest.mark.parametrize("named", [{}, {"at": "main"}, {"at": "dev"}])
 def test_a_branch_is_read_in_the_present_schema(swapped: Swapped, named: dict[str, str]) -> None:
-    last = (300, 3) if named == {"ref": "dev"} else (400, 4)
+    last = (300, 3) if named == {"at": "dev"} else (400, 4)
     assert found(swapped.table, "b = 1", **named) == [(100, 1)]
     assert found(swapped.table, f"a = {last[0]}", **named) == [last]
     assert found(swapped.table, "a = 1 or b = 100", **named) == []
@@ -94,9 +94,9 @@ def test_the_current_snapshot_by_its_id_has_its_own_schema(catalog: Any) -> None
     table.append(rows([1], [100]))
     current = table.current_snapshot().snapshot_id
     swap(table)
-    assert found(table, "a = 1", snapshot_id=current) == [(1, 100)]
+    assert found(table, "a = 1", at=current) == [(1, 100)]
     assert found(table, "a = 100") == [(100, 1)]
-    assert found(table, "a = 100", ref="main") == [(100, 1)]
+    assert found(table, "a = 100", at="main") == [(100, 1)]
 
 
 def replace_column(table: Table, name: str) -> None:
@@ -120,29 +120,29 @@ def test_another_column_of_an_unreadable_type_changes_no_names(catalog: Any) -> 
         manage.create_branch(before, "dev").create_tag(before, "old")
     swap(table)
     for _ in range(2):
-        assert found(table, "a = 1", snapshot_id=before) == found(table, "a = 1", ref="old") == [(1, 100)]
-        assert found(table, "a = 100", snapshot_id=before) == []
+        assert found(table, "a = 1", at=before) == found(table, "a = 1", at="old") == [(1, 100)]
+        assert found(table, "a = 100", at=before) == []
         replace_column(table, "c")
     with pytest.raises(UsageError, match=r"cannot read the snapshot .*column c; expected int; found string"):
-        sidecar.plan(table, "a = 100", ref="dev")
-    assert sidecar.inspect_table(table, ref="dev").files.live == 1
+        sidecar.plan(table, "a = 100", at="dev")
+    assert sidecar.inspect_table(table, at="dev").files.live == 1
 
 
 def test_probe_and_find_speak_the_same_language(swapped: Swapped) -> None:
     table, first, _ = swapped
     for column, value, named, answers in (
-        ("a", 1, {"snapshot_id": first}, {True, False}),
-        ("a", 1, {"ref": "old"}, {True, False}),
-        ("b", 1, {"ref": "old"}, {False}),
-        ("b", 1, {"ref": "dev"}, {True, False, None}),
-        ("a", 1, {"ref": "dev"}, {False, None}),
+        ("a", 1, {"at": first}, {True, False}),
+        ("a", 1, {"at": "old"}, {True, False}),
+        ("b", 1, {"at": "old"}, {False}),
+        ("b", 1, {"at": "dev"}, {True, False, None}),
+        ("a", 1, {"at": "dev"}, {False, None}),
     ):
         units = sidecar.probe_table(table, column, value, **named).units  # type: ignore[arg-type]
         assert {unit.might_contain for unit in units} == answers, (column, named)
     for named in (
-        {"snapshot_id": first},
-        {"ref": "old"},
-        {"ref": "dev"},
+        {"at": first},
+        {"at": "old"},
+        {"at": "dev"},
         {},
     ):  # a name means every column that has had it
         for column in ("a", "b"):
@@ -158,7 +158,7 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
     with table.manage_snapshots() as manage:
         manage.create_branch(before, "dev").create_tag(before, "old")
     swap(table)
-    how: dict[str, Any] = {"snapshot_id": before} if named == "snapshot" else {"ref": named}
+    how: dict[str, Any] = {"at": before if named == "snapshot" else named}
     sidecar.build(table, ["a"], engine="local", **how)
     with closing(sidecar.open_sidecar(table)) as opened:
         indexed = {field_id for segment in opened.segments for field_id in segment.fields}
@@ -181,11 +181,11 @@ def test_what_status_says_to_do_is_about_the_snapshot(catalog: Any) -> None:
     with table.transaction() as transaction:
         transaction.set_properties({"sidecar.columns": "c"})
     swap(table)
-    for how, name, options in (({"snapshot_id": later}, "a", f"--snapshot {later}"), ({}, "b", "")):
+    for how, name, options in (({"at": later}, "a", f"--at {later}"), ({}, "b", "")):
         status = sidecar.status_table(table, **how)  # type: ignore[arg-type]
         (command,) = [step.command for step in status.to_do if " build " in step.command]
         assert f"--columns {name} --kinds bloom" in command
-        assert ("--snapshot" in command, options in command) == (bool(options), True)
+        assert ("--at" in command, options in command) == (bool(options), True)
 
 
 def test_a_column_that_is_wider_today_has_its_own_type_in_the_snapshot(catalog: Any) -> None:
@@ -198,15 +198,15 @@ def test_a_column_that_is_wider_today_has_its_own_type_in_the_snapshot(catalog: 
         update.update_column("x", DoubleType())
         update.add_column("more", StringType())
     sidecar.build(table, ["x", "n"], kinds=["bloom", "page-index"], engine="local")
-    for named in ({}, {"snapshot_id": before}):
+    for named in ({}, {"at": before}):
         assert sidecar.scan(table, "n = 7 and x = 0.1", **named).num_rows == 1  # type: ignore[arg-type]
         assert sidecar.scan(table, "n = 8", **named).num_rows == 0  # type: ignore[arg-type]
-    assert sidecar.scan(table, "n = 7", snapshot_id=before).schema.types == [pa.float32(), pa.int32()]
+    assert sidecar.scan(table, "n = 7", at=before).schema.types == [pa.float32(), pa.int32()]
     assert sidecar.scan(table, "n = 7").schema.types[:2] == [pa.float64(), pa.int64()]
     with pytest.raises(UsageError, match="no column 'more'"):
-        sidecar.plan(table, "more is null", snapshot_id=before)
+        sidecar.plan(table, "more is null", at=before)
     # A number for a FLOAT column is rounded to 32 bits, one for a DOUBLE column is not.
-    assert sidecar.find(table, {"x": "0.1"}, snapshot_id=before).answer == "found"
+    assert sidecar.find(table, {"x": "0.1"}, at=before).answer == "found"
     assert sidecar.find(table, {"x": "0.1"}).answer == "absent"
     table.append(pa.table({"x": [0.5], "n": [8], "more": ["y"]}))
     assert sidecar.find(table, {"x": "0.1"}, all_snapshots=True).answer == "found"
@@ -231,17 +231,17 @@ def test_snapshots_from_before_and_after_a_change_of_partitions(catalog: Any) ->
     sidecar.build(table, ["b"], engine="local")
     table = catalog.load_table("db.other_partitions")
     for predicate, expected in (("a = 2", [200]), ("a = 1 or b = 200", [100, 200]), ("a is null", []), ("b = 300", [])):
-        assert sorted(sidecar.scan(table, predicate, snapshot_id=before)["b"].to_pylist()) == expected
-    assert sidecar.plan(table, "a = 2", snapshot_id=before).files_kept == 1
+        assert sorted(sidecar.scan(table, predicate, at=before)["b"].to_pylist()) == expected
+    assert sidecar.plan(table, "a = 2", at=before).files_kept == 1
     assert sidecar.scan(table, "d = 9 and gone = 3")["b"].to_pylist() == [300]
 
 
 def test_the_command_line_speaks_it_too(swapped: Swapped) -> None:
     path, first = swapped.table.metadata_location, str(swapped.first)
     for options, expected in (
-        (["--snapshot", first, "--columns", "a"], [{"a": 1}]),
-        (["--ref", "old", "--columns", "a,b"], [{"a": 1, "b": 100}]),
-        (["--ref", "dev", "--columns", "a"], []),
+        (["--at", first, "--columns", "a"], [{"a": 1}]),
+        (["--at", "old", "--columns", "a,b"], [{"a": 1, "b": 100}]),
+        (["--at", "dev", "--columns", "a"], []),
     ):
         done = CliRunner().invoke(app, ["scan", path, "a = 1", "--json", *options])
         assert [json.loads(line) for line in done.stdout.splitlines()] == expected, options

@@ -194,7 +194,7 @@ def test_a_server_is_asked_for_names_only_if_they_always_meant_the_same(catalog:
         ("a = 1 or b = 2", first, False),
         ("c = 2", None, True),
     ):
-        plan(made, predicate, snapshot_id=snapshot_id)
+        plan(made, predicate, at=snapshot_id)
         assert (asked.pop() != "AlwaysTrue()") is is_named, predicate
 
 

@@ -48,7 +48,7 @@ def mixed(catalog: Any) -> Table:
 def build(mixed: Table, **options: Any) -> BuildReport:
     """Index the snapshot before the appends and the delete."""
     first = mixed.history()[FILES - 1].snapshot_id
-    report = sidecar.build(mixed, COLUMNS, engine="local", snapshot_id=first, full=True, **options)
+    report = sidecar.build(mixed, COLUMNS, engine="local", at=first, full=True, **options)
     assert (report.files_indexed, report.files_failed) == (FILES, {})
     mixed.refresh()
     return report
@@ -127,7 +127,7 @@ def test_trusted_filters_of_the_files_are_taken(mixed: Table) -> None:
 def test_another_format_is_built_anew_for_orc_files_alone(mixed: Table) -> None:
     build(mixed, filter_format="parquet", kinds=["bloom"])
     first = mixed.history()[FILES - 1].snapshot_id
-    options: dict[str, Any] = {"kinds": ["bloom"], "engine": "local", "snapshot_id": first}
+    options: dict[str, Any] = {"kinds": ["bloom"], "engine": "local", "at": first}
     assert sidecar.build(mixed, COLUMNS, **options).files_carried == FILES
     report = sidecar.build(mixed, COLUMNS, filter_format="orc", **options)
     mixed.refresh()

@@ -142,7 +142,7 @@ def test_the_columns_of_a_build_that_chooses_them(events: Table) -> None:
     update = {"schemas": [*events.metadata.schemas, schema], "current_schema_id": schema.schema_id}
     renamed.metadata = events.metadata.model_copy(update=update)
     assert auto_columns(renamed) == ["user_id", "link", "message"]
-    assert auto_columns(renamed, current.snapshot_id) == ["user_id", "url", "message"]
+    assert auto_columns(renamed, at=current.snapshot_id) == ["user_id", "url", "message"]
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_refs_and_staged_snapshots_are_named(table: Table) -> None:
     assert shown[staged.snapshot_id].rows_live == 2
     assert set(shown[first.snapshot_id].branches) == {"main", "audit"}
     assert shown[first.snapshot_id].tags == ["before"]
-    on_branch = find(table, {"id": 301}, ref="audit")
+    on_branch = find(table, {"id": 301}, at="audit")
     assert on_branch.answer == "found"
     assert on_branch.snapshots[0].branches == ["audit"]
     assert find(table, {"id": [201, 301]}).answer == "absent"

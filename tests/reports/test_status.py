@@ -215,7 +215,7 @@ def test_what_expiry_would_take_is_what_it_takes(tmp_path: Path) -> None:
     lost = {one.ref for one in status.losable}
     assert {ref.name: ref.snapshots_behind for ref in status.refs} == {"kept": 0, "main": 2, "next": 1}
     expire_old_snapshots(table)
-    after = {name: sidecar.plan(table, "k = 3", ref=name).sidecar for name in ("kept", "main", "next")}
+    after = {name: sidecar.plan(table, "k = 3", at=name).sidecar for name in ("kept", "main", "next")}
     assert {name for name, used in after.items() if used is None} == lost == set()
 
     table.append(rows(90))
@@ -223,7 +223,7 @@ def test_what_expiry_would_take_is_what_it_takes(tmp_path: Path) -> None:
     assert {one.ref for one in status.losable} == {"main"}
     expire_old_snapshots(table)
     assert sidecar.plan(table, "k = 3").sidecar is None
-    assert sidecar.plan(table, "k = 3", ref="next").sidecar is not None
+    assert sidecar.plan(table, "k = 3", at="next").sidecar is not None
 
 
 def expire_old_snapshots(table: Table) -> None:

@@ -69,7 +69,7 @@ def test_served_pyiceberg(
             except TypeError:
                 continue  # pyiceberg 0.12 compares the NULL of a partition with the end of a range
             if len(rows) < len(wanted):
-                left = read(sidecar.plan(without_sidecar(made), text, snapshot_id=snapshot_id), ["id"])
+                left = read(sidecar.plan(without_sidecar(made), text, at=snapshot_id), ["id"])
                 wanted = besides_nan(made, rows, wanted, {*left["id"].to_pylist()}, snapshot_id)
             tally.compare(rows, wanted, said)
     tally.finish(record_property)

@@ -71,7 +71,7 @@ def branched(spark: Any, catalog: Any) -> tuple[str, Table]:
     spark.sql(f"insert into {name} values (4, 's4')")
     table.refresh()
     for ref in ("dev", "main"):
-        build(table, ref=ref)
+        build(table, at=ref)
         table.refresh()
     return name, table
 

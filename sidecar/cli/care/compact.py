@@ -10,10 +10,9 @@ from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import (
+    At,
     Engine,
     KeyPlace,
-    Ref,
-    Snapshot,
     encryption_keys,
     engine_name,
     not_on_spark,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
 def compact(
     tables: Tables,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     keys: KeyPlace = None,
     engine: Engine = None,
     dry_run: Annotated[
@@ -55,8 +53,7 @@ def compact(
     def compact_one(table: Any) -> CompactReport:
         return compact_table(
             table,
-            snapshot_id=snapshot,
-            ref=ref,
+            at=at,
             encryption_keys=encryption_keys(keys),
             dry_run=dry_run,
             engine=engine_name(engine),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def refresh(
     tables: Tables,
-    ref: Annotated[
-        str | None, typer.Option("--ref", metavar="NAME", help="Branch or tag to refresh [the current snapshot].")
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="BRANCH", help="The branch to refresh [the current snapshot].")
     ] = None,
     max_new_files: Annotated[
         int | None,
@@ -65,7 +65,7 @@ def refresh(
     def refresh_one(table: Any) -> RefreshReport:
         return refresh_table(
             table,
-            ref=ref,
+            at=at,
             max_new_files=max_new_files,
             min_uncovered=uncovered,
             max_behind=behind,

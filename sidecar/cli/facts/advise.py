@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import Ref, Snapshot, Table, names, opened_table, rate
+from sidecar.cli.options import At, Table, names, opened_table, rate
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
 
@@ -36,8 +36,7 @@ def advise(
     max_mb: Annotated[
         int, typer.Option("--max-mb", metavar="MB", min=1, help="Read at most so many megabytes of their values.")
     ] = 256,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
 ) -> None:
     """Say which columns of a table deserve which index, and why.
 
@@ -59,8 +58,7 @@ def advise(
         fpp=target_rate,
         row_groups=row_groups,
         max_bytes=max_mb * MEGABYTE,
-        snapshot_id=snapshot,
-        ref=ref,
+        at=at,
     ).to_dict()
     out.warn(data["warnings"])
     out.result(data, draw)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import KeyPlace, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, Table, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -46,8 +46,7 @@ def find(
         bool,
         typer.Option("--strict", help="Let bounds that are the value count as found, and all sidecars be readable."),
     ] = False,
-    snapshot: Snapshot = None,
-    ref: Ref = None,
+    at: At = None,
     keys: KeyPlace = None,
 ) -> None:
     """Find out exactly which data files hold a value, with evidence.
@@ -70,8 +69,7 @@ def find(
     report = find_values(
         opened,
         wanted,
-        snapshot,
-        ref=ref,
+        at=at,
         all_snapshots=all_snapshots,
         read_all=read_all,
         encryption_keys=given_keys,

@@ -42,7 +42,7 @@ _COMPARISON = re.compile(r"[=<>]|\s(in|is|not|like|between)\b", re.IGNORECASE)
 _BARE_NAME = re.compile(r"(?!(?:true|false)$)[\w.]+", re.IGNORECASE)
 
 
-def are_paths(targets: Sequence[str], snapshot: int | None = None, ref: str | None = None) -> bool:
+def are_paths(targets: Sequence[str], at: str | None = None) -> bool:
     """Whether the targets of a command are files; raise :class:`UsageError` for files and tables at once."""
     paths = [target for target in targets if is_path(target)]
     if not paths:
@@ -54,7 +54,7 @@ def are_paths(targets: Sequence[str], snapshot: int | None = None, ref: str | No
             found=f"the file {paths[0]} and the table {table}",
             hint=f"Write ./{table} if it is a file.",
         )
-    refuse_table_options(snapshot, ref)
+    refuse_table_options(at)
     return True
 
 
