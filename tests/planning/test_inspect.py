@@ -302,6 +302,6 @@ def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
 def test_an_unknown_snapshot_is_refused(table: Table) -> None:
     for ask in (inspect_table, verify_table):
         with pytest.raises(UsageError, match="no snapshot 5"):
-            ask(table, 5)
+            ask(table, at=5)
     with pytest.raises(UsageError, match="no snapshot 5"):
         probe_table(table, "i", "1", at=5)
