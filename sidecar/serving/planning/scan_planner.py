@@ -104,7 +104,7 @@ class ScanPlanner:
         ordinals, extra = scan.ordinals(), scan.sentinels()
         ranges = self._ranges(ordinals, scan.files.starts[-1], request)
         if len(ranges) > 1:
-            self._plans.get(_plan_key(table, identifier, asked, snapshot, request), lambda: ordinals)
+            self._plans.get(_plan_key(table, identifier, snapshot, request, caller), lambda: ordinals)
         tokens = [
             seal(
                 Page(request, snapshot.snapshot_id, start, end, tuple(extra), may_replace),
@@ -130,7 +130,7 @@ class ScanPlanner:
             scan.choose(wants_sentinel=False)
             return scan.ordinals()
 
-        ordinals = self._plans.get(_plan_key(table, identifier, asked, snapshot, page.request), plan_again)
+        ordinals = self._plans.get(_plan_key(table, identifier, snapshot, page.request, caller), plan_again)
         wanted = [one for one in ordinals if page.start <= one < page.end and one not in page.left_out]
         tasks = scan.tasks_of(wanted)
         return PlanAnswer(scan.encode(tasks, is_plan=False), scan.facts(len(tasks)))
@@ -326,7 +326,8 @@ def _seal_of(table: Table, identifier: Identifier) -> bytes:
 
 
 def _plan_key(
-    table: Table, identifier: Identifier, asked: PlanRequest, snapshot: Snapshot, request: bytes
+    table: Table, identifier: Identifier, snapshot: Snapshot, request: bytes, caller: Caller
 ) -> tuple[object, ...]:
-    digest = hashlib.sha256(request).digest()
-    return identifier, table.metadata_location, str(table.metadata.table_uuid), snapshot.snapshot_id, digest
+    """Return all that the files of a plan depend on: literals of one text mean other bytes for another client."""
+    version = table.metadata_location, str(table.metadata.table_uuid), snapshot.snapshot_id
+    return identifier, *version, hashlib.sha256(request).digest(), caller.is_java, caller.is_pyiceberg

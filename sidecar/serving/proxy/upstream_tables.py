@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +62,7 @@ class UpstreamTables:
 
     def __init__(self, own_storage: tuple[str, ...], most_cached: int = MOST_CACHED) -> None:
         self._own_storage = own_storage
-        self._metadata: BoundedCache[tuple[str, str], tuple[TableMetadata, Left, int]] = BoundedCache(
+        self._metadata: BoundedCache[tuple[str, str, bytes], tuple[TableMetadata, Left, int]] = BoundedCache(
             most_cached, lambda kept: kept[2]
         )
 
@@ -92,8 +93,9 @@ class UpstreamTables:
                 "no credentials for it, and no --storage of the server has it",
                 ErrorType.FORBIDDEN,
             )
-        # Who has not just loaded this file from the upstream cannot reach what is kept of it.
-        key = (asked.table_path, loaded.location)
+        # Answers about one file differ (``?snapshots=refs``), so its path alone does not identify what is kept.
+        text = json.dumps(loaded.metadata).encode()
+        key = asked.table_path, loaded.location, hashlib.sha256(text).digest()
         metadata, left, _ = self._metadata.get(key, lambda: (*_parsed(loaded), length))
         table = PartlyLoaded(asked.identifier, metadata, loaded.location, loaded.storage, NoopCatalog("upstream"))
         table.left_out = left

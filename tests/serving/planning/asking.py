@@ -54,7 +54,7 @@ def paths(found: dict[str, Any]) -> list[str]:
     return [task["data-file"]["file-path"] for task in found["file-scan-tasks"]]
 
 
-def all_paths(planner: ScanPlanner, table: Table, found: dict[str, Any]) -> list[str]:
+def all_paths(planner: ScanPlanner, table: Table, found: dict[str, Any], caller: Caller = JAVA) -> list[str]:
     """The data files of an answer and of its pages."""
     tokens = found.get("plan-tasks", [])
-    return paths(found) + [path for token in tokens for path in paths(page(planner, table, token))]
+    return paths(found) + [path for token in tokens for path in paths(page(planner, table, token, caller))]

@@ -13,7 +13,7 @@ import sidecar
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from tests.iceberg.cases import local, replaced
-from tests.serving.planning.asking import all_paths, ask, equal, page, paths
+from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, equal, page, paths
 from tests.tables import create_with_rows
 
 FILES = 7
@@ -98,6 +98,20 @@ def test_a_plan_that_is_kept_is_that_of_one_version_of_the_metadata(catalog: Any
     after = all_paths(planner, table, ask(planner, table, condition))
     assert {*before} < {*after}
     assert sorted(after) == sorted(all_paths(ScanPlanner(), table, ask(ScanPlanner(), table, condition)))
+
+
+def test_a_plan_that_is_kept_is_that_of_one_kind_of_client(catalog: Any) -> None:
+    """Hexadecimal digits are bytes for Java. pyiceberg may mean the text, so its plan has more files."""
+    files = [
+        pa.table({"b": pa.array([bytes.fromhex(text), text.encode()][at % 2 :][:1])})
+        for at in range(4)
+        for text in ("a1", "b2")
+    ]
+    table = create_with_rows(catalog, "db.served_pages_clients", files)
+    condition = {"type": "in", "term": "b", "values": ["a1", "b2"]}
+    planner = ScanPlanner(page_files=1)
+    assert len(all_paths(planner, table, ask(planner, table, condition, JAVA), JAVA)) == 4
+    assert len(all_paths(planner, table, ask(planner, table, condition, PYICEBERG), PYICEBERG)) == 8
 
 
 def test_long_requests_are_answered_in_one_piece(table: Table) -> None:

@@ -70,7 +70,13 @@ class FakeUpstream:
             return JSONResponse(self._loaded(name))
         if request.headers.get("if-none-match") == self.tag:
             return Response(status_code=304, headers={"etag": self.tag})
-        return JSONResponse(self._loaded(name), headers={"etag": self.tag})
+        document = self._loaded(name)
+        if request.query_params.get("snapshots") == "refs":
+            named = {ref["snapshot-id"] for ref in document["metadata"]["refs"].values()}
+            document["metadata"]["snapshots"] = [
+                one for one in document["metadata"]["snapshots"] if one["snapshot-id"] in named
+            ]
+        return JSONResponse(document, headers={"etag": self.tag})
 
     def _loaded(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = {

@@ -12,6 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from sidecar.errors import StorageError
 from sidecar.serving.answers import PlanFacts
 from sidecar.serving.proxy.config_answer import PLAN_ENDPOINTS
+from tests.iceberg.cases import local
 from tests.serving.proxy.conftest import Proxied
 
 TABLE = "/v1/wh/namespaces/db/tables/t"
@@ -144,6 +145,16 @@ def test_no_plan_without_the_right_to_load_the_table(proxied: Proxied) -> None:
     assert len(proxied.planner.asked) == 1
     sent = [one[3].get("authorization") for one in proxied.upstream.requests]
     assert sent == ["Bearer alice", *["Bearer bob", None] * 2, *["Bearer bob"] * 2]
+
+
+def test_who_loads_a_part_of_the_metadata_changes_no_plan_of_others(proxied: Proxied) -> None:
+    """The reference server leaves snapshots out for ``?snapshots=refs``; a catalog may show callers different parts."""
+    unseen = local(proxied.lake.location).with_name("unseen.metadata.json")
+    unseen.write_bytes(local(proxied.lake.location).read_bytes())
+    proxied.upstream.locations["t"] = f"file:{unseen}"
+    assert proxied.ask("GET", f"{TABLE}?snapshots=refs")[0] == 200
+    assert plan(proxied)[0] == 200
+    assert len(proxied.planner.tables[-1].metadata.snapshots) == 2
 
 
 def test_the_load_for_a_plan_asks_for_credentials_and_has_nothing_of_the_plan(proxied: Proxied) -> None:
