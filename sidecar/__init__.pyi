@@ -20,14 +20,10 @@ from sidecar.bundle.runs import RunRecord as RunRecord
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
 from sidecar.conversion.extract import ExtractReport as ExtractReport
 from sidecar.conversion.extract import extract_files as extract_files
-from sidecar.conversion.filter_file import FilterConversion as FilterConversion
-from sidecar.conversion.filter_file import convert_filter as convert_filter
 from sidecar.conversion.harvest import HarvestRule as HarvestRule
 from sidecar.conversion.outcome import IndexKind as IndexKind
 from sidecar.conversion.outcome import Outcome as Outcome
-from sidecar.conversion.outcome import RebuildInfo as RebuildInfo
 from sidecar.conversion.outcome import Way as Way
-from sidecar.conversion.rebuild import Rebuilt as Rebuilt
 from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
 from sidecar.conversion.witness import Witness as Witness
 from sidecar.crypto.key_material import KmsKeys as KmsKeys
@@ -37,7 +33,7 @@ from sidecar.crypto.keys import KeyRetriever as KeyRetriever
 from sidecar.crypto.keys import PrefixRule as PrefixRule
 from sidecar.crypto.keys import encryption_keys_from as encryption_keys_from
 from sidecar.embedding.convert import ConvertReport as ConvertReport
-from sidecar.embedding.convert import convert_files as convert_files
+from sidecar.embedding.convert import convert as convert
 from sidecar.embedding.file import embed_file as embed_file
 from sidecar.embedding.file import strip_file as strip_file
 from sidecar.embedding.from_sidecar import RestoreReport as RestoreReport
@@ -67,7 +63,6 @@ from sidecar.files import inspect_file as inspect_file
 from sidecar.files import probe_file as probe_file
 from sidecar.files import verify_file as verify_file
 from sidecar.files import verify_parts as verify_parts
-from sidecar.filters.block_filter import BlockFilter as BlockFilter
 from sidecar.filters.encoding import Encoding as Encoding
 from sidecar.filters.literals import LiteralValue as LiteralValue
 from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter

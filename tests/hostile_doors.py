@@ -93,7 +93,7 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
             yield f"probe {field_id}", lambda field_id=field_id: sidecar.probe_file(path, str(field_id), "20")
         yield "verify --against", lambda: sidecar.verify_file(path, against=[str(folder / "sound.parquet")])
         yield "embed", lambda: sidecar.embed_from(path, str(folder / "sound.parquet"), target("into.parquet"))
-        yield "convert", lambda: sidecar.convert_files([path], target("converted.puffin"))
+        yield "convert", lambda: sidecar.convert([path], target("converted.puffin"))
         return
     yield "verify --data", lambda: sidecar.verify_file(path, data=True)
     for column in columns:
@@ -108,7 +108,7 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
     options: dict[str, Any] = {} if suffix == ".orc" else {"page_index": True}
     yield "embed", lambda: sidecar.embed_file(path, target(f"embedded{suffix}"), bloom=columns, **options)
     yield "strip", lambda: sidecar.strip_file(path, target(f"stripped{suffix}"))
-    yield "convert", lambda: sidecar.convert_files([path], target("converted.puffin"))
+    yield "convert", lambda: sidecar.convert([path], target("converted.puffin"))
 
 
 def scan_for(path: str, column: str) -> object:

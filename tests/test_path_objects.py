@@ -23,7 +23,7 @@ CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "embed_all_from": lambda plain, indexed, puffin, new: len(sidecar.embed_all_from(puffin, new, [indexed])),
     "strip_file": lambda plain, indexed, puffin, new: sidecar.strip_file(indexed, new).written,
     "extract_files": lambda plain, indexed, puffin, new: sidecar.extract_files([indexed], new).files,
-    "convert_files": lambda plain, indexed, puffin, new: sidecar.convert_files([indexed], new).sources,
+    "convert": lambda plain, indexed, puffin, new: sidecar.convert([indexed], new).sources,
 }
 
 
@@ -40,6 +40,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_path_objects_are_paths(files: tuple[Path, Path, Path], name: str, tmp_path: Path) -> None:
-    ending = "" if name == "embed_all_from" else ".puffin" if name in ("extract_files", "convert_files") else ".parquet"
+    ending = "" if name == "embed_all_from" else ".puffin" if name in ("extract_files", "convert") else ".parquet"
     as_text = CALLS[name](*map(str, (*files, tmp_path / f"a{ending}")))
     assert CALLS[name](*files, tmp_path / f"b{ending}") == as_text

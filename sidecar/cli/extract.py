@@ -119,16 +119,14 @@ def _figures(units: list[Any]) -> tuple[str, str, str]:
     return humanize.count(len(units)), humanize.size(size) if size else "", _worst(rates)
 
 
-def _rate(unit: Any) -> tuple[float, float, float | None]:
+def _rate(unit: Any) -> tuple[float, float]:
     before = unit["rate_after"] if unit["rate_before"] is None else unit["rate_before"]
-    return unit["rate_after"], before, unit["measured"]
+    return unit["rate_after"], before
 
 
-def _worst(rates: list[tuple[float, float, float | None]]) -> str:
+def _worst(rates: list[tuple[float, float]]) -> str:
     if not rates:
         return ""
-    after, before, measured = max(rates, key=lambda rate: rate[0])
+    after, before = max(rates, key=lambda rate: rate[0])
     text = humanize.percent(after)
-    if before != after:
-        text = f"{humanize.percent(before)} before, {text} now"
-    return text if measured is None else f"{text}, {humanize.percent(measured)} measured"
+    return text if before == after else f"{humanize.percent(before)} before, {text} now"

@@ -152,6 +152,8 @@ def extract_files(
     work = TakeIndexes(ios, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:
         taken = take_all(work, paths, collection, workers)
+        for error in taken.failed.values():
+            raise error
         check_extracted(columns, taken.seen, taken.units)
         protection.check(list(collection.paths))
         with create_target(target, io) as sink:
@@ -186,6 +188,8 @@ class TakenIndexes:
     """The values that were compared with the indexes."""
     rebuilt: list[Outcome] = field(default_factory=list)
     """What became of each index of the files whose filters are rebuilt as another kind."""
+    failed: dict[str, SidecarError] = field(default_factory=dict)
+    """The files that could not be read, with the errors."""
 
     def absorb(self, other: TakenIndexes) -> None:
         """Add the indexes of another file."""
@@ -225,13 +229,14 @@ def take_all(
     collection: Collection,
     workers: WorkEngine,
 ) -> TakenIndexes:
-    """Add the indexes of ``files`` to ``collection``, in their order. Raises the first error of a file."""
+    """Add the indexes of ``files`` to ``collection``, in their order."""
     all_taken = TakenIndexes(collection)
     with closing(workers.run(work, files)) as answers:
-        for taken in answers:
+        for file, taken in zip(files, answers, strict=True):
             if isinstance(taken, SidecarError):
-                raise taken
-            all_taken.absorb(taken)
+                all_taken.failed[file] = taken
+            else:
+                all_taken.absorb(taken)
     return all_taken
 
 

@@ -9,30 +9,25 @@ check alone proves nothing, because a column with many values sets all bits of a
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from sidecar.conversion.parquet_evidence import ParquetEvidence, filter_of
-from sidecar.conversion.rebuild import Build, Rebuilt, rebuild
-from sidecar.errors import UsageError, enough_memory
+from sidecar.conversion.outcome import BLOOM, Outcome
+from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
+from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.bare_filter import read_bare_filter
-from sidecar.parquet.bloom import FoundFilter, encode_header
+from sidecar.parquet.bloom import encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.results import Summarized
-from sidecar.run_log import logged
 from sidecar.source import open_source
 from sidecar.target import create_target
 
@@ -40,94 +35,32 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, repr=False)
-class FilterConversion(Summarized):
-    """The result of :func:`convert_filter`. Sizes are bytes of the files, headers included."""
-
-    source: str
-    """The path of the historical filter."""
-    target: str
-    """The path of the new filter."""
-    values: str
-    """The path of the Parquet file with the values."""
-    column: str
-    """The path of the column."""
-    form_before: str
-    """The form of the old filter in words."""
-    form_after: str
-    """The form of the new filter in words."""
-    size_before: int
-    """The size of the old file."""
-    size: int
-    """The size of the new file."""
-    rebuilt: Rebuilt[BlockFilter]
-    """The new filter, and how it was built."""
-
-    def log_line(self) -> str:
-        """What was converted, for the log."""
-        return f"{self.source} converted to {self.target} ({self.form_before} to {self.form_after})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, including ``way`` and the rates of the rebuild."""
-        files = {name: value for name, value in vars(self).items() if name != "rebuilt"}
-        return {**files, **self.rebuilt.to_dict()}
-
-
-@logged(log, FilterConversion.log_line, lambda report: ())
-@enough_memory()
 def convert_filter(
-    source: str,
-    target: str,
-    *,
-    values: str | None,
-    fpp: float = DEFAULT_FPP,
-    io: FileIO | None = None,
-) -> FilterConversion:
+    source: str, values: str, column: str, target: str, fpp: float, io: FileIO | None
+) -> tuple[int, Outcome]:
     """Convert the historical filter in the file ``source`` to the present form (XXH64), in the new file ``target``.
 
-    ``values`` is ``FILE.parquet:column``: the Parquet file and column (over all row groups) that the filter was built
-    from. ``fpp`` is the target rate of the new filter. ``io`` opens and writes files, by default as the paths say.
-    Raises :class:`UsageError` if ``values`` is missing, if the old filter denies a value or has bits that no value
-    sets, if ``source`` has the present form already, and if ``target`` exists; :class:`DamagedFileError`,
-    :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
+    ``values`` is the Parquet file, and ``column`` the column over all its row groups, that the filter was built from.
+    Returns the size of the new file in bytes, and what became of the filter. Raises :class:`UsageError` if the old
+    filter denies a value or has bits that no value sets, and if ``source`` has the present form already.
     """
-    check_fpp(fpp)
     with closing(open_source(source, io)) as opened:
         old = read_bare_filter(opened)
     if not isinstance(old.filter, HistoricalBloomFilter):
         raise UsageError("the filter already has the present form", file=source)
-    path, column = _split(source, values)
-    rebuilt = _rebuild(old, path, column, fpp, io)
-    data = encode_header(rebuilt.filter.num_bytes) + rebuilt.filter.to_bytes()
+    with closing(open_source(values, io)) as opened:
+        footer = read_footer(opened)
+        leaf = find_leaf(footer, column)
+        evidence = ParquetEvidence(opened, footer, [group.columns[leaf.index] for group in footer.row_groups])
+        _check_column(old.filter, evidence, leaf)
+        build: Build[SplitBlockBloomFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
+        made, way = rebuild(evidence, build)
+    data = encode_header(made.num_bytes) + made.to_bytes()
     with create_target(target, io) as written:
         written.write(data)
-    forms = (old.filter.form, rebuilt.filter.form)
-    return FilterConversion(source, target, path, column, *forms, old.length, len(data), rebuilt)
-
-
-def _split(source: str, values: str | None) -> tuple[str, str]:
-    path, _, column = (values or "").rpartition(":")
-    if not path or not column:
-        raise UsageError(
-            "a historical filter can only be rebuilt: its bits say nothing about XXH64",
-            file=source,
-            found=values,
-            hint="Name its column with --values FILE.parquet:column.",
-        )
-    return path, column
-
-
-def _rebuild(old: FoundFilter, path: str, column: str, fpp: float, io: FileIO | None) -> Rebuilt[BlockFilter]:
-    with closing(open_source(path, io)) as values:
-        footer = read_footer(values)
-        leaf = find_leaf(footer, column)
-        evidence = ParquetEvidence(values, footer, [group.columns[leaf.index] for group in footer.row_groups], old)
-        _check_column(old.filter, evidence, leaf)
-        build: Build[BlockFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
-        return rebuild(evidence, build, rate_before=old.filter.estimated_fpp())
+    rates = old.filter.estimated_fpp(), made.estimated_fpp()
+    outcome = Outcome(source, -1, column, BLOOM, way, made.num_bytes, *rates, f"rebuilt from {values}")
+    return len(data), outcome
 
 
 def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> None:

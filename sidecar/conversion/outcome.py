@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from sidecar.results import Result
 from sidecar.run_log import counted
 
 IndexKind: TypeAlias = Literal["bloom", "page-index"]
@@ -16,15 +15,13 @@ BLOOM: Final = "bloom"
 PAGE_INDEX: Final = "page-index"
 KINDS: tuple[IndexKind, ...] = (BLOOM, PAGE_INDEX)
 
-Way: TypeAlias = Literal["exact", "converted", "folded", "widened", "merged", "dictionary", "domain", "values", "none"]
+Way: TypeAlias = Literal["exact", "converted", "folded", "merged", "dictionary", "values", "none"]
 """Where an index comes from."""
 EXACT: Final = "exact"
 CONVERTED: Final = "converted"
 FOLDED: Final = "folded"
-WIDENED: Final = "widened"
 MERGED: Final = "merged"
 DICTIONARY: Final = "dictionary"
-DOMAIN: Final = "domain"
 VALUES: Final = "values"
 NONE: Final = "none"
 
@@ -33,32 +30,17 @@ IndexPlace = tuple[str, int, str, IndexKind]
 """Identifies an index: file, row group, column, kind."""
 
 
-@dataclass(frozen=True, repr=False)
-class RebuildInfo(Result):
-    """How a filter was rebuilt. The numbers are ``None`` unless a domain of integers was enumerated."""
-
-    closed: dict[str, str]
-    """Why each way that was tried before was not possible."""
-    domain_size: int | None
-    """The number of integers between the bounds of the column chunk."""
-    admitted: int | None
-    """The integers that the old filter admits; all of them are in the new one."""
-    expected_false_extras: float | None
-    """How many of these are not values of the column chunk, on average."""
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The outcome for one index of one column in one row group. ORC row groups are counted over all stripes.
 
     ``way`` says where the index comes from. Reused: ``exact`` (the same bytes), ``converted`` (its bits in another
-    form), ``folded``, ``widened`` or ``merged`` (its bits in another size). Built: from the ``dictionary``, from a
-    ``domain`` of integers (:mod:`sidecar.conversion.rebuild`) or from the ``values``. ``none``: there is no index, and
-    ``reason`` says why.
+    form), ``folded`` or ``merged`` (its bits in another size). Built: from the ``dictionary`` or from the ``values``.
+    ``none``: there is no index, and ``reason`` says why.
 
     ``bytes`` is the length of the bitset, or of both structures of a page index. In a Parquet file it includes the
     filter's header; a new index of an encrypted column counts before encryption. Rates are false-positive rates
-    estimated from the bits, ``None`` without a filter. ``measured`` is counted with random hashes, if requested.
+    estimated from the bits, ``None`` without a filter.
     """
 
     file: str
@@ -75,12 +57,9 @@ class Outcome:
     """The rate of the old filter."""
     rate_after: float | None = None
     """The rate of the new filter."""
-    measured: float | None = None
     reason: str = ""
     damaged: bool = False
     """Whether broken bytes of the source are the reason."""
-    rebuilt: RebuildInfo | None = None
-    """For a rebuilt filter: the ways that were not possible, and the numbers of an enumerated domain."""
     dropped: bool = False
     """Whether the new file lacks an index that the old file had, or a part of it; ``reason`` says why."""
 

@@ -1,219 +1,105 @@
-"""Rebuilds a filter for another hash function, index rule or encoding, from what is known about its values.
+"""Rebuilds a filter for another hash function, index rule or encoding, from the values of a Parquet column.
 
-The bits of a filter say nothing about another hash, so the new filter needs the values. There are three ways to get
-them, tried in this order. Each gives *all* values of the chunk, so the new filter denies none of them:
+The bits of a filter say nothing about another hash, so the new filter needs the values. There are two ways to get
+them. Each gives *all* values, so the new filter denies none of them:
 
-``dictionary``  the entries of the dictionary page, if every data page provably uses it
-``domain``      each integer between the chunk's bounds that the old filter admits: the bounds are trusted, and the old
-                filter denies no value of the chunk
+``dictionary``  the entries of the dictionary pages, if every data page provably uses them
 ``values``      the column's values
-
-A domain is enumerated only if it is small. An old filter with rate p admits about p of the absent numbers of a domain
-of D. These *false extras* become members of the new filter. So inside the domain the new filter is never better than
-the old one; outside it has the rate that was asked for. :class:`DomainLimits` limits the false extras.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from sidecar.conversion.outcome import DICTIONARY, DOMAIN, VALUES, Way
+from sidecar.conversion.outcome import DICTIONARY, VALUES, Way
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.results import Summarized
+from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.encoding import Encoding
+from sidecar.parquet.arrow_values import ValueReader, check_pages
+from sidecar.parquet.dictionary import read_dictionary
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.pages import wholly_dictionary
+from sidecar.source import Source
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    Array = pa.Array[Any]
-
-Numbers = npt.NDArray[np.int64]
-
-_STEP = 1 << 16
-"""Integers that are looked up at a time: their hashes fit in the CPU cache."""
-
-
-class NewFilter(Protocol):
-    """The result of a rebuild: any filter that can estimate its rate."""
-
-    def estimated_fpp(self) -> float:
-        """Return the false-positive rate that its bits show."""
-
-
-F = TypeVar("F", bound=NewFilter)
-Build = Callable[[Iterable["Array"], int], F]
+F = TypeVar("F")
+B = TypeVar("B", bound=BlockFilter)
+Build = Callable[[Iterable["pa.Array[Any]"], int], F]
 """Builds a filter from arrays; the number is an upper limit of their distinct values together."""
 
 
-@dataclass(frozen=True)
-class Domain:
-    """The integers ``low`` to ``high`` (included) that bound a chunk, with the old filter that says which may occur.
+class ParquetEvidence:
+    """The values of some chunks of one column, which get one filter together.
 
-    ``admits`` looks int64[n] up in the old filter and returns bool[n]. ``to_arrow`` converts numbers to the column's
-    type. ``rate`` is the old filter's false-positive rate, ``values`` the number of non-null values of the chunk.
+    ``source`` must stay open while the iterator of :meth:`values` is in use. Raises :class:`UnsupportedFeatureError`
+    for chunks that cannot be read and for types without filters.
     """
 
-    low: int
-    high: int
-    admits: Callable[[Numbers], npt.NDArray[np.bool_]]
-    to_arrow: Callable[[Numbers], Array]
-    rate: float
-    values: int
+    def __init__(self, source: Source, footer: Footer, chunks: Sequence[ColumnChunk]) -> None:
+        self.name = source.name
+        self._source = source
+        self._chunks = chunks
+        for chunk in chunks:
+            _check_readable(footer, chunk)
 
-    @property
-    def size(self) -> int:
-        """The number of integers in the domain."""
-        return self.high - self.low + 1
+    def dictionary(self) -> list[pa.Array[Any]] | str:
+        """Return arrays with every value at least once, or why a dictionary does not prove to have them all.
 
+        Extra entries only add false positives.
+        """
+        for chunk in self._chunks:
+            if chunk.num_values and not wholly_dictionary(self._source, chunk):
+                return f"not every page of row group {chunk.row_group} is dictionary-encoded"
+        chunks = [chunk for chunk in self._chunks if chunk.num_values]
+        return [read_dictionary(self._source, chunk).to_arrow(chunk.leaf) for chunk in chunks]
 
-class Evidence(Protocol):
-    """The evidence about the values of one filter. A way that is not possible returns a text that says why."""
-
-    def dictionary(self) -> list[Array] | str:
-        """Return arrays with every value at least once; extra values only add false positives."""
-
-    def domain(self) -> Domain | str:
-        """Return bounds that certainly contain all values, with an old filter that certainly admits all of them."""
-
-    def values(self) -> tuple[Iterator[Array], int] | str:
+    def values(self) -> tuple[Iterator[pa.Array[Any]], int]:
         """Return all values, and an upper limit of their number."""
+        count = sum(max(chunk.num_values - (chunk.null_count or 0), 0) for chunk in self._chunks)
+        return chain.from_iterable(map(self._decode, self._chunks)), count
+
+    def _decode(self, chunk: ColumnChunk) -> Iterator[pa.Array[Any]]:
+        check_pages(self._source, chunk)
+        with ValueReader(self._source) as reader:
+            for (values,) in reader.batches(chunk.row_group, [chunk.leaf.index]):
+                yield values
 
 
-@dataclass(frozen=True)
-class DomainLimits:
-    """Limits of enumerating a domain: ``numbers`` is the most integers (32 MiB of them), ``extras`` the most false
-    extras expected for each value of the chunk.
+def rebuild(evidence: ParquetEvidence, build: Build[F]) -> tuple[F, Way]:
+    """Build the new filter by the first way that is possible, and return it with the way.
+
+    Raises :class:`DamagedFileError` if the values cannot be decoded, and :class:`sidecar.errors.StorageError`.
     """
-
-    numbers: int = 1 << 22
-    extras: float = 1.0
-
-
-@dataclass(frozen=True, repr=False)
-class Rebuilt(Summarized, Generic[F]):
-    """A new filter and how it was built. Rates are estimated from the bits.
-
-    ``closed``: the ways that were tried before, each with the reason why it was not possible. For the way ``domain``:
-    ``domain_size``, the number of ``admitted`` integers, and how many of these are expected to be false extras.
-    """
-
-    filter: F
-    """The new filter."""
-    way: Way
-    """Where its values come from."""
-    rate_before: float | None
-    """The false-positive rate of the old filter."""
-    rate_after: float
-    """The false-positive rate of the new filter."""
-    closed: dict[str, str] = field(default_factory=dict)
-    domain_size: int | None = None
-    admitted: int | None = None
-    expected_false_extras: float | None = None
-    """The expected number of false extras."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without the filter."""
-        return {name: value for name, value in vars(self).items() if name != "filter"}
-
-
-def rebuild(
-    evidence: Evidence,
-    build: Build[F],
-    *,
-    rate_before: float | None = None,
-    limits: DomainLimits = DomainLimits(),
-) -> Rebuilt[F]:
-    """Build the new filter by the first way that is possible.
-
-    Raises :class:`UnsupportedFeatureError` with each reason if no way is possible, :class:`DamagedFileError` if the
-    values cannot be decoded, and :class:`sidecar.errors.StorageError`.
-    """
-    closed: dict[str, str] = {}
-    entries = _open(evidence.dictionary, closed, DICTIONARY)
-    if not isinstance(entries, str):
-        made = build(entries, sum(map(len, entries)))
-        return Rebuilt(made, DICTIONARY, rate_before, made.estimated_fpp())
-    domain = _open(evidence.domain, closed, DOMAIN)
-    if not isinstance(domain, str):
-        numbers = enumerate_domain(domain, limits)
-        if not isinstance(numbers, str):
-            return _of_domain(domain, numbers, build, rate_before, closed)
-        closed[DOMAIN] = numbers
-    values = evidence.values()
-    if isinstance(values, str):
-        closed[VALUES] = values
-        reasons = "; ".join(f"{way}: {reason}" for way, reason in closed.items())
-        raise UnsupportedFeatureError(f"the filter cannot be rebuilt ({reasons})")
-    made = build(*values)
-    return Rebuilt(made, VALUES, rate_before, made.estimated_fpp(), closed)
-
-
-A = TypeVar("A")
-
-
-def _open(ask: Callable[[], A | str], closed: dict[str, str], way: str) -> A | str:
-    """Try one way. Damage closes it, because the next way may not need the damaged bytes."""
     try:
-        found = ask()
+        entries = evidence.dictionary()
     except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
-        found = error.what
-    if isinstance(found, str):
-        closed[way] = found
-    return found
+        entries = error.what  # the values may not need the damaged bytes
+    if not isinstance(entries, str):
+        return build(entries, sum(map(len, entries))), DICTIONARY
+    return build(*evidence.values()), VALUES
 
 
-def _of_domain(
-    domain: Domain, numbers: Numbers, build: Build[F], rate_before: float | None, closed: dict[str, str]
-) -> Rebuilt[F]:
-    parts = (domain.to_arrow(numbers[at : at + _STEP]) for at in range(0, len(numbers), _STEP))
-    made = build(parts, len(numbers))
-    return Rebuilt(
-        made,
-        DOMAIN,
-        rate_before,
-        made.estimated_fpp(),
-        closed,
-        domain.size,
-        len(numbers),
-        false_extras(domain, len(numbers)),
-    )
+def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
+    reason = "is encrypted" if chunk.encrypted else "is in another file" if chunk.file_path else ""
+    reason = reason and f"the column chunk {reason}"
+    if reason or chunk.leaf.encoding.not_indexable:
+        raise UnsupportedFeatureError(
+            reason or f"no filter for {chunk.leaf.encoding}: {chunk.leaf.encoding.not_indexable}",
+            file=footer.name,
+            column=chunk.leaf.path,
+        )
 
 
-def enumerate_domain(domain: Domain, limits: DomainLimits) -> Numbers | str:
-    """Return every integer of the domain that the old filter admits, rising, as int64[n]; or why that is not possible.
+def filter_of(form: type[B], encoding: Encoding, fpp: float) -> Build[B]:
+    """Return a builder of ``form`` filters: sized for the number of values, then folded as far as ``fpp`` allows."""
 
-    Both bounds are values of the chunk, so its filter admits them. If the old filter denies one of them, the filter or
-    the bounds belong to other data, and neither is believed.
-    """
-    if domain.size > limits.numbers:
-        return f"the domain has {domain.size:,} integers, more than {limits.numbers:,}"
-    if domain.rate * domain.size > limits.extras * (domain.values + 1):
-        expected = round(domain.rate * domain.size)
-        return f"about {expected:,} false extras are expected for at most {domain.values:,} values"
-    if not domain.admits(np.array([domain.low, domain.high], np.int64)).all():
-        return "the old filter denies a bound of the chunk"
-    parts: list[Numbers] = []
-    for first in range(domain.low, domain.high + 1, _STEP):
-        asked = first + np.arange(min(_STEP, domain.high + 1 - first), dtype=np.int64)
-        parts.append(asked[domain.admits(asked)])
-    numbers = np.concatenate(parts)
-    extras = false_extras(domain, len(numbers))
-    if extras > limits.extras * (len(numbers) - extras):
-        return f"about {round(extras):,} of the {len(numbers):,} admitted integers are false extras"
-    return numbers
+    def build(arrays: Any, distinct: int) -> B:
+        made = form.empty(form.blocks_for(distinct, fpp))
+        for array in arrays:
+            made.insert_arrow(array, encoding)
+        return made.fold_to(fpp)
 
-
-def false_extras(domain: Domain, admitted: int) -> float:
-    """Return the expected number of admitted integers that are not in the chunk.
-
-    A chunk with n values and a filter with rate p admit n + p * (D - n) of the D integers. Solving for p * (D - n)
-    gives the result.
-    """
-    if domain.rate >= 1.0:
-        return float(admitted)
-    extras = domain.rate * (domain.size - admitted) / (1.0 - domain.rate)
-    return min(extras, float(admitted))
+    return build

@@ -8,10 +8,10 @@ own. The bits of one kind say nothing about the hash of the other, so each filte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from functools import cached_property, partial
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -22,12 +22,11 @@ from sidecar.conversion.extract import Extractor
 from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
 from sidecar.conversion.identity import first_units
-from sidecar.conversion.orc_evidence import OrcEvidence, orc_filter_of
-from sidecar.conversion.outcome import BLOOM, IndexPlace, Outcome, RebuildInfo
-from sidecar.conversion.parquet_evidence import ParquetEvidence, filter_of
-from sidecar.conversion.rebuild import Build, Evidence, rebuild
+from sidecar.conversion.outcome import BLOOM, VALUES, IndexPlace, Outcome, Way
+from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.contradictions import reason_of
@@ -50,7 +49,6 @@ REBUILT_KINDS: tuple[RebuiltKind, ...] = (AS_PARQUET, AS_ORC)
 """The kinds that filters are rebuilt as: split-block filters, ORC filters."""
 
 Wanted = Collection[str] | None
-F = TypeVar("F", bound=AnyFilter)
 
 
 @dataclass(frozen=True)
@@ -67,21 +65,19 @@ class RebuildTarget:
         key: Key,
         unit: int,
         encoding: str,
-        evidence: Evidence,
-        build: Build[F],
+        rebuilt: Callable[[], tuple[AnyFilter, Way]],
         rate: float | None,
     ) -> None:
         """Rebuild one filter, or report why it cannot be rebuilt."""
         try:
-            made = rebuild(evidence, build, rate_before=rate)
+            made, way = rebuilt()
         except StorageError:
             raise
         except SidecarError as error:
             self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
             return
-        self.gathered.add_filter(key, unit, encoding, made.filter)
-        rebuilt = RebuildInfo(made.closed, made.domain_size, made.admitted, made.expected_false_extras)
-        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rebuilt)
+        self.gathered.add_filter(key, unit, encoding, made)
+        outcome = Outcome(*place, way, made.num_bytes, rate, made.estimated_fpp())
         self.extractor.note(outcome, key, unit)
 
     def refuse(
@@ -114,8 +110,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
                 raise found
             place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
             key, unit = keys[chunk.leaf.index], first + group.ordinal
-            old = found if isinstance(found, FoundFilter) else None
-            rate = None if old is None else old.filter.estimated_fpp()
+            rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
             if footer.is_ambiguous(chunk.leaf) and not key.field_id:
                 into.refuse(place, key, unit, AMBIGUOUS, rate)
@@ -124,12 +119,12 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
                 into.refuse(place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate)
                 continue
             try:
-                evidence = ParquetEvidence(source, footer, [chunk], old if old is not None and old.trusted else None)
+                evidence = ParquetEvidence(source, footer, [chunk])
             except UnsupportedFeatureError as error:
                 into.refuse(place, key, unit, reason_of(error), rate)
                 continue
             build = orc_filter_of(OrcEncoding.parse(encoding), group.num_rows, into.fpp)
-            into.put(place, key, unit, encoding, evidence, build, rate)
+            into.put(place, key, unit, encoding, partial(rebuild, evidence, build), rate)
     check_unchanged(source)
 
 
@@ -187,16 +182,14 @@ class _RebuiltColumn:
             if isinstance(conversion, str):
                 into.refuse(place, key, unit, conversion, rate)
                 continue
-            try:
-                statistics = self.index.statistics(group)
-            except DamagedFileError:
-                statistics = None  # they only serve the way ``domain``: the values may still be readable
-            evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)
-            build = filter_of(SplitBlockBloomFilter, conversion.encoding, into.fpp)
-            into.put(place, key, unit, conversion.encoding.name, evidence, build, rate)
+            encoding = conversion.encoding
+            into.put(place, key, unit, encoding.name, partial(self._rebuilt, group, conversion, into.fpp), rate)
 
-    def _decoder(self, group: int) -> Callable[[], pa.Array[Any]]:
-        return lambda: self.values[group]
+    def _rebuilt(self, group: int, conversion: OrcValues, fpp: float) -> tuple[SplitBlockBloomFilter, Way]:
+        """Build a row group's filter of its values; a dictionary belongs to the stripe."""
+        array = conversion.from_file(self.values[group])
+        build = filter_of(SplitBlockBloomFilter, conversion.encoding, fpp)
+        return build([array], len(array) - array.null_count), VALUES
 
     def _conversion(self) -> OrcValues | str:
         """Return how values are converted for the filter, or why there can be no filter."""
@@ -209,3 +202,15 @@ class _RebuiltColumn:
         if isinstance(found, str):
             return found
         return zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable or found
+
+
+def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> Build[OrcBloomFilter]:
+    """Return a builder of ORC filters, sized as writers do for ``entries`` values (or more, if more are distinct)."""
+
+    def build(arrays: Iterable[pa.Array[Any]], distinct: int) -> OrcBloomFilter:
+        made = OrcBloomFilter.empty(*size_for(max(entries, distinct), fpp))
+        for array in arrays:
+            made.insert_arrow(array, encoding)
+        return made
+
+    return build

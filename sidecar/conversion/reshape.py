@@ -1,26 +1,21 @@
-"""Resizes filters without their values: folds, widens or merges them over row groups or files.
+"""Resizes filters without their values: folds them, or merges those of a file's row groups.
 
 Merging: the OR of two filters of the same size is the filter of both sets; the larger filter is folded first. Folding
-by an integer factor only adds false positives, and widening changes no answer (the lemmas are in
-:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.filters.positions`). ORC filters take positions modulo a number
-of bits that is not a power of two: they merge only with filters of the same size, and neither fold nor widen. So a
-reshaped filter never denies a value that the old filters hold. If one of the filters to merge is missing, the merged
-unit gets no filter and is always kept.
+by an integer factor only adds false positives (the lemmas are in :mod:`sidecar.filters.sbbf`). ORC filters take
+positions modulo a number of bits that is not a power of two: they merge only with filters of the same size, and do not
+fold. So a reshaped filter never denies a value that the old filters hold. If one of the filters to merge is missing,
+the merged unit gets no filter and is always kept.
 
-A merged unit covers all rows of a file: its row group is -1. The units table lists files that were merged into one as
-one entry, with their common folder as path.
+A merged unit covers all rows of a file: its row group is -1.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from sidecar.bundle.filters.rules import AnyFilter
-from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
+from sidecar.bundle.model import FileEntry, UnitEntry
 from sidecar.conversion.collection import CollectedColumn, Collection, KeptFilter, Key
 from sidecar.conversion.outcome import (
     BLOOM,
@@ -28,14 +23,12 @@ from sidecar.conversion.outcome import (
     FOLDED,
     MERGED,
     PAGE_INDEX,
-    WIDENED,
     IndexKind,
     IndexPlace,
     Outcome,
     Way,
 )
 from sidecar.errors import UsageError
-from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import check_fpp
@@ -43,20 +36,13 @@ from sidecar.filters.sizing import check_fpp
 WHOLE_FILE = -1
 """The row group number of a unit that covers a whole file."""
 
-MEASURED = 200_000
-"""Random hashes for measuring a rate: a rate of 1 % has an error of about 0.07 percentage points."""
-
 
 @dataclass(frozen=True)
 class TargetSizes:
-    """The requested sizes: ``fpp`` folds as far as the rate allows, ``widen`` makes a column's filters as large as
-    its largest, ``merge`` merges the row groups of a file, ``merge_all`` all files, ``measure`` measures the rates."""
+    """The requested sizes: ``fpp`` folds as far as the rate allows, ``merge`` merges the row groups of a file."""
 
     fpp: float | None = None
-    widen: bool = False
     merge: bool = False
-    merge_all: bool = False
-    measure: bool = False
 
     def __post_init__(self) -> None:
         if self.fpp is not None:
@@ -64,14 +50,8 @@ class TargetSizes:
 
     @property
     def changes(self) -> bool:
-        """Whether anything changes the filters; measuring does not."""
-        return self.fpp is not None or self.widen or self.merge or self.merge_all
-
-
-def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
-    """Return the share of random hashes that a filter admits. Random hashes behave as hashes of absent values."""
-    hashes = np.random.default_rng(1).integers(0, 1 << 64, MEASURED, np.uint64)
-    return float(found.check(hashes).mean())
+        """Whether anything changes the filters."""
+        return self.fpp is not None or self.merge
 
 
 def reshape(
@@ -82,7 +62,7 @@ def reshape(
     ``names`` are the columns' names for the report.
     """
     units = [_Unit(file, number, entry) for file in given.files for number, entry in enumerate(file.units)]
-    sets = list(_sets(given, units, shape))
+    sets = list(_sets(given, shape))
     for file, _ in sets:
         if file is not None:
             into.add_file(file)
@@ -105,17 +85,11 @@ class _Unit:
     entry: UnitEntry
 
 
-def _sets(
-    given: Collection, units: Sequence[_Unit], shape: TargetSizes
-) -> Iterator[tuple[FileEntry | None, list[int]]]:
+def _sets(given: Collection, shape: TargetSizes) -> Iterator[tuple[FileEntry | None, list[int]]]:
     """Yield for each new unit the ordinals of its old units, and its file if it is the file's first unit.
 
     A file without units yields an empty list, so that the units table still lists it.
     """
-    if shape.merge_all:
-        if units:
-            yield _merged_file(given.files), list(range(len(units)))
-        return
     first = 0
     for file in given.files:
         own = list(range(first, first + len(file.units)))
@@ -130,21 +104,6 @@ def _sets(
                 yield (file if number == 0 else None), [unit]
 
 
-def _merged_file(files: Sequence[FileEntry]) -> FileEntry:
-    rows = sum(file.record_count for file in files)
-    folders = [posixpath.dirname(file.path).split("/") for file in files]
-    common = [parts[0] for parts in zip(*folders, strict=False) if len(set(parts)) == 1]
-    return FileEntry(
-        path="/".join([*common, "*"]),
-        file_size=sum(file.file_size for file in files),
-        record_count=rows,
-        spec_id=0,
-        manifest=UNLISTED,
-        entry=b"",
-        units=(UnitEntry(WHOLE_FILE, 0, rows),),
-    )
-
-
 def _reshape_filters(
     given: Collection,
     into: Collection,
@@ -154,8 +113,6 @@ def _reshape_filters(
     sets: Iterable[list[int]],
     shape: TargetSizes,
 ) -> Iterator[Outcome]:
-    largest = 0
-    made: list[tuple[int, Outcome, str]] = []
     for ordinal, members in enumerate(sets):
         place = _place(key, [units[unit] for unit in members], BLOOM)
         found, reason = _merged(given, column, members, units)
@@ -172,33 +129,16 @@ def _reshape_filters(
             way = FOLDED if folded.z < found.z and way == EXACT else way
             found = folded
         into.add_filter(key, ordinal, encoding, found)
-        if isinstance(found, SplitBlockBloomFilter):
-            largest = max(largest, found.z)
-        measured = measured_rate(found) if shape.measure else None
         rate = found.estimated_fpp()
-        note = _note(found, shape, rate)
-        outcome = Outcome(*place, way, found.num_bytes, max(rates), rate, measured, note)
-        made.append((ordinal, outcome, encoding))
-    for ordinal, outcome, encoding in made:
-        yield _widened(into, key, ordinal, outcome, encoding, largest) if shape.widen else outcome
+        yield Outcome(*place, way, found.num_bytes, max(rates), rate, _note(found, shape, rate))
 
 
 def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
-    if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
+    if shape.fpp is None:
+        return ""
+    if isinstance(found, OrcBloomFilter):
         return "ORC filters cannot be resized"
-    return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
-
-
-def _widened(into: Collection, key: Key, ordinal: int, outcome: Outcome, encoding: str, largest: int) -> Outcome:
-    kept = into.columns[key].filters[ordinal]
-    narrow = into.filter_of(kept)
-    if kept.blocks == largest or not isinstance(narrow, SplitBlockBloomFilter):
-        return outcome
-    if largest % kept.blocks:
-        return replace(outcome, reason=f"{kept.blocks} blocks do not divide the largest filter's {largest}")
-    wide = narrow.widen(largest)
-    into.add_filter(key, ordinal, encoding, wide)
-    return replace(outcome, way=WIDENED if outcome.way == EXACT else outcome.way, bytes=wide.num_bytes)
+    return f"its rate is more than {shape.fpp} already" if rate > shape.fpp else ""
 
 
 def _merged(
@@ -272,7 +212,5 @@ def _carry_pages(
 
 
 def _place(key: Key, units: Sequence[_Unit], kind: IndexKind) -> IndexPlace:
-    files = {unit.file.path for unit in units}
-    path = files.pop() if len(files) == 1 else _merged_file([unit.file for unit in units]).path
     row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE
-    return path, row_group, key.name, kind
+    return units[0].file.path, row_group, key.name, kind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -22,7 +22,7 @@ from sidecar.conversion.rebuild_kind import (
 )
 from sidecar.conversion.reshape import TargetSizes, reshape
 from sidecar.engines.work import FileIOs, WorkEngine
-from sidecar.errors import located
+from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
 from sidecar.run import report_progress
@@ -31,6 +31,18 @@ from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion wrote."""
+
+    size: int
+    """The size of the new file in bytes."""
+    units: list[Outcome]
+    """What became of each index."""
+    failed: dict[str, SidecarError] = field(default_factory=dict)
+    """The sources that could not be read, with the errors."""
 
 
 @dataclass(frozen=True)
@@ -54,30 +66,49 @@ class PuffinOptions:
         return self.sizes if self.kind is None else replace(self.sizes, fpp=None)
 
 
-def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
-    """Write everything in the sidecars ``sources`` to ``target``; return its size and what became of each index."""
-    with closing(Collection()) as given:
-        loader = Loader(given, options.columns)
-        with closing(_opened(sources, options)) as opened:
-            for source in opened:
-                with located(source.name):
-                    loader.load(SidecarFile.open(source))
-        loader.finish()
-        if not loader.units:
-            check_extracted(options.columns, frozenset(), loader.units)
-        return _write(given, loader.units, {}, target, options)
+def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> Converted:
+    """Write everything in the sidecars ``sources`` to ``target``, except those that cannot be read."""
+    failed: dict[str, SidecarError] = {}
+    while True:
+        with closing(Collection()) as given:
+            loader = Loader(given, options.columns)
+            bad = _load(loader, [path for path in sources if path not in failed], options)
+            failed |= bad
+            if len(failed) == len(sources):
+                raise next(iter(failed.values()))
+            if bad:
+                continue  # a part of a bad sidecar may have been loaded: begin anew without it
+            loader.finish()
+            if not loader.units:
+                check_extracted(options.columns, frozenset(), loader.units)
+            return _write(given, loader.units, {}, target, options, failed)
 
 
-def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
-    """Write the indexes of the data files ``sources`` to ``target``; return its size and what became of each index."""
+def _load(loader: Loader, sources: Sequence[str], options: PuffinOptions) -> dict[str, SidecarError]:
+    """Load one sidecar after the other; return the errors of those that cannot be read."""
+    failed: dict[str, SidecarError] = {}
+    for number, path in enumerate(sources):
+        report_progress("files", number, len(sources))
+        try:
+            with closing(open_source(path, options.io)) as source, located(path):
+                loader.load(SidecarFile.open(source))
+        except SidecarError as error:
+            failed[path] = error
+    return failed
+
+
+def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> Converted:
+    """Write the indexes of the data files ``sources`` to ``target``, except those that cannot be read."""
     with closing(Collection()) as given:
         fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
         work = _TakeFile(FileIOs(options.io), options.columns, options.kind, check_fpp(fpp))
         taken = take_all(work, sources, given, options.workers)
+        if len(taken.failed) == len(sources):
+            raise next(iter(taken.failed.values()))
         outcomes = taken.units + taken.rebuilt
         check_extracted(options.columns, taken.seen, outcomes)
         names = {key: path for path, key in given.paths.items()}
-        return _write(given, outcomes, names, target, options)
+        return _write(given, outcomes, names, target, options, taken.failed)
 
 
 @dataclass(frozen=True)
@@ -109,25 +140,18 @@ class _TakeFile:
         return TakenIndexes(collection, seen=extractor.seen, rebuilt=extractor.units)
 
 
-def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:
-    """Open one source after the other, and close each before the next."""
-    for number, path in enumerate(sources):
-        report_progress("files", number, len(sources))
-        with closing(open_source(path, options.io)) as source:
-            yield source
-
-
 def _write(
     given: Collection,
     outcomes: list[Outcome],
     names: Mapping[Key, str],
     target: str,
     options: PuffinOptions,
-) -> tuple[int, list[Outcome]]:
+    failed: dict[str, SidecarError],
+) -> Converted:
     sizes = options.reshaping
     with closing(Collection()) as reshaped:
         result = given
-        if sizes.changes or sizes.measure:
+        if sizes.changes:
             outcomes, result = reshape(given, reshaped, sizes, names), reshaped
         with create_target(target, options.io) as sink:
-            return result.write(sink).file_size, outcomes
+            return Converted(result.write(sink).file_size, outcomes, failed)

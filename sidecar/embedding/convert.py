@@ -1,16 +1,17 @@
-"""``convert``: chooses the conversion by the formats of the source and the target.
+"""``convert``: chooses the conversion by the formats of the sources and the target.
 
 | from | to | what is done |
 | --- | --- | --- |
 | Parquet, ORC files | Puffin | their filters, page and row indexes, taken out by :mod:`sidecar.conversion.extract` |
 | Parquet, ORC files, with a kind | Puffin | the same, filters rebuilt as it (:mod:`sidecar.conversion.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
-| Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
+| Puffin file, onto a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
 | ORC file | ORC | filters that only Java reads, for all readers (:mod:`sidecar.embedding.filters_like`) |
-| Parquet, ORC file and a data file | ORC, Parquet | the data file with filters on the same columns, at the same rates |
+| Parquet, ORC file, onto a data file | ORC, Parquet | the data file with such filters |
+| historical filter, onto its Parquet file | any | the filter with XXH64 (:mod:`sidecar.conversion.filter_file`) |
 
-Filters for a Puffin file may also be merged, folded and widened (:mod:`sidecar.conversion.reshape`).
+Filters for a Puffin file may also be merged and folded (:mod:`sidecar.conversion.reshape`).
 
 :mod:`sidecar.conversion.to_puffin` writes Puffin files. The choice is made here, in the layer above, because three of
 the conversions embed.
@@ -21,22 +22,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.conversion.filter_file import convert_filter
 from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
 from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
-from sidecar.conversion.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
+from sidecar.conversion.to_puffin import Converted, PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
-from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.many_files.find import find_files, is_one_file
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results import Summarized
 from sidecar.run_log import logged
@@ -56,7 +60,7 @@ _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFI
 
 @dataclass(repr=False)
 class ConvertReport(Summarized):
-    """The result of :func:`convert_files`."""
+    """The result of :func:`convert`."""
 
     sources: list[str]
     """The paths of the files that were converted."""
@@ -68,6 +72,8 @@ class ConvertReport(Summarized):
     """The size of the new file in bytes."""
     units: list[Outcome] = field(default_factory=list)
     """What became of each index."""
+    failed: dict[str, SidecarError] = field(default_factory=dict)
+    """The files and folders that could not be read, with the errors."""
     seconds: float = 0.0
     """The time that the conversion took."""
     engine: str = "local"
@@ -83,12 +89,14 @@ class ConvertReport(Summarized):
     def log_line(self) -> str:
         """What was converted, for the log."""
         done = f"{self.conversion}: {len(self.sources):,} files converted to {self.target}"
-        return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
+        failed = f", {len(self.failed):,} failed" if self.failed else ""
+        return f"{done}: {counted_ways(self.units)}{failed}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar convert --json`` prints it."""
         return {
             "sources": self.sources,
+            "failed": {path: error.to_dict() for path, error in self.failed.items()},
             "target": self.target,
             "conversion": self.conversion,
             "size": self.size,
@@ -102,77 +110,149 @@ class ConvertReport(Summarized):
 
 @logged(log, ConvertReport.log_line, lambda report: ())
 @enough_memory()
-def convert_files(
-    sources: Sequence[AnyPath],
+def convert(
+    paths: AnyPath | Iterable[AnyPath],
     target: AnyPath,
     *,
-    data: AnyPath | None = None,
+    onto: AnyPath | None = None,
     columns: Sequence[str] | None = None,
     fpp: float | None = None,
-    widen: bool = False,
     merge: bool = False,
-    merge_all: bool = False,
-    measure: bool = False,
-    kind: RebuiltKind | None = None,
+    as_: RebuiltKind | None = None,
+    column: str | None = None,
     io: FileIO | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> ConvertReport:
-    """Convert the indexes of ``sources`` to the format that the ending of the new file ``target`` names.
+    """Convert the indexes of ``paths`` to the format that the ending of the new file ``target`` names.
 
-    The module's table lists the conversions. ``data`` is the data file that a sidecar's indexes go into, or that gets
-    filters like those of a file of the other format. ``columns`` are dotted paths (or field ids, for a sidecar without
-    paths). ``fpp`` folds each filter to the smallest size whose bits show at most that rate; for rebuilt filters it is
-    the target rate. ``widen`` makes a column's filters as large as its largest. ``merge`` makes one filter of those of
-    a file, ``merge_all`` one of those of all files. ``measure`` also measures each rate with random hashes. ``kind``
-    rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
-    files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say.
+    The guide ``conversions`` has a table of what each pair of formats does. ``paths`` are files, folders or globs; one
+    bad file among many ends in ``failed``. ``onto`` is the data file that gets the indexes, or that a historical
+    filter was built from; ``column`` is that filter's column. ``columns`` are dotted paths, all by default. ``fpp``
+    folds filters up to this rate, and is the rate of rebuilt ones. ``merge`` makes one filter of those of a file.
+    ``as_`` (``parquet`` or ``orc``) rebuilds filters for a Puffin file. ``io`` opens and writes files. ``engine`` and
+    ``spark`` say where data files are read.
 
-    ``engine`` and ``spark`` say where data files are read on the way to a Puffin file, as for :func:`sidecar.build`.
-    All other conversions run in this process, whatever is asked for, and the report says so.
+    Raises :class:`UsageError` for arguments that do not go together and an existing target, and for one bad file its
+    error.
 
-    Raises :class:`UsageError` for arguments that do not go together, :class:`UnsupportedFeatureError` for encrypted
-    files, and the errors of :func:`sidecar.conversion.extract.extract_files`.
+        sidecar.convert("lake", "indexes.puffin", fpp=0.05)
     """
     start = time.monotonic()
-    refuse_text(sources=sources, columns=columns)
-    paths, target = [os.fspath(source) for source in sources], os.fspath(target)
-    data = None if data is None else os.fspath(data)
-    if not paths:
-        raise UsageError("nothing to convert")
-    sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
-    if len(paths) == 1 and is_filter_file(paths[0], io):
-        raise UsageError("a single filter is converted by convert_filter", file=paths[0])
-    formats, target_format = _formats_of(paths, io), _format_by_name(target)
-    conversion = f"{' and '.join(formats)} to {target_format}"
-    if data is not None:
-        with closing(open_source(data, io)) as opened:
-            _refuse_encrypted(opened)
-    if kind is not None and (kind not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in formats):
-        raise UsageError(
-            "filters become another kind only on the way from data files to Puffin",
-            expected=" or ".join(REBUILT_KINDS),
-        )
-    is_divided = target_format == PUFFIN and formats != [PUFFIN]
-    workers = _workers(engine, spark, paths, io, is_divided)
-    if target_format == PUFFIN:
-        if data is not None:
-            raise UsageError("a data file is only needed to make a data file")
-        to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
-        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, workers))
-    elif len(paths) > 1:
-        raise UsageError("a data file is made of one source", found=len(paths))
-    elif formats == [PUFFIN]:
-        size, units = _embed(paths[0], data, target, columns, sizes, io)
-    elif formats == [target_format]:
-        if data is not None:
-            raise UsageError("a data file is only needed where source and target are of different formats")
-        change = refold_file if target_format == PARQUET else _convert_legacy
-        size, units = change(paths[0], target, columns, sizes, io)
+    refuse_text(columns=columns)
+    named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    target, data = os.fspath(target), None if onto is None else os.fspath(onto)
+    sizes = TargetSizes(fpp, merge)
+    found = find_files(named, io, skip_bad=True)
+    failed = {folder.file: folder.error for folder in found.unreadable}
+    formats = _formats_of(found.files, io, failed)
+    if failed and (not formats or is_one_file(named)):
+        raise next(iter(failed.values()))
+    sources, kinds = list(formats), sorted(set(formats.values()))
+    if kinds == [BLOOM_FILTER]:
+        asked_engine(engine, spark)
+        workers: WorkEngine = LocalWork(reason="there is one filter")
+        conversion = "MurmurHash3 filter to XXH64 filter"
+        if columns is not None or merge or as_ is not None:
+            raise UsageError("a historical filter takes only onto, column and fpp")
+        converted = _filter(sources, data, column, target, DEFAULT_FPP if fpp is None else check_fpp(fpp), io)
     else:
-        size, units = _filters_like(paths[0], data, target, columns, sizes, io)
-    seconds = time.monotonic() - start
-    return ConvertReport(paths, target, conversion, size, units, seconds, workers.name, workers.reason)
+        if column is not None:
+            raise UsageError("only a file that is one filter needs its column", found=column)
+        if len(kinds) > 1 and not set(kinds) <= {PARQUET, ORC}:
+            raise UsageError("sources of different formats", found=" and ".join(kinds))
+        target_format = _format_by_name(target)
+        conversion = f"{' and '.join(kinds)} to {target_format}"
+        if as_ is not None and (as_ not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in kinds):
+            raise UsageError(
+                "filters become another kind only on the way from data files to Puffin",
+                expected=" or ".join(REBUILT_KINDS),
+            )
+        workers = _workers(engine, spark, sources, io, target_format == PUFFIN and kinds != [PUFFIN])
+        if target_format == PUFFIN:
+            if data is not None:
+                raise UsageError("a data file is only needed to make a data file")
+            to_puffin = sidecars_to_puffin if kinds == [PUFFIN] else data_files_to_puffin
+            converted = to_puffin(sources, target, PuffinOptions(columns, sizes, as_, io, workers))
+        else:
+            if len(sources) > 1:
+                raise UsageError("a data file is made of one source", found=len(sources))
+            made = _ToDataFile(sources[0], data, target, columns, sizes, io).run(kinds[0], target_format)
+            converted = Converted(*made)
+    failed |= converted.failed
+    return ConvertReport(
+        [path for path in sources if path not in failed],
+        target,
+        conversion,
+        converted.size,
+        converted.units,
+        failed,
+        time.monotonic() - start,
+        workers.name,
+        workers.reason,
+    )
+
+
+@dataclass(frozen=True)
+class _ToDataFile:
+    """The conversions of one ``source`` that write a data file ``target``; ``data`` is the file it is made of."""
+
+    source: str
+    data: str | None
+    target: str
+    columns: Sequence[str] | None
+    sizes: TargetSizes
+    io: FileIO | None
+
+    def run(self, source_format: str, target_format: str) -> tuple[int, list[Outcome]]:
+        """Choose the conversion; return the size of the new file, and what became of each index."""
+        if self.data is not None:
+            with closing(open_source(self.data, self.io)) as opened:
+                _refuse_encrypted(opened)
+        if source_format == PUFFIN:
+            return self._embed()
+        if source_format != target_format:
+            return self._filters_like()
+        if self.data is not None:
+            raise UsageError("a data file is only needed where source and target are of different formats")
+        return self._refold() if target_format == PARQUET else self._convert_legacy()
+
+    def _embed(self) -> tuple[int, list[Outcome]]:
+        if self.data is None:
+            raise UsageError("a sidecar has no rows: name the data file with --onto", file=self.source)
+        if self.sizes.changes:
+            raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
+        report = embed_from(
+            self.source, self.data, self.target, bloom=self.columns, page_index=self.columns, io=self.io
+        )
+        return report.written.size, report.outcomes
+
+    def _filters_like(self) -> tuple[int, list[Outcome]]:
+        if self.data is None:
+            raise UsageError(
+                "source and target have different formats: name the data file that gets such filters with --onto",
+                file=self.source,
+            )
+        if self.sizes.merge:
+            raise UsageError("filters like those of another file are built from values: only their rate can be chosen")
+        report, missing = filters_like(self.source, self.data, self.target, self.columns, self.sizes.fpp, self.io)
+        return report.written.size, [*report.outcomes, *missing]
+
+    def _refold(self) -> tuple[int, list[Outcome]]:
+        if self.sizes.merge:
+            raise UsageError("a Parquet file has a filter for each row group", hint="Merge into a Puffin file.")
+        if self.sizes.fpp is None:
+            raise UsageError(
+                "nothing to convert: name another rate (--fpp)",
+                hint="sidecar embed gives a file the indexes that it lacks.",
+            )
+        return refold_file(self.source, self.target, self.columns, self.sizes.fpp, self.io)
+
+    def _convert_legacy(self) -> tuple[int, list[Outcome]]:
+        if self.sizes.changes:
+            raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
+        report = convert_legacy(self.source, self.target, self.columns, self.io)
+        return report.written.size, report.outcomes
 
 
 def _workers(
@@ -185,22 +265,17 @@ def _workers(
     return work_engine(engine, spark, lambda: estimated_size(paths, ios))
 
 
-def is_filter_file(path: str, io: FileIO | None = None) -> bool:
-    """Return whether a file is a single Bloom filter and nothing else."""
-    with closing(open_source(path, io)) as source:
-        return format_of(source) == BLOOM_FILTER
-
-
-def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
-    """Return the formats of the sources. Only Parquet and ORC may be mixed."""
-    formats = set()
+def _formats_of(sources: Sequence[str], io: FileIO | None, failed: dict[str, SidecarError]) -> dict[str, str]:
+    """Return the formats of the sources; those that cannot be read are added to ``failed``."""
+    formats: dict[str, str] = {}
     for path in sources:
-        with closing(open_source(path, io)) as source, located(path):
-            formats.add(format_of(source))
-            _refuse_encrypted(source)
-    if len(formats) > 1 and not formats <= {PARQUET, ORC}:
-        raise UsageError("sources of different formats", found=" and ".join(sorted(formats)))
-    return sorted(formats)
+        try:
+            with closing(open_source(path, io)) as source, located(path):
+                _refuse_encrypted(source)
+                formats[path] = format_of(source)
+        except SidecarError as error:
+            failed[path] = error
+    return formats
 
 
 def _refuse_encrypted(source: Source) -> None:
@@ -220,45 +295,16 @@ def _format_by_name(target: str) -> str:
     raise UsageError("the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS))
 
 
-def _embed(
-    sidecar: str,
-    data: str | None,
-    target: str,
-    columns: Sequence[str] | None,
-    sizes: TargetSizes,
-    io: FileIO | None,
-) -> tuple[int, list[Outcome]]:
-    if data is None:
-        raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
-    if sizes.changes or sizes.measure:
-        raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-    report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
-    return report.written.size, report.outcomes
-
-
-def _convert_legacy(
-    source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Outcome]]:
-    if sizes.changes or sizes.measure:
-        raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
-    report = convert_legacy(source, target, columns, io)
-    return report.written.size, report.outcomes
-
-
-def _filters_like(
-    source: str,
-    data: str | None,
-    target: str,
-    columns: Sequence[str] | None,
-    sizes: TargetSizes,
-    io: FileIO | None,
-) -> tuple[int, list[Outcome]]:
-    if data is None:
+def _filter(
+    sources: Sequence[str], data: str | None, column: str | None, target: str, fpp: float, io: FileIO | None
+) -> Converted:
+    if len(sources) > 1:
+        raise UsageError("historical filters are converted one by one", found=len(sources))
+    if data is None or not column:
         raise UsageError(
-            "source and target have different formats: name the data file that gets such filters with --data",
-            file=source,
+            "a historical filter can only be rebuilt: its bits say nothing about XXH64",
+            file=sources[0],
+            hint="Name its Parquet file and column with --onto FILE --column NAME.",
         )
-    if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
-        raise UsageError("filters like those of another file are built from values: only their rate can be chosen")
-    report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
-    return report.written.size, [*report.outcomes, *missing]
+    size, outcome = convert_filter(sources[0], data, column, target, fpp, io)
+    return Converted(size, [outcome])

@@ -99,7 +99,7 @@ class EmbedReport(Summarized):
             "size_before": self.size_before,
             **asdict(self.written),
             "ways": self.ways(),
-            "units": [outcome.to_dict("file", "measured", "rebuilt") for outcome in self.outcomes],
+            "units": [outcome.to_dict("file") for outcome in self.outcomes],
             "warnings": self.warnings(),
             "seconds": self.seconds,
         }

@@ -85,10 +85,6 @@ class BlockFilter(ABC):
     def _fold(self, factor: int) -> NDArray[np.uint32]:
         """Return the blocks of the filter that is smaller by ``factor``, which divides z."""
 
-    @abstractmethod
-    def _widen(self, factor: int) -> NDArray[np.uint32]:
-        """Return the blocks of the filter that is larger by ``factor``."""
-
     # --- making ---------------------------------------------------------------------------------------------
 
     @classmethod
@@ -220,17 +216,6 @@ class BlockFilter(ABC):
                 found=to_z,
             )
         return self if to_z == self.z else type(self)(self._fold(self.z // to_z))
-
-    def widen(self, to_z: int) -> Self:
-        """Return the filter of ``to_z`` blocks, an integer multiple of this one's (lemma *widen* of its form)."""
-        if to_z < 1 or to_z % self.z:
-            raise UsageError(
-                "a filter can be widened only by an integer factor",
-                expected=f"a multiple of {self.z}",
-                found=to_z,
-            )
-        self.check_size(to_z)
-        return type(self)(self._widen(to_z // self.z))
 
     def fold_to(self, fpp: float) -> Self:
         """Return the filter halved as often as the rate from its bits stays at most ``fpp``.

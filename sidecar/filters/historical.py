@@ -17,8 +17,6 @@ z is a power of two, so the lowest of the upper 32 bits choose the block. The le
 *fold*: the block at z / f is the block at z, modulo z / f. So the OR of the f equal parts of the filter (its two halves
 for f = 2) is exactly the filter built at z / f.
 
-*widen*: repeating the whole filter f times gives the same answer to every question as before.
-
 *merge*: the OR of two filters of the same z is the filter of both sets.
 
 The bits cannot be converted to the present form; :mod:`sidecar.conversion.rebuild` builds a new filter from the values.
@@ -115,9 +113,6 @@ class HistoricalBloomFilter(BlockFilter):
         parts = self.blocks.reshape(factor, self.z // factor, 8)
         folded: NDArray[np.uint32] = np.bitwise_or.reduce(parts, axis=0)
         return folded
-
-    def _widen(self, factor: int) -> NDArray[np.uint32]:
-        return np.tile(self.blocks, (factor, 1))
 
 
 def bytes_for(distinct: int, fpp: float) -> int:

@@ -12,8 +12,8 @@ Sizes change by three lemmas. They hold for integer factors only, because the bl
 *fold*: with z = f * y, the block at y is the block at z divided by f, rounded down. So the OR of each f adjacent
 blocks is exactly the filter built at y. Folding loses no value.
 
-*widen*: repeating each block f times gives the same answer to every question as before: the block at
-f * z, divided by f, is the block at z. (From 64 to 80 blocks, repeating would deny a third of the values.)
+*widen*: repeating each block f times, as sliced filters do, gives the same answer to every question as before: the
+block at f * z, divided by f, is the block at z. (From 64 to 80 blocks, repeating would deny a third of the values.)
 
 *merge*: the OR of two filters of the same z is the filter of both sets.
 """
@@ -93,6 +93,3 @@ class SplitBlockBloomFilter(BlockFilter):
         out = np.empty((self.z // factor, 8), np.uint32)
         sbbf.fold(self.blocks, factor, out)
         return out
-
-    def _widen(self, factor: int) -> NDArray[np.uint32]:
-        return np.repeat(self.blocks, factor, axis=0)

@@ -40,7 +40,6 @@ def test_convert_to_the_other_kind(tmp_path: Path) -> None:
     result = run("convert", NATIVE, target, "--as", "parquet", "--columns", "c_tiny,c_sdir")
     assert result.exit_code == 0, result.output
     assert "orc to puffin" in result.stdout
-    assert "domain" in result.stdout
     assert "values" in result.stdout
     blobs = {blob["type"] for blob in json.loads(run("inspect", target, "--json").stdout)["blobs"]}
     assert "sidecar-orc-bloom-v1" not in blobs
@@ -56,7 +55,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "become another kind only on the way from data files to Puffin" in result.stderr
     result = run("convert", PARQUET, tmp_path / "x.orc")
     assert result.exit_code == 2
-    assert "--data" in result.stderr
+    assert "--onto" in result.stderr
     result = run("convert", NATIVE, tmp_path / "x.orc")
     assert result.exit_code == 2
     assert "BLOOM_FILTER stream" in result.stderr

@@ -123,18 +123,17 @@ def test_the_report_says_what_was_looked_at(files: list[Path], tmp_path: Path) -
 
 def test_convert(files: list[Path], tmp_path: Path) -> None:
     merged, back = tmp_path / "m.puffin", tmp_path / "back.parquet"
-    result = run("convert", *files, merged, "--merge", "--fpp", "5%", "--measure")
+    result = run("convert", *files, merged, "--merge", "--fpp", "5%")
     assert result.exit_code == 0, result.output
     assert "merged" in result.stdout
-    assert "measured" in result.stdout
     data = answer("convert", *files, tmp_path / "x.puffin")
     assert data["conversion"] == "parquet to puffin"
-    data = answer("convert", tmp_path / "x.puffin", back, "--data", tmp_path / "plain-1.parquet")
+    data = answer("convert", tmp_path / "x.puffin", back, "--onto", tmp_path / "plain-1.parquet")
     assert data["ways"] == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
     assert back.read_bytes() == files[1].read_bytes()
-    data = answer("convert", files[0], tmp_path / "w.parquet", "--widen", "--fpp", "0.3", "--columns", "k")
+    data = answer("convert", files[0], tmp_path / "w.parquet", "--fpp", "0.3", "--columns", "k")
     assert {unit["column"] for unit in data["units"] if unit["way"] == "folded"} == {"k"}
-    assert {"way", "rate_before", "rate_after", "measured", "reason"} <= set(data["units"][0])
+    assert {"way", "rate_before", "rate_after", "reason"} <= set(data["units"][0])
 
 
 def test_damage_is_exit_code_1(files: list[Path], tmp_path: Path) -> None:

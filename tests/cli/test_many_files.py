@@ -111,7 +111,6 @@ def test_inspect_draws_files_columns_and_totals(run: Run) -> None:
         ["inspect", "data"],
         ["probe", "data", "k", "5"],
         ["extract", "data", "out.puffin"],
-        ["convert", "data", "out.puffin"],
         ["strip", "data", "--into", "out"],
         ["embed", "data", "--into", "out", "--bloom", "k"],
     ],
@@ -138,6 +137,29 @@ def test_bad_files_end_a_command_or_are_listed(damaged: Run, line: list[str]) ->
     Path("out.puffin").unlink(missing_ok=True)
     rows = damaged(*line, "--skip-bad", "--format", "jsonl")
     assert (rows.exit_code, rows.stderr.count("warning: skipped: ")) == (1, 3)
+
+
+def test_convert_goes_on_past_bad_files_and_names_them(damaged: Run) -> None:
+    result = damaged("convert", "data", "out.puffin", "--json")
+    assert result.exit_code == 1
+    data = document(result)
+    assert {path: error["kind"] for path, error in data["failed"].items()} == dict(
+        zip(BAD, ["damaged-file", "storage", "damaged-file"], strict=True)
+    )
+    assert len(data["sources"]) == 4
+    text = damaged("convert", "data", "again.puffin")
+    assert (text.exit_code, text.stdout.count("failed: ")) == (1, 3)
+    for name in ("one.puffin", "two.puffin"):
+        assert damaged("extract", GOOD[0], name).exit_code == 0
+    Path("two.puffin").write_bytes(Path("two.puffin").read_bytes()[:-30])
+    joined = damaged("convert", "one.puffin", "two.puffin", "both.puffin", "--json")
+    assert (joined.exit_code, document(joined)["sources"], list(document(joined)["failed"])) == (
+        1,
+        ["one.puffin"],
+        ["two.puffin"],
+    )
+    alone = damaged("convert", "two.puffin", "no.puffin")
+    assert (alone.exit_code, alone.stderr[:7], Path("no.puffin").exists()) == (1, "error: ", False)
 
 
 def test_verify_reports_damage_and_skips_what_cannot_be_opened(damaged: Run) -> None:

@@ -1,11 +1,11 @@
-"""convert: folded, widened and merged filters deny nothing; sidecars of sidecars have the same bits."""
+"""convert: folded and merged filters deny nothing; sidecars of sidecars have the same bits."""
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,18 +13,15 @@ import pytest
 import sidecar
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.conversion.reshape import measured_rate
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.footer import read_footer
 from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource
 from tests.bundle.cases import extract_filter
 from tests.conversion.cases import foreign, indexed, indexes, plain_of
-from tests.lost_values import duckdb_finds, empty_filters
+from tests.lost_values import change_filters, duckdb_finds, empty_filters
 
 ENCODINGS = {"k": "int64", "s": "byte_array", "n": "int32"}
 
@@ -55,7 +52,7 @@ def paths(tmp_path: Path) -> list[Path]:
 
 def test_merged_row_groups_deny_no_value(paths: list[Path], tmp_path: Path) -> None:
     target = str(tmp_path / "m.puffin")
-    report = sidecar.convert_files([str(path) for path in paths], target, merge=True, measure=True)
+    report = sidecar.convert([str(path) for path in paths], target, merge=True)
     segment = opened(target)
     assert segment.num_units == segment.num_files == 3
     for column in ENCODINGS:
@@ -65,7 +62,6 @@ def test_merged_row_groups_deny_no_value(paths: list[Path], tmp_path: Path) -> N
             (told,) = [u for u in report.units if (u.kind, u.column, u.file) == ("bloom", column, str(path))]
             assert (told.way, told.row_group) == ("merged", -1)
             assert told.rate_after == found.estimated_fpp()
-            assert told.measured == pytest.approx(told.rate_after, abs=0.003)
             assert told.rate_before is not None
             assert told.rate_before <= told.rate_after
     assert report.damaged is False
@@ -76,40 +72,31 @@ def test_merged_row_groups_deny_no_value(paths: list[Path], tmp_path: Path) -> N
 
 def test_merging_equals_building_over_all_values(paths: list[Path], tmp_path: Path) -> None:
     target = str(tmp_path / "m.puffin")
-    sidecar.convert_files([str(path) for path in paths], target, merge_all=True, columns=["k"])
+    sidecar.convert(paths[0], target, merge=True, columns=["k"])
     segment = opened(target)
     assert (segment.num_files, segment.num_units) == (1, 1)
     (entry,) = segment.files([0])
     assert entry is not None
-    assert (entry.path, entry.record_count) == (f"{tmp_path}/*", 4500)
+    assert (entry.path, entry.record_count) == (str(paths[0]), 1500)
     found = filter_of(segment, "k", 0)
-    built = SplitBlockBloomFilter.from_hashes(hashes(paths, "k"), found.z)
+    built = SplitBlockBloomFilter.from_hashes(hashes(paths[:1], "k"), found.z)
     assert (found.blocks == built.blocks).all()
 
 
-def test_what_has_no_filter_cannot_be_merged(paths: list[Path], tmp_path: Path) -> None:
-    bare = str(plain_of(paths[1]))
-    report = sidecar.convert_files([str(paths[0]), bare], str(tmp_path / "m.puffin"), merge_all=True)
+def test_what_has_no_filter_cannot_be_merged(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    at = count()
+    change_filters(path, "n", lambda bits: bytes(len(bits)) if next(at) == 1 else bits)
+    report = sidecar.convert([str(path)], str(tmp_path / "m.puffin"), merge=True, columns=["n"])
     reasons = {u.reason for u in report.units if u.kind == "bloom"}
-    assert all(f"no filter of row group 0 of {bare}" in reason for reason in reasons)
+    assert all(f"no filter of row group 1 of {path}" in reason for reason in reasons)
     assert not opened(tmp_path / "m.puffin").bundles
-
-
-def test_encodings_do_not_merge(tmp_path: Path) -> None:
-    paths = []
-    for kind in (pa.int32(), pa.int64()):
-        path = tmp_path / f"{kind}.parquet"
-        pq.write_table(pa.table({"a": pa.array(range(100), kind)}), path, bloom_filter_options={"a": {"ndv": 100}})
-        paths.append(str(path))
-    report = sidecar.convert_files(paths, str(tmp_path / "m.puffin"), merge_all=True)
-    (unit,) = report.units
-    assert unit.reason == "values are stored as int32 and int64"
 
 
 @pytest.mark.parametrize("fpp", [0.01, 0.2])
 def test_folding_meets_the_rate_and_denies_nothing(paths: list[Path], tmp_path: Path, fpp: float) -> None:
     target = str(tmp_path / "f.puffin")
-    report = sidecar.convert_files([str(path) for path in paths], target, fpp=fpp)
+    report = sidecar.convert([str(path) for path in paths], target, fpp=fpp)
     segment = opened(target)
     ways = set()
     for unit in [u for u in report.units if u.kind == "bloom"]:
@@ -128,33 +115,19 @@ def test_folding_meets_the_rate_and_denies_nothing(paths: list[Path], tmp_path: 
     assert {u.way for u in report.units if u.kind == "page-index"} == {"exact"}
 
 
-def test_widened_filters_answer_as_before(tmp_path: Path) -> None:
-    small, large = indexed(tmp_path, 1, 300), indexed(tmp_path, 2, 3000)
-    target = str(tmp_path / "w.puffin")
-    report = sidecar.convert_files([str(small), str(large)], target, widen=True, columns=["k"])
-    segment = opened(target)
-    assert len({filter_of(segment, "k", unit).z for unit in range(6)}) == 1
-    assert {u.way for u in report.units if u.kind == "bloom"} == {"widened", "exact"}
-    source = LocalSource(str(small))
-    old = read_bloom_filter(source, read_footer(source).row_groups[0].columns[0])
-    assert old is not None
-    asked = np.random.default_rng(1).integers(0, 1 << 64, 20_000, np.uint64)
-    assert (filter_of(segment, "k", 0).check(asked) == old.filter.check(asked)).all()
-
-
 def test_sidecars_into_one_and_back_are_exact(paths: list[Path], tmp_path: Path) -> None:
     parts = []
     for number, path in enumerate(paths):
         parts.append(str(tmp_path / f"{number}.puffin"))
         sidecar.extract_files([str(path)], parts[-1])
     target = str(tmp_path / "all.puffin")
-    report = sidecar.convert_files(parts, target)
+    report = sidecar.convert(parts, target)
     assert report.conversion == "puffin to puffin"
     assert {unit.way for unit in report.units} == {"exact"}
     assert opened(target).num_units == 9
     for number, path in enumerate(paths):
         back = tmp_path / f"back-{number}.parquet"
-        sidecar.convert_files([target], str(back), data=str(plain_of(path)))
+        sidecar.convert([target], str(back), onto=str(plain_of(path)))
         assert indexes(back) == indexes(path)
 
 
@@ -162,14 +135,14 @@ def test_odd_sizes_survive_slicing_anew(tmp_path: Path) -> None:
     one, two, back = tmp_path / "1.puffin", tmp_path / "2.puffin", tmp_path / "back.parquet"
     path = foreign("j118_maxbytes1000")
     sidecar.extract_files([str(path)], str(one))
-    sidecar.convert_files([str(one)], str(two))
+    sidecar.convert([str(one)], str(two))
     sidecar.embed_from(str(two), str(path), str(back))
     assert indexes(back) == indexes(path)
 
 
 def test_a_parquet_file_is_refolded(paths: list[Path], tmp_path: Path) -> None:
     back = tmp_path / "small.parquet"
-    report = sidecar.convert_files([str(paths[0])], str(back), fpp=0.1, measure=True, columns=["k", "s"])
+    report = sidecar.convert([str(paths[0])], str(back), fpp=0.1, columns=["k", "s"])
     assert report.conversion == "parquet to parquet"
     assert verify_file(LocalSource(str(back))) == []
     before, after = indexes(paths[0]), indexes(back)
@@ -180,23 +153,6 @@ def test_a_parquet_file_is_refolded(paths: list[Path], tmp_path: Path) -> None:
         for value in pq.read_table(paths[0])[name].drop_null().to_pylist()[::97]:
             units = sidecar.probe_file(str(back), name, value).units
             assert any(unit.might_contain for unit in units)
-    for unit in report.units:
-        if unit.way == "folded":
-            assert unit.measured == pytest.approx(unit.rate_after, abs=0.005)
-
-
-def test_a_parquet_file_is_widened(tmp_path: Path) -> None:
-    path = tmp_path / "uneven.parquet"
-    keys = np.arange(2200, dtype=np.int64)
-    with pq.ParquetWriter(path, pa.schema([("k", pa.int64())])) as writer:
-        for start, stop in ((0, 2000), (2000, 2200)):
-            writer.write_table(pa.table({"k": keys[start:stop]}))
-    full, wide = tmp_path / "full.parquet", tmp_path / "wide.parquet"
-    sidecar.embed_file(str(path), str(full), bloom=["k"])
-    report = sidecar.convert_files([str(full)], str(wide), widen=True)
-    assert [unit.way for unit in report.units] == ["exact", "widened"]
-    assert len({unit.bytes for unit in report.units}) == 1
-    assert verify_file(LocalSource(str(wide))) == []
 
 
 def test_an_emptied_filter_of_another_column_is_left_out(tmp_path: Path) -> None:
@@ -204,17 +160,11 @@ def test_an_emptied_filter_of_another_column_is_left_out(tmp_path: Path) -> None
     empty_filters(path, "n")
     asked = pq.read_table(path)["n"].unique().to_pylist()[:100]
     assert duckdb_finds(path, "n", asked) == 0
-    report = sidecar.convert_files([str(path)], str(target), fpp=0.1, columns=["k"])
+    report = sidecar.convert([str(path)], str(target), fpp=0.1, columns=["k"])
     told = {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"}
     assert told == {("k", "folded"), ("s", "exact"), ("n", "none")}
     assert all("the filter is empty" in unit.reason for unit in report.units if unit.way == "none")
     assert duckdb_finds(target, "n", asked) == len(asked) == 100
-
-
-def test_measuring_counts_what_the_bits_say() -> None:
-    full = SplitBlockBloomFilter(np.full((8, 8), 0xFFFFFFFF, np.uint32))
-    assert measured_rate(full) == 1.0
-    assert measured_rate(SplitBlockBloomFilter.empty(8)) == 0.0
 
 
 def test_what_does_not_go_together(paths: list[Path], tmp_path: Path) -> None:
@@ -222,28 +172,29 @@ def test_what_does_not_go_together(paths: list[Path], tmp_path: Path) -> None:
     sidecar.extract_files([path], puffin)
     bare = str(foreign("apache_bloom_filter").with_suffix(".bin"))
     for sources, target, options, match in (
-        ([], "x.puffin", {}, "nothing to convert"),
+        ([], "x.puffin", {}, "no file was named"),
         ([path], str(tmp_path / "x.txt"), {}, "does not end with a known format"),
         ([path, puffin], str(tmp_path / "y.puffin"), {}, "different formats"),
         ([path], new, {}, "nothing to convert"),
         ([path], new, {"merge": True}, "each row group"),
-        ([path], new, {"fpp": 0.1, "data": path}, "data file"),
-        ([puffin], new, {}, "--data"),
-        ([puffin], new, {"data": path, "fpp": 0.1}, "as they are"),
-        ([path, path], new, {"fpp": 0.1}, "one source"),
+        ([path], new, {"fpp": 0.1, "onto": path}, "data file"),
+        ([puffin], new, {}, "--onto"),
+        ([puffin], new, {"onto": path, "fpp": 0.1}, "as they are"),
+        ([path, str(paths[1])], new, {"fpp": 0.1}, "one source"),
         ([path], str(tmp_path / "y.puffin"), {"fpp": 2.0}, "rate"),
         ([path], str(tmp_path / "y.puffin"), {"columns": ["nope"]}, "no file has a column"),
-        ([bare], str(tmp_path / "y.puffin"), {}, "single filter"),
+        ([bare], str(tmp_path / "y.puffin"), {}, "--onto FILE --column NAME"),
+        ([path], str(tmp_path / "y.puffin"), {"column": "k"}, "needs its column"),
         ([path], puffin, {}, "exists"),
     ):
         with pytest.raises(UsageError, match=match):
-            sidecar.convert_files(sources, target, **options)
+            sidecar.convert(sources, target, **options)
     assert not Path(new).exists()
     assert not (tmp_path / "y.puffin").exists()
 
 
 def test_a_merged_sidecar_is_not_embedded(paths: list[Path], tmp_path: Path) -> None:
     target = str(tmp_path / "m.puffin")
-    sidecar.convert_files([str(paths[0])], target, merge=True)
+    sidecar.convert([str(paths[0])], target, merge=True)
     with pytest.raises(UsageError, match="indexed"):
         sidecar.embed_from(target, str(paths[0]), str(tmp_path / "y.parquet"))

@@ -14,7 +14,6 @@ from pyarrow import orc
 
 import sidecar
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.conversion.orc_evidence import OrcEvidence
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.identity import data_fingerprint
@@ -123,7 +122,7 @@ def test_parquet_and_orc_in_one_sidecar_gathered_and_given_back(tmp_path: Path) 
     sidecar.extract_files([str(copied[0])], str(one))
     two = tmp_path / "two.puffin"
     sidecar.extract_files([str(path) for path in copied], str(two))
-    sidecar.convert_files([str(one), str(two)], str(all_of_it))
+    sidecar.convert([str(one), str(two)], str(all_of_it))
     assert verify_sidecar(LocalSource(str(all_of_it))) == []
     reports = sidecar.embed_all_from(str(all_of_it), str(folder))
     assert {report.placement for report in reports} == {"stripe", "end"}
@@ -171,12 +170,12 @@ def test_a_damaged_bundle_is_replaced_by_filters_of_the_values(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["java_zlib_utf8", "pyarrow_zlib_utf8"])
 def test_split_block_filters_of_orc_deny_nothing(name: str, tmp_path: Path) -> None:
     puffin = tmp_path / "x.puffin"
-    report = sidecar.convert_files([str(orc_file(name))], str(puffin), kind="parquet")
+    report = sidecar.convert([str(orc_file(name))], str(puffin), as_="parquet")
     segment = segment_of(puffin)
     assert verify_sidecar(LocalSource(str(puffin))) == []
     assert not segment.orc_bundles
     units = [i // STRIDE for i in range(2300)]
-    made = {unit.column for unit in report.units if unit.kind == "bloom" and unit.way in ("domain", "values")}
+    made = {unit.column for unit in report.units if unit.kind == "bloom" and unit.way == "values"}
     assert len(made) >= 12
     for column in made & TYPES.keys():
         field = field_of(segment, column)
@@ -184,41 +183,10 @@ def test_split_block_filters_of_orc_deny_nothing(name: str, tmp_path: Path) -> N
         assert is_asked(segment, field, TYPES[column], ABSENT[TYPES[column]]), column
 
 
-def test_a_domain_of_orc_is_enumerated_only_where_it_is_certain(tmp_path: Path) -> None:
-    java = sidecar.convert_files([str(orc_file("java_zlib_utf8"))], str(tmp_path / "j.puffin"), kind="parquet")
-    ways = {(unit.column, unit.way) for unit in java.units if unit.kind == "bloom"}
-    assert {("c_tiny", "domain"), ("c_small", "domain"), ("c_int", "values")} <= ways
-    (tiny, *_) = [unit for unit in java.units if (unit.column, unit.way) == ("c_tiny", "domain")]
-    assert tiny.rebuilt is not None
-    assert tiny.rebuilt.domain_size == tiny.rebuilt.admitted == 40
-    cpp = sidecar.convert_files([str(orc_file("pyarrow_zlib_utf8"))], str(tmp_path / "c.puffin"), kind="parquet")
-    (tiny, *_) = [unit for unit in cpp.units if unit.column == "c_tiny" and unit.kind == "bloom"]
-    assert tiny.way == "values"
-    assert tiny.rebuilt is not None
-    assert "the old filter is not trusted" in tiny.rebuilt.closed["domain"]
-
-
-def test_evidence_without_a_filter_or_statistics_has_values_alone() -> None:
-    source = BytesSource(orc_file("java_zlib_utf8").read_bytes(), "x.orc")
-    tail = read_tail(source)
-    column = tail.column("c_int")
-    assert column is not None
-    footer = read_stripe_footer(source, tail, tail.stripes[0])
-    index = read_indexes(source, tail, footer, [column.id], FileStatistics(source, tail))[column.id]
-    assert index.filters is not None
-    values: Any = pa.array([1, None], pa.int32())
-    bare = OrcEvidence(column, None, None, lambda: values, lambda array: array)
-    assert bare.domain() == "there is no old filter of this column"
-    silent = OrcEvidence(column, index.filters[0], None, lambda: values, lambda array: array)
-    assert silent.domain() == "the row group has no statistics"
-    arrays, count = silent.values()
-    assert (list(arrays), count) == ([values], 1)
-
-
 @pytest.mark.parametrize("name", ["j118_v2_zstd", "pa26_v2_zstd_dict"])
 def test_orc_filters_of_parquet_deny_nothing(name: str, tmp_path: Path) -> None:
     puffin = tmp_path / "x.puffin"
-    report = sidecar.convert_files([str(foreign(name))], str(puffin), kind="orc")
+    report = sidecar.convert([str(foreign(name))], str(puffin), as_="orc")
     segment = segment_of(puffin)
     assert verify_sidecar(LocalSource(str(puffin))) == []
     assert not segment.bundles
@@ -226,7 +194,7 @@ def test_orc_filters_of_parquet_deny_nothing(name: str, tmp_path: Path) -> None:
     units = [min(i // 250, 2) for i in range(600)]
     made = {unit.column for unit in report.units if unit.kind == "bloom" and unit.way != "none"}
     ways = {unit.way for unit in report.units if unit.column in made and unit.kind == "bloom"}
-    assert ways >= {"domain", "values"} or "dictionary" in ways
+    assert ways <= {"dictionary", "values"}
     for column in made & PARQUET_TYPES.keys():
         kind, field = PARQUET_TYPES[column][0], field_of(segment, column)
         assert denied(segment, field, kind, parquet_literals(column), units, 3) == [], column
@@ -237,7 +205,7 @@ def test_orc_filters_of_parquet_deny_nothing(name: str, tmp_path: Path) -> None:
 
 def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path) -> None:
     path, puffin, back = orc_file("java_zlib_utf8"), tmp_path / "x.puffin", tmp_path / "back.orc"
-    sidecar.convert_files([str(path)], str(puffin), kind="parquet")
+    sidecar.convert([str(path)], str(puffin), as_="parquet")
     bare = tmp_path / "bare.orc"
     sidecar.strip_file(str(path), str(bare))
     report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["c_int", "c_sdir"])
@@ -253,7 +221,7 @@ def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path
 def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path) -> None:
     puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
     path = str(foreign("pa26_v1_none"))
-    sidecar.convert_files([path], str(puffin), kind="orc", columns=["str"])
+    sidecar.convert([path], str(puffin), as_="orc", columns=["str"])
     sidecar.strip_file(path, str(bare))
     report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["str"], page_index=[])
     assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
@@ -273,7 +241,7 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
     orc.write_table(other, plain, row_index_stride=1000)
     filled, target, again = tmp_path / "a.parquet", tmp_path / "b.orc", tmp_path / "c.parquet"
     sidecar.embed_file(str(bare), str(filled), bloom=["k", "s", "x"], fpp=0.05)
-    report = sidecar.convert_files([str(filled)], str(target), data=str(plain))
+    report = sidecar.convert([str(filled)], str(target), onto=str(plain))
     assert report.to_dict()["ways"] == {"bloom": {"values": 6, "none": 1}}
     assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")
     # The rows of plain.orc, not those of a.parquet: every value is found, and those of the other file are denied.
@@ -281,14 +249,14 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
         answers = {unit.might_contain for unit in sidecar.probe_file(str(target), "k", str(value)).units}
         assert (True in answers) == expected, value
     assert sidecar.verify_file(str(target), data=True).problems == []
-    report = sidecar.convert_files([str(target)], str(again), data=str(bare), columns=["s"])
+    report = sidecar.convert([str(target)], str(again), onto=str(bare), columns=["s"])
     assert {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"} == {("s", "dictionary")}
     assert sidecar.verify_file(str(again), data=True).problems == []
     assert pq.read_table(again) == table
-    with pytest.raises(UsageError, match="--data"):
-        sidecar.convert_files([str(filled)], str(tmp_path / "no.orc"))
+    with pytest.raises(UsageError, match="--onto"):
+        sidecar.convert([str(filled)], str(tmp_path / "no.orc"))
     with pytest.raises(UsageError, match="have different formats"):
-        sidecar.convert_files([str(filled)], str(tmp_path / "no.orc"), data=str(bare))
+        sidecar.convert([str(filled)], str(tmp_path / "no.orc"), onto=str(bare))
 
 
 def legacy_only(path: Path) -> Path:
@@ -312,7 +280,7 @@ def legacy_only(path: Path) -> Path:
 
 def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) -> None:
     source, target = legacy_only(tmp_path / "legacy.orc"), tmp_path / "utf8.orc"
-    report = sidecar.convert_files([str(source)], str(target))
+    report = sidecar.convert([str(source)], str(target))
     ways = {unit.column: unit.way for unit in report.units}
     kept = {"c_tiny", "c_small", "c_int", "c_big", "c_float", "c_double", "c_bin", "c_date", "c_null"}
     assert {column for column, way in ways.items() if way == "converted"} == kept
@@ -326,30 +294,30 @@ def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) 
         assert (0, "BLOOM_FILTER", column) not in made
     assert sidecar.verify_file(str(target), data=True).problems == []
     with pytest.raises(UsageError, match="nothing to convert"):
-        sidecar.convert_files([str(target)], str(tmp_path / "no.orc"))
+        sidecar.convert([str(target)], str(tmp_path / "no.orc"))
 
 
 def test_kinds_and_formats_that_do_not_go_together(tmp_path: Path) -> None:
     path, target = str(orc_file("java_none_utf8")), str(tmp_path / "x.puffin")
     with pytest.raises(UsageError, match="another kind"):
-        sidecar.convert_files([path], str(tmp_path / "x.orc"), kind="parquet")
+        sidecar.convert([path], str(tmp_path / "x.orc"), as_="parquet")
     with pytest.raises(UsageError, match="another kind"):
-        sidecar.convert_files([path], target, kind="avro")
+        sidecar.convert([path], target, as_="avro")
     with pytest.raises(UsageError, match="no file has a column"):
-        sidecar.convert_files([path], target, kind="parquet", columns=["nope"])
+        sidecar.convert([path], target, as_="parquet", columns=["nope"])
     with pytest.raises(UsageError, match="cannot be resized"):
-        sidecar.convert_files([path], str(tmp_path / "x.orc"), fpp=0.1)
+        sidecar.convert([path], str(tmp_path / "x.orc"), fpp=0.1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_orc_filters_merge_and_do_not_fold(tmp_path: Path) -> None:
     path, puffin = str(orc_file("java_none_utf8")), tmp_path / "x.puffin"
-    report = sidecar.convert_files([path], str(puffin), merge=True, columns=["c_int"])
+    report = sidecar.convert([path], str(puffin), merge=True, columns=["c_int"])
     assert [unit.way for unit in report.units if unit.kind == "bloom"] == ["merged"]
     segment = segment_of(puffin)
     field = next(iter(segment.orc_bundles))
     assert denied(segment, field, "int", orc_literals("c_int"), [0] * 2300) == []
-    folded = sidecar.convert_files([path], str(tmp_path / "y.puffin"), fpp=0.2, columns=["c_int"])
+    folded = sidecar.convert([path], str(tmp_path / "y.puffin"), fpp=0.2, columns=["c_int"])
     assert {(unit.way, unit.reason) for unit in folded.units if unit.kind == "bloom"} == {
         ("exact", "ORC filters cannot be resized")
     }

@@ -84,9 +84,9 @@ def test_inspect_reads_no_filter_unless_asked(folder: Path) -> None:
     assert {index["fill"] for kind in kinds for name, index in kind.items() if name == "bloom"} == {None}
 
 
-def test_fill_of_widened_and_of_orc_filters(tmp_path: Path) -> None:
+def test_fill_of_filters_of_several_sizes_and_of_orc_filters(tmp_path: Path) -> None:
     small, large = indexed(tmp_path, 1, 300), indexed(tmp_path, 2, 3000)
-    sidecar.convert_files([str(small), str(large)], str(tmp_path / "w.puffin"), widen=True)
+    sidecar.convert([str(small), str(large)], str(tmp_path / "w.puffin"))
     found = sidecar.inspect_file(str(tmp_path / "w.puffin"), fill=True).to_dict()["columns"]
     own = [
         unit["columns"]["k"]["bloom_filter"]["fill"]

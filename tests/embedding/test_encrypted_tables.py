@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.convert import convert_files
+from sidecar.embedding.convert import convert
 from sidecar.embedding.from_sidecar import embed_all_from, embed_from
 from sidecar.embedding.table import embed_table
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
@@ -148,4 +148,4 @@ def test_conversions_refuse_encrypted_files(tmp_path: Path) -> None:
         (plain, "a.orc", path),
     ):
         with pytest.raises(UnsupportedFeatureError, match="conversions do not open encrypted files"):
-            convert_files([str(source)], str(tmp_path / target), data=data and str(data))
+            convert([str(source)], str(tmp_path / target), onto=data and str(data))

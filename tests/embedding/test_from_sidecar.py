@@ -133,7 +133,7 @@ def test_a_table_without_a_sidecar(catalog: Any, tmp_path: Path) -> None:
 def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path) -> None:
     statistics = local_path(table.metadata.statistics[0].statistics_path)
     target = str(tmp_path / "plain.puffin")
-    report = sidecar.convert_files([statistics], target)
+    report = sidecar.convert([statistics], target)
     assert {unit.way for unit in report.units} == {"exact"}
     path = local_path(_paths(table)[5]) or ""
     sidecar.embed_from(target, path, str(tmp_path / "a.parquet"))
@@ -157,7 +157,7 @@ def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any
     sidecar.build(table.refresh(), ["k"], engine="local")
     statistics = local_path(table.refresh().metadata.statistics[0].statistics_path)
     plain = str(tmp_path / "plain.puffin")
-    sidecar.convert_files([statistics], plain)
+    sidecar.convert([statistics], plain)
     for path in map(local_path, _paths(table)):
         report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name))
         assert report.ways() == {"bloom": {"exact": 1}}

@@ -157,7 +157,7 @@ def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None
         parts.append(str(tmp_path / f"{column}.puffin"))
         sidecar.extract_files([str(path)], parts[-1], columns=[column])
     gathered = str(tmp_path / "both.puffin")
-    sidecar.convert_files(parts, gathered)
+    sidecar.convert(parts, gathered)
     for seed, column in ((1, "k"), (2, "s")):
         target = tmp_path / f"out-{seed}.parquet"
         report = sidecar.embed_from(gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target))

@@ -113,11 +113,11 @@ def test_extracting_with_keys_sends_no_key_back(data: Path, tmp_path: Path, twic
 @pytest.mark.parametrize("kind", [None, "orc", "parquet"])
 def test_filters_are_converted_as_here(data: Path, tmp_path: Path, twice: Any, kind: Any) -> None:
     files = sorted(map(str, data.iterdir()))
-    here = sidecar.convert_files(files, tmp_path / "here.puffin", kind=kind)
-    there = sidecar.convert_files(files, tmp_path / "there.puffin", kind=kind, **twice)
+    here = sidecar.convert(files, tmp_path / "here.puffin", as_=kind)
+    there = sidecar.convert(files, tmp_path / "there.puffin", as_=kind, **twice)
     assert (here.engine, there.engine) == ("local", "spark")
     assert without(there) == without(here)
-    merged = sidecar.convert_files([tmp_path / "there.puffin"], tmp_path / "again.puffin", **twice)
+    merged = sidecar.convert([tmp_path / "there.puffin"], tmp_path / "again.puffin", **twice)
     assert (merged.engine, merged.engine_reason[:4]) == ("local", "only")
 
 

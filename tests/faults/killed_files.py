@@ -45,9 +45,9 @@ def embed(source: str, name: str, **options: Any) -> Files:
     )
 
 
-def convert(sources: list[str], name: str, data: str | None = None, **options: Any) -> Files:
-    return lambda given, new: sidecar.convert_files(
-        [given / source for source in sources], new / name, data=data and given / data, **options
+def convert(sources: list[str], name: str, onto: str | None = None, **options: Any) -> Files:
+    return lambda given, new: sidecar.convert(
+        [given / source for source in sources], new / name, onto=onto and given / onto, **options
     )
 
 
@@ -271,14 +271,14 @@ FILES = {
     "convert": [
         FileCommand(convert(["lake/part-1.parquet", "lake/part-2.parquet"], "new.puffin")),
         FileCommand(convert(["one.puffin"], "new.puffin", fpp=0.05)),
-        FileCommand(convert(["one.puffin"], "new.parquet", data="lake/part-1.parquet")),
+        FileCommand(convert(["one.puffin"], "new.parquet", onto="lake/part-1.parquet")),
         FileCommand(convert(["lake/part-1.parquet"], "new.parquet", fpp=0.2)),
         FileCommand(convert(["older.orc"], "new.orc")),
-        FileCommand(convert(["twin.orc"], "new.parquet", data="bare.parquet")),
-        FileCommand(convert(["same.parquet"], "new.orc", data="twin.orc")),
+        FileCommand(convert(["twin.orc"], "new.parquet", onto="bare.parquet")),
+        FileCommand(convert(["same.parquet"], "new.orc", onto="twin.orc")),
         FileCommand(
-            lambda given, new: sidecar.convert_filter(
-                str(given / "old.bin"), str(new / "new.bin"), values=f"{given}/values.parquet:s"
+            lambda given, new: sidecar.convert(
+                given / "old.bin", new / "new.bin", onto=given / "values.parquet", column="s"
             )
         ),
     ],

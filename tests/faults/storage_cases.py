@@ -164,7 +164,7 @@ COMMANDS = {
         lambda lake: sidecar.extract_files([lake.path("embedded.parquet")], lake.path("out.puffin"), io=lake.io)
     ),
     "convert": Command(
-        lambda lake: sidecar.convert_files([lake.path("sidecar.puffin")], lake.path("out.puffin"), fpp=0.2, io=lake.io)
+        lambda lake: sidecar.convert([lake.path("sidecar.puffin")], lake.path("out.puffin"), fpp=0.2, io=lake.io)
     ),
     "plan": Command(
         lambda lake: sidecar.plan(lake.table, KEYS),

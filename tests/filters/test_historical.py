@@ -128,21 +128,6 @@ def test_folding_once_ors_the_two_halves() -> None:
 
 @settings(deadline=None)
 @given(HASHES, HASHES, POWERS, POWERS)
-def test_lemma_widen(hashes: np.ndarray, others: np.ndarray, z: int, factor: int) -> None:
-    narrow = made(hashes, z)
-    wide = narrow.widen(z * factor)
-    asked = np.concatenate([hashes, others, random_hashes(200)])
-    assert wide.check(asked).tolist() == narrow.check(asked).tolist()
-    assert wide.fold(z) == narrow
-
-
-def test_widening_repeats_the_whole() -> None:
-    found = made(random_hashes(50), 4)
-    assert found.widen(8).to_bytes() == found.to_bytes() * 2
-
-
-@settings(deadline=None)
-@given(HASHES, HASHES, POWERS, POWERS)
 def test_lemma_merge(left: np.ndarray, right: np.ndarray, z: int, factor: int) -> None:
     both = np.concatenate([left, right])
     assert made(left, z * factor).merge(made(right, z)) == made(both, z)
@@ -155,7 +140,7 @@ def test_the_lemmas_of_the_present_form_would_deny_values() -> None:
     wide = made(hashes, 64)
     adjacent = SplitBlockBloomFilter(wide.blocks).fold(32).blocks
     assert not HistoricalBloomFilter(adjacent).check(hashes).all()
-    repeated = SplitBlockBloomFilter(wide.blocks).widen(128).blocks
+    repeated = np.repeat(wide.blocks, 2, axis=0)
     assert not HistoricalBloomFilter(repeated).check(hashes).all()
 
 
@@ -172,8 +157,6 @@ def test_the_two_forms_do_not_merge_and_are_not_equal() -> None:
 def test_other_factors_are_refused(to: int) -> None:
     with pytest.raises(UsageError):
         made(random_hashes(10), 64).fold(to)
-    with pytest.raises(UsageError):
-        made(random_hashes(10), 64).widen(to if to <= 0 else 64 * 3)
 
 
 # --- values -------------------------------------------------------------------------------------------------

@@ -290,7 +290,7 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
 found = SplitBlockBloomFilter.from_bytes(bytes(64))
 assert not found.might_contain(5, "int", Encoding.parse("int32"))
-found.estimated_fpp(), found.fill(), found.widen(4)
+found.estimated_fpp(), found.fill()
 import sidecar.filters.theta, sidecar.filters.array_hash, sidecar.filters.sizing
 sidecar.filters.theta.ThetaSketch().to_bytes()
 assert not {"numba", "llvmlite", "sidecar.kernels"} & set(sys.modules)

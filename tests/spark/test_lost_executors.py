@@ -35,7 +35,7 @@ files = sorted(map(str, (folder / "data").glob("*.parquet")))
 report = sidecar.embed_files(files, str(folder / "new"), bloom=["k"], spark=spark)
 assert report.engine == "spark", report
 sidecar.extract_files(files, str(folder / "extracted.puffin"), spark=spark)
-sidecar.convert_files(files, str(folder / "converted.puffin"), kind="orc", spark=spark)
+sidecar.convert(files, str(folder / "converted.puffin"), as_="orc", spark=spark)
 found = sidecar.verify_files(str(folder / "new"), data=True, spark=spark)
 assert (len(found.files), found.problems) == (4, []), found
 table = open_store(folder / "lake").load_table("db.lost")

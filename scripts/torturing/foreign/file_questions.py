@@ -195,9 +195,7 @@ class FileQuestions(Asking):
         if full:
             other = AS_ORC if self.kind == "parquet" else AS_PARQUET
             target = out("rebuilt.puffin")
-            rebuilt = self.ours(
-                "convert --kind", lambda: sidecar.convert_files([full], target, kind=other), may_refuse=True
-            )
+            rebuilt = self.ours("convert --kind", lambda: sidecar.convert([full], target, as_=other), may_refuse=True)
             if rebuilt is not None:
                 self.sidecar_of(full, target, None)
             self.convert_to_the_other(full)
@@ -262,7 +260,7 @@ class FileQuestions(Asking):
             before = columns_of(sidecar.scan_file(data, "true"))
         except Exception:  # ORC has not all types
             return
-        report = self.ours("convert", lambda: sidecar.convert_files([full], target, data=data), may_refuse=True)
+        report = self.ours("convert", lambda: sidecar.convert([full], target, onto=data), may_refuse=True)
         if report is None:
             return
         if columns_of(sidecar.scan_file(target, "true")) != before:
