@@ -374,10 +374,7 @@ def _null_count(meta: Struct, leaf: Leaf, num_values: int, num_rows: int) -> int
 
 def size_statistics(meta: Struct) -> Struct | None:
     """Return the ``size_statistics`` of a chunk's metadata; ``None`` if it has none that can be read."""
-    try:
-        return meta.struct(16)
-    except DamagedFileError:
-        return None
+    return meta.struct(16)
 
 
 def _encoding_stats(meta: Struct) -> tuple[PageEncodingCount, ...] | None:

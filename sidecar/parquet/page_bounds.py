@@ -450,22 +450,8 @@ _IS_MAX_EXACT, _IS_MIN_EXACT = 7, 8
 
 
 def _statistics(footer: Footer, chunk: ColumnChunk) -> Struct:
-    """Return the statistics of a chunk; empty if it has none, or if a field of them has the wrong type."""
-    statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
-    return Struct() if _has_wrong_types(statistics) else statistics
-
-
-def _has_wrong_types(statistics: Struct) -> bool:
-    try:
-        for field_id in (3, 9):
-            statistics.integer(field_id)
-        for field_id in (5, 6):
-            statistics.binary(field_id)
-        for field_id in (_IS_MAX_EXACT, _IS_MIN_EXACT):
-            statistics.boolean(field_id)
-    except DamagedFileError:
-        return True
-    return False
+    """Return the statistics of a chunk; empty if it has none."""
+    return footer.chunk_metadata(chunk).struct(12) or Struct()
 
 
 def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
@@ -492,9 +478,6 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
         return
     statistics = _statistics(footer, chunk)
     if not statistics.fields:
-        stated = footer.chunk_metadata(chunk).struct(12)
-        if stated is not None and stated.fields:
-            yield "a field has the wrong type"
         return
     num_rows = footer.row_groups[chunk.row_group].num_rows
     problem = counts_problem(chunk.leaf.max_rep, chunk.num_values, num_rows)

@@ -191,9 +191,9 @@ def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
 
 def _items(tree: Struct, field_id: int, kinds: tuple[int, ...], what: str) -> list[Any] | None:
     kind, items = tree.fields.get(field_id, (LIST, None))
-    if items is None:
+    if items is None or kind != LIST:  # readers skip a field of another type
         return None
-    if kind != LIST or (items.values and items.element_type not in kinds):
+    if items.values and items.element_type not in kinds:
         raise DamagedFileError(f"{what} has the wrong type")
     values: list[Any] = items.values
     return values

@@ -84,8 +84,8 @@ class Entries:
 class Struct:
     """A struct: ``fields[id] = (type, value)``, in the order of the bytes.
 
-    The getters return ``None`` for an absent field, and raise :class:`DamagedFileError` for a field of the wrong type.
-    ``need_integer`` and ``count`` also raise for an absent field.
+    The getters return ``None`` for an absent field, and for a field of another type: generated readers skip it.
+    ``need_integer`` and ``count`` raise :class:`DamagedFileError` then. So do lists whose elements have another type.
     """
 
     __slots__ = ("fields",)
@@ -100,12 +100,8 @@ class Struct:
 
     def integer(self, field_id: int) -> int | None:
         """Return an integer of any width."""
-        field = self.fields.get(field_id)
-        if field is None:
-            return None
-        if field[0] not in _INTEGERS:
-            _wrong_type(field_id, "an integer", field[0])
-        return int(field[1])
+        kind, value = self.fields.get(field_id, (STOP, None))
+        return int(value) if kind in _INTEGERS else None
 
     def need_integer(self, field_id: int, what: str) -> int:
         """Return a required integer; ``what`` names it in the error."""
@@ -153,24 +149,20 @@ class Struct:
         return None if items is None else [_text(item) for item in items]
 
     def _get(self, field_id: int, kind: int) -> Any:
-        field = self.fields.get(field_id)
-        if field is None:
-            return None
-        if field[0] != kind:
-            _wrong_type(field_id, _NAMES[kind], field[0])
-        return field[1]
+        found, value = self.fields.get(field_id, (STOP, None))
+        return value if found == kind else None
 
     def _items(self, field_id: int, kinds: tuple[int, ...]) -> list[Any] | None:
         items: Items | None = self._get(field_id, LIST)
         if items is None:
             return None
         if items.values and items.element_type not in kinds:
-            _wrong_type(field_id, f"list of {_NAMES[kinds[-1]]}", items.element_type)
+            raise DamagedFileError(
+                f"the list in Thrift field {field_id} has elements of the wrong type",
+                expected=_NAMES[kinds[-1]],
+                found=_NAMES[items.element_type],
+            )
         return items.values
-
-
-def _wrong_type(field_id: int, expected: str, found: int) -> NoReturn:
-    raise DamagedFileError(f"Thrift field {field_id} has the wrong type", expected=expected, found=_NAMES[found])
 
 
 def _missing(what: str) -> NoReturn:
