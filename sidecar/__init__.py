@@ -18,20 +18,17 @@ layers are in ARCHITECTURE.md. Start with :func:`sidecar.indexing.driver.build` 
 from __future__ import annotations
 
 import logging
-import re
 from importlib import import_module
-from pkgutil import get_data
 from typing import Any
 
 from sidecar import errors as errors
+from sidecar import results as results
 
-# Type checkers read the list of names from the stub; it is read here too, to keep one list. It may be in an archive.
-_STUB = (get_data(__name__, "__init__.pyi") or b"").decode()
-_HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)}
+_HOMES = results.homes_of(__name__)
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "errors", "results"])
 
 
 def __getattr__(name: str) -> Any:

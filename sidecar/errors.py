@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need. They do not change how a terminal shows other text."""

@@ -23,7 +23,7 @@ from sidecar.errors import (
     problem_in,
     refuse_text,
 )
-from sidecar.results import ProbedRowGroup, Result
+from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import AnyPath, Source, open_source
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
 import sidecar
-from sidecar.errors import SidecarError
-from sidecar.results import LONGEST_TEXT, Result, Summarized
+from sidecar.errors import Problem, SidecarError
+from sidecar.results.base import LONGEST_TEXT, Result, Summarized
 from tests.guide_examples import PAGES, ROOT, examples
 
 PRELUDE = {
@@ -40,7 +41,14 @@ PYRIGHT = shutil.which("basedpyright", path=str(Path(sys.executable).parent)) or
 
 
 def public() -> dict[str, Any]:
-    return {name: getattr(sidecar, name) for name in sidecar.__all__}
+    """All public names: those of the package, of its results and of its errors."""
+    errors = {name: found for name, found in vars(sidecar.errors).items() if is_error(found)}
+    results = {name: getattr(sidecar.results, name) for name in sidecar.results.__all__}
+    return {name: getattr(sidecar, name) for name in sidecar.__all__} | results | errors
+
+
+def is_error(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, SidecarError | Problem)
 
 
 FUNCTIONS = {name: value for name, value in public().items() if inspect.isfunction(value)}
@@ -123,6 +131,21 @@ def test_the_help_of_a_build_has_a_line_for_each_parameter() -> None:
         assert any(line.startswith(f"``{parameter}``") for line in lines), parameter
 
 
+def test_no_public_name_is_that_of_a_module() -> None:
+    """The module would take the place of the name once it is loaded."""
+    for package, names in (
+        (sidecar, {*sidecar.__all__} - {"errors", "results"}),
+        (sidecar.results, sidecar.results.__all__),
+    ):
+        modules = {found.name for found in iter_modules(package.__path__)}
+        assert modules & {*names} == set(), package
+
+
+def test_results_and_errors_are_in_modules_of_their_own() -> None:
+    results = {name for name, found in CLASSES.items() if issubclass(found, Summarized | SidecarError | Problem)}
+    assert results & {*sidecar.__all__} <= {"Plan"}
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_attributes_of_a_public_class_are_explained(name: str) -> None:
     assert CLASSES[name].__doc__
@@ -171,7 +194,7 @@ def test_the_types_that_a_caller_touches_are_exported(name: str) -> None:
         for alias in node.names
     }
     named = {word for text in annotations(definition(found)) for word in re.findall(r"\w+", text)}
-    assert named & ours - {*sidecar.__all__} == set()
+    assert named & ours - {*public()} == set()
 
 
 def annotations(node: Any) -> Iterator[str]:
@@ -198,8 +221,8 @@ HOSTILE = "<script>alert('x')</script>\x1b[31m"
 
 
 def test_results_are_short_and_escaped() -> None:
-    many = [sidecar.Problem(f"/data/{n}.parquet", n, "c", HOSTILE) for n in range(600)]
-    found = sidecar.Verification(600, many, HOSTILE * 10)
+    many = [sidecar.errors.Problem(f"/data/{n}.parquet", n, "c", HOSTILE) for n in range(600)]
+    found = sidecar.results.Verification(600, many, HOSTILE * 10)
     assert "problems=<600 items>" in repr(found)
     assert len(repr(found)) < 5 * LONGEST_TEXT
     assert "\x1b" not in repr(found)
@@ -213,7 +236,7 @@ def test_results_are_short_and_escaped() -> None:
 def test_plans_and_reports_are_short() -> None:
     from pyiceberg.expressions import AlwaysTrue
 
-    funnel = sidecar.Funnel(total=600, kept=600, row_groups=1200)
+    funnel = sidecar.results.Funnel(total=600, kept=600, row_groups=1200)
     plan = sidecar.Plan(None, 1, AlwaysTrue(), funnel=funnel, warnings=("x",))  # type: ignore[arg-type]
     assert repr(plan) == (
         "Plan(snapshot_id=1, files_total=600, dropped_by_metadata=0, dropped_by_filter=0, "
@@ -226,10 +249,10 @@ def test_plans_and_reports_are_short() -> None:
 
 
 def test_plain_data_leaves_out_what_is_not_there() -> None:
-    verified = sidecar.Verification(1, [sidecar.Problem("f", None, None, "bad")])
+    verified = sidecar.results.Verification(1, [sidecar.errors.Problem("f", None, None, "bad")])
     problem = {"file": "f", "unit": None, "column": None, "problem": "bad"}
     assert verified.to_dict() == {"checked": 1, "problems": [problem]}
-    unit = sidecar.ProbedRowGroup(row_group=0, might_contain=None, reason="no filter")
+    unit = sidecar.results.ProbedRowGroup(row_group=0, might_contain=None, reason="no filter")
     assert unit.to_dict() == {"row_group": 0, "might_contain": None, "reason": "no filter"}
     assert isinstance(unit, Result)
-    assert sidecar.KindCoverage(ndv=7).to_dict() == {"ndv": 7}
+    assert sidecar.results.KindCoverage(ndv=7).to_dict() == {"ndv": 7}

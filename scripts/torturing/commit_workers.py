@@ -128,7 +128,7 @@ class Writer:
             with observe(lambda step: steps.update([step])):
                 self.operations[name][1]()
             self.log.counts[f"op {name}"] += 1
-        except (CommitFailedException, sidecar.CommitConflictError) as error:
+        except (CommitFailedException, sidecar.errors.CommitConflictError) as error:
             self.log.counts["given up"] += 1
             self.log.write(given_up=name, what=str(error), file=getattr(error, "file", None))
         except Exception:

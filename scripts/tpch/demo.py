@@ -190,14 +190,14 @@ def show_lookups(table: Any) -> None:
     console.print("The rows are identical in every case (compared). Time is planning and reading, best of three.")
 
 
-def measured(table: Any, read: Callable[[Any, sidecar.TableScanReport], pa.Table]) -> Read:
+def measured(table: Any, read: Callable[[Any, sidecar.results.TableScanReport], pa.Table]) -> Read:
     """Time on the plain table, then files and bytes: of what pyiceberg reads by a FileIO that counts."""
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
-        read(table, sidecar.TableScanReport())
+        read(table, sidecar.results.TableScanReport())
         best = min(best, time.perf_counter() - started)
-    plain, report = table.io, sidecar.TableScanReport()
+    plain, report = table.io, sidecar.results.TableScanReport()
     table.io = counting = CountingIO(plain)
     try:
         rows = read(table, report)

@@ -19,7 +19,7 @@ from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import THETA
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 _NDV = "ndv"
 

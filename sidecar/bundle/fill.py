@@ -14,7 +14,7 @@ from sidecar.bundle.filters.layout import BLOCK_BITS
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 BINS = 10
 """Bars of the histogram, each for a tenth: share of set bits from 0 to 0.1, and so on; 1.0 is in the last."""

@@ -16,7 +16,7 @@ from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.puffin.inspect import PuffinInfo, inspect_puffin
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.source import Source
 
 

@@ -23,7 +23,7 @@ from sidecar.filters.literals import LiteralValue
 from sidecar.filters.possible_types import possible_types, probe_as_any, readings_of
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
-from sidecar.results import ProbedRowGroup
+from sidecar.results.base import ProbedRowGroup
 from sidecar.source import Source
 
 NOT_INDEXED = "not indexed"

@@ -133,7 +133,8 @@ def _table_scan(
     keys: str | None,
     encryption: str | None,
 ) -> Iterator[_PendingScan]:
-    from sidecar import TableScanReport, plan
+    from sidecar import plan
+    from sidecar.results import TableScanReport
 
     opened, report = opened_table(table), TableScanReport()
     found = plan(

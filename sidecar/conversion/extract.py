@@ -35,7 +35,7 @@ from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, check_unchanged, open_source
 from sidecar.target import create_target

@@ -42,7 +42,7 @@ from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.find import find_files, is_one_file
 from sidecar.parquet.encrypted.footer import read_declaration
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.run_log import logged
 from sidecar.source import AnyPath, Source, open_source
 

@@ -24,7 +24,7 @@ from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_files
 from sidecar.parquet.embed import Placement
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.source import local_path
 from sidecar.target import repeatable
 

@@ -10,7 +10,7 @@ from sidecar.conversion.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome,
 from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import Placement, WrittenParquet
 from sidecar.parquet.footer import Footer
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 
 DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, even for queries that need none"
 

@@ -10,7 +10,7 @@ from typing import Any
 from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
 from sidecar.maintenance.refresh_report import RefreshReport
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.run_log import counted
 
 

@@ -31,7 +31,7 @@ from sidecar.iceberg.registering import check_format_version
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.source import open_source
 
 RepairAction: TypeAlias = Literal["drop", "register anew"]

@@ -18,7 +18,7 @@ from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import bytes_carried
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.run_log import counted
 
 

@@ -20,7 +20,7 @@ from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.earlier import Earlier
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.results import Result, Summarized, plain_data
+from sidecar.results.base import Result, Summarized, plain_data
 from sidecar.run_log import counted
 
 

@@ -37,7 +37,7 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
 

@@ -24,7 +24,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_writable, unregister
 from sidecar.iceberg.table_names import name_of
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
 

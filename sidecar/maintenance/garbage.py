@@ -43,7 +43,7 @@ from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS
 from sidecar.many_files.stored_files import StoredFile, list_stored_files
 from sidecar.puffin.writer import CREATED_BY
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached

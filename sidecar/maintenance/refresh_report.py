@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 
 if TYPE_CHECKING:
     from pyiceberg.table.statistics import StatisticsFile

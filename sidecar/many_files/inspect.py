@@ -13,7 +13,7 @@ from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import SkippedFile, find_files
 from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

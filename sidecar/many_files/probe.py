@@ -13,7 +13,7 @@ from sidecar.files import PUFFIN, format_of, probe_source
 from sidecar.many_files.each import Paths, each_file
 from sidecar.many_files.find import DATA_ENDINGS, SkippedFile, find_files
 from sidecar.many_files.formats import check_some_puffin
-from sidecar.results import ProbedRowGroup, Result
+from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import CountingSource, open_source
 
 if TYPE_CHECKING:

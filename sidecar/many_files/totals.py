@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 
 @dataclass(frozen=True, repr=False)

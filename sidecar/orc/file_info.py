@@ -7,7 +7,7 @@ from typing import Literal
 
 from sidecar.errors import Problem
 from sidecar.orc.statistics import Bound
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -31,7 +31,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_tail
-from sidecar.results import ProbedRowGroup
+from sidecar.results.base import ProbedRowGroup
 from sidecar.source import Source
 
 _EPOCH = datetime(1970, 1, 1)

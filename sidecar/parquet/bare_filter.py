@@ -21,7 +21,7 @@ from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
 from sidecar.parquet.inspect import ParquetFilterInfo, describe_found, reason_of
 from sidecar.parquet.thrift import decode_struct
-from sidecar.results import ProbedRowGroup, Result
+from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import Source
 
 

@@ -21,7 +21,7 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, r
 from sidecar.parquet.page_bounds import footer_findings
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
-from sidecar.results import ProbedRowGroup, Result
+from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import Source
 
 FilterAnswer = FoundFilter | SidecarError | None

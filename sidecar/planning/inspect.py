@@ -19,7 +19,7 @@ from sidecar.iceberg.refs import generations, is_empty, table_at
 from sidecar.iceberg.table_names import name_of
 from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 THETA = "theta"
 

@@ -19,7 +19,7 @@ from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.plan_history import FileHistory, PlanHistory
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:

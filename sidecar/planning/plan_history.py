@@ -25,7 +25,7 @@ from sidecar.planning.funnel import KeptReason
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.planning.tasks import Evaluators, data_of
 from sidecar.questions.filter_questions import looked_up
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 MOST_NAMED = 3
 """The most files of one name that an error names."""

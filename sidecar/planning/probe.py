@@ -22,7 +22,7 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.planning.files.by_filters import BLOOM, state_of
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.inspect import live_files, opened_sidecar
-from sidecar.results import ProbedRowGroup, Result
+from sidecar.results.base import ProbedRowGroup, Result
 
 DAMAGED = "the index of this row group cannot be read, see the warnings"
 

@@ -11,7 +11,7 @@ from sidecar.errors import DamagedFileError, Problem, UnsupportedFeatureError
 from sidecar.puffin import types
 from sidecar.puffin.metadata import BlobMetadata, blob_to_json, shorten
 from sidecar.puffin.reader import BLOB_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.source import Source
 
 

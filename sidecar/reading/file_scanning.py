@@ -35,7 +35,7 @@ from sidecar.reading.file_columns import file_columns
 from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.source import AnyPath, CountingSource, Source, open_source
 
 if TYPE_CHECKING:

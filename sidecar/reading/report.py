@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.reading.table_files import FileRows
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 
 
 @dataclass(repr=False)

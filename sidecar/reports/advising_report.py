@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 Verdict: TypeAlias = Literal["yes", "no", "not judged"]
 """Whether a column deserves filters."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 
 class FindAnswer(Enum):

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from sidecar.bundle.runs import RunRecord
 from sidecar.iceberg.repair import RepairInfo
 from sidecar.planning.inspect import TableInfo
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 Threshold: TypeAlias = Literal["max_behind", "min_coverage"]
 """A limit of :func:`sidecar.status_table`."""

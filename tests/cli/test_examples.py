@@ -55,7 +55,7 @@ def make_files(folder: Path) -> None:
     pyarrow.orc.write_table(lineitem(0), folder / "part-0.orc")
     events = pa.table({"id": list(range(100)), "name": [f"event {n}" for n in range(100)]})
     pyarrow.orc.write_table(events, folder / "events.orc", bloom_filter_columns=[0, 1])
-    keys, int64 = lineitem(0)["l_partkey"].combine_chunks(), sidecar.Encoding.parse("int64")
+    keys, int64 = lineitem(0)["l_partkey"].combine_chunks(), sidecar.results.Encoding.parse("int64")
     old = historical.HistoricalBloomFilter.from_arrow(keys, int64)
     (folder / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
     (folder / "parts.csv").write_text("key\n14\n21\n")

@@ -123,7 +123,7 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
     ]
     assert sidecar.scan_file(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [7]
     refusing = sidecar.EncryptionKeys(sidecar.KmsKeys(Refusing, None))
-    with pytest.raises(sidecar.StorageError) as error:
+    with pytest.raises(sidecar.errors.StorageError) as error:
         sidecar.inspect_file(path, encryption_keys=refusing)
     shown.append(str(error.value))
     for text in map(repr, shown):

@@ -157,12 +157,13 @@ def test_every_python_name_is_in_the_guide_and_loads() -> None:
     import sidecar
 
     guide = (GUIDE / "python.md").read_text("utf-8")
-    for name in sidecar.__all__:
-        assert getattr(sidecar, name) is not None
-        assert f"sidecar.{name}" in guide or f"`{name}`" in guide, f"the guide lacks {name}"
-    assert set(sidecar.__all__) <= set(dir(sidecar))
-    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
-        sidecar.nosuch  # noqa: B018
+    for module in (sidecar, sidecar.results):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+            assert f"sidecar.{name}" in guide or f"`{name}`" in guide or f"results.{name}" in guide, f"no {name} in it"
+        assert set(module.__all__) <= set(dir(module))
+        with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+            module.nosuch  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,14 @@ def data_files(table: Any) -> dict[str, int]:
     return {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
 
 
-def dry(table: Any, *columns: str, **options: Any) -> sidecar.PlannedBuild:
+def dry(table: Any, *columns: str, **options: Any) -> sidecar.results.PlannedBuild:
     """The dry run of a build, after which table and warehouse are as before."""
     folder = Path(local_path(table.location()) or "").parents[1]
     location = table.metadata_location
     with unchanged(folder):
         planned = sidecar.build(table, list(columns), dry_run=True, **options)
     assert table.refresh().metadata_location == location
-    assert isinstance(planned, sidecar.PlannedBuild)
+    assert isinstance(planned, sidecar.results.PlannedBuild)
     return planned
 
 

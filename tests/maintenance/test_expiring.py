@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import sidecar
-from sidecar import ExpireReport
 from sidecar.errors import UsageError
 from sidecar.iceberg import entry_commits
 from sidecar.maintenance import expiring
+from sidecar.results import ExpireReport
 from tests.maintenance.cases import (
     append_and_build,
     entries,

@@ -275,7 +275,7 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_inde
     [(path, kept)] = planned.row_groups.items()
     lying = replace(kept, units=units, rows=kept.rows[:1] * len(units))
     changed = replace(planned, row_groups={path: lying})
-    report = sidecar.TableScanReport()
+    report = sidecar.results.TableScanReport()
     assert comparable(read(changed, report=report)) == comparable(oracle(table, planned.row_filter))
     assert "row groups of the file differ" in report.warnings[0]
 

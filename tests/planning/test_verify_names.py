@@ -122,7 +122,7 @@ def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(lat
         assert texts == ["no value was looked up: the sidecar has no index of the snapshot's 2 data files"]
         path = local(next(iter(table.scan().plan_files())).file.file_path)
         places = table.metadata.statistics[0].statistics_path, str(path), f"{path}.new"
-        with pytest.raises(sidecar.SidecarError, match="could not be read when it was indexed"):
+        with pytest.raises(sidecar.errors.SidecarError, match="could not be read when it was indexed"):
             sidecar.embed_from(*places, encryption_keys=file_keys())
 
 

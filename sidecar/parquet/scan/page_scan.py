@@ -34,7 +34,7 @@ from sidecar.parquet.scan.survivors import IndexUse, Survivors, Wanted
 from sidecar.questions.conditions import Condition
 from sidecar.questions.narrowing import asks_for_few
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.results import Summarized
+from sidecar.results.base import Summarized
 from sidecar.source import CountingSource, Source
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sidecar.errors import SidecarError
 from sidecar.reports.advising_report import Advice
 from sidecar.reports.status_results import TableStatus
-from sidecar.results import Result
+from sidecar.results.base import Result
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -24,7 +24,7 @@ from sidecar.reports.page.facts import TableFacts, TableOnPage
 from sidecar.reports.page.sections import overview, section
 from sidecar.reports.page.style import STYLE
 from sidecar.reports.page.wording import moment
-from sidecar.results import Result
+from sidecar.results.base import Result
 from sidecar.run_log import log_run, quantity
 from sidecar.source import AnyPath
 from sidecar.target import check_new, create_target
