@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -51,6 +52,8 @@ SLOWEST = 64 * 1024
 WHOLE_FILE = 64 << 20
 """Bytes that a file of unknown length counts as: manifests and metadata are shorter."""
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""The control characters of ASCII, which no location may have."""
 _MOST_JOINED = 1 << 20
 """A local read of this many bytes is not made longer: copying its parts costs more than another read."""
 
@@ -198,7 +201,7 @@ class FileIOSource:
         """Length in bytes. Sends a request only if the length was not given."""
         if self._size is None:
             try:
-                self._size = _length(self._io.new_input(self.name), self.name)
+                self._size = _length(file_at(self._io, self.name), self.name)
             except Exception as error:
                 raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
         return self._size
@@ -232,7 +235,7 @@ class FileIOSource:
 
     def filesystem(self) -> Any:
         """Return the fsspec file system that the file is on, ``None`` if its ``FileIO`` does not use fsspec."""
-        return fsspec_of(self._io.new_input(self.name))
+        return fsspec_of(file_at(self._io, self.name))
 
     def _opened(self) -> _Opened:
         with self._opening:
@@ -262,7 +265,7 @@ class _Opened(NamedTuple):
 
 
 def _opened(io: FileIO, path: str) -> _Opened:
-    file: Any = io.new_input(path)
+    file = file_at(io, path)
     filesystem = fsspec_of(file)
     if filesystem is not None:
         return _Opened(lambda offset, length: fetch(filesystem, path, offset, length))
@@ -291,7 +294,7 @@ def is_stored(path: str, io: FileIO) -> bool:
     ``exists`` of fsspec takes any error for a no, and that of s3fs answers from the folder's last listing, which does
     not have what others have written since.
     """
-    file = io.new_input(path)
+    file = file_at(io, path)
     filesystem = fsspec_of(file)
     if filesystem is None:
         return file.exists()
@@ -344,8 +347,9 @@ def _in_time(filesystem: Any, ask: Callable[..., Any], length: int) -> Any:
 
 def read_file(path: str, io: FileIO) -> bytes:
     """Read a whole file of unknown length, in one request if ``io`` can. Raises :class:`StorageError`."""
+    refuse_control_characters(path)
     try:
-        file: Any = io.new_input(path)
+        file = file_at(io, path)
         filesystem = fsspec_of(file)
         if filesystem is not None:
             return fetch(filesystem, path, 0)  # without a start, s3fs sends one more request for the length
@@ -578,6 +582,21 @@ def costs_no_request(source: Source) -> bool:
     return requests_at_once(source) == 1
 
 
+def file_at(io: FileIO, location: str) -> Any:
+    """Return a file of ``io`` for reading. Raises :class:`StorageError` for a location with control characters."""
+    refuse_control_characters(location)
+    return io.new_input(location)
+
+
+def refuse_control_characters(location: str) -> None:
+    """Raise :class:`StorageError` for a location with control characters.
+
+    pyiceberg's parser of URLs drops tabs and line breaks, so it would open, replace or delete another file.
+    """
+    if CONTROL.search(location):
+        raise StorageError("the name of a file must not have control characters", file=location)
+
+
 @runtime_checkable
 class ChecksLocations(Protocol):
     """A ``FileIO`` that allows some locations only. Local files are opened without the ``FileIO``, so it is asked."""
@@ -599,6 +618,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
             hint="inspect_files, verify_files, probe_files, embed_files and strip_files take several.",
         )
     path = os.fspath(path)
+    refuse_control_characters(path)
     opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
     if isinstance(opener, RepeatedIO):
         opener = io = opener.io
@@ -630,7 +650,7 @@ def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:
     """Return whether reading a whole file through a source saves requests: it is remote, and short or on fsspec."""
     if local_path(path) is not None:
         return False
-    return size <= REMOTE_TAIL or fsspec_of(io.new_input(path)) is not None
+    return size <= REMOTE_TAIL or fsspec_of(file_at(io, path)) is not None
 
 
 def local_path(location: str) -> str | None:

@@ -46,6 +46,7 @@ from sidecar.source import (
     is_stored,
     local_path,
     open_source,
+    refuse_control_characters,
     stored_file,
 )
 
@@ -101,6 +102,7 @@ def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], st
     Raises :class:`UsageError` if a file exists there already, with an ``io`` of :func:`repeatable` only if it has other
     bytes, and :class:`StorageError`.
     """
+    refuse_control_characters(path)
     local = local_path(path)
     opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
     is_repeated = isinstance(opener, RepeatedIO)
@@ -117,6 +119,7 @@ def create_or_replace(path: str) -> Iterator[Target]:
 
     An older file of that name stays until the block ends, and after an error. Raises :class:`StorageError`.
     """
+    refuse_control_characters(path)
     with _temporary_file(path, partial(_replace, path=path)) as target:
         yield target
 
@@ -282,6 +285,7 @@ class _SameTarget:
 
 def check_new(path: str) -> None:
     """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
+    refuse_control_characters(path)
     local = local_path(path)
     if local is None:
         with _storage_errors("cannot create the file", path):

@@ -12,9 +12,11 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.io.fsspec import FsspecInputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sidecar import source
 from sidecar.errors import DamagedFileError, StorageError
+from sidecar.maintenance.garbage import _delete_file
 from sidecar.source import (
     BytesSource,
     CountingSource,
@@ -26,6 +28,7 @@ from sidecar.source import (
     read_ranges,
     try_ranges,
 )
+from sidecar.target import check_new, create_or_replace, create_target
 
 DATA = bytes(range(256)) * 8
 
@@ -177,3 +180,23 @@ def test_no_answer_is_no_proof_that_a_file_is_gone() -> None:
     assert not io.new_input("memory://wh/there").exists(), "fsspec's own answer"
     with pytest.raises(TimeoutError):
         is_stored("memory://wh/there", io)
+
+
+@pytest.mark.parametrize("text", ["\t", "\n", "\x00", "\x7f"])
+def test_no_location_has_control_characters(text: str, tmp_path: Path) -> None:
+    """pyiceberg's parser of URLs drops tabs and line breaks: ``.\\t.`` becomes ``..``, and another file is opened."""
+    (tmp_path / "a").write_bytes(b"x")
+    io, path = PyArrowFileIO(), f"file:{tmp_path}/{text}a"
+    table: Any = SimpleNamespace(io=io)
+    for refused in (
+        lambda: open_source(path, io),
+        lambda: read_file(path, io),
+        lambda: is_stored(path, io),
+        lambda: create_target(path, io).__enter__(),
+        lambda: create_or_replace(path).__enter__(),
+        lambda: check_new(path),
+        lambda: _delete_file(table, path),
+    ):
+        with pytest.raises(StorageError, match="control characters"):
+            refused()
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]

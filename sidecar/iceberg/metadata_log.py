@@ -20,7 +20,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.errors import StorageError
 from sidecar.iceberg.partial_loading import loadable_statistics
+from sidecar.source import file_at
 
 Entries: TypeAlias = tuple[StatisticsFile, ...]
 """The statistics entries of one snapshot, in the order of the metadata. Spark and Impala take the first one.
@@ -127,11 +129,11 @@ def _versions(earlier: Table, later: Table) -> Iterator[Statistics | None]:
 
 def _read_statistics(io: FileIO, location: str) -> Statistics | None:
     try:
-        with io.new_input(location).open() as stream:
+        with file_at(io, location).open() as stream:
             data = stream.read()
         if location.endswith(".gz.metadata.json"):
             data = gzip.decompress(data)
         entries, _ = loadable_statistics(json.loads(data).get("statistics"))
         return _by_snapshot(entries)
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, StorageError):
         return None

@@ -27,6 +27,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.table_names import name_of, shown_name
+from sidecar.source import file_at
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -170,7 +171,7 @@ def parse_metadata(document: dict[str, Any]) -> tuple[TableMetadata, Left]:
 
 
 def _read_json(io: FileIO, location: str) -> dict[str, Any]:
-    file = io.new_input(location)
+    file = file_at(io, location)
     with file.open() as stream, Compressor.get_compressor(location).stream_decompressor(stream) as plain:
         document: dict[str, Any] = json.loads(plain.read())
     return document

@@ -19,7 +19,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.run_steps import reached
-from sidecar.source import open_source
+from sidecar.source import open_source, refuse_control_characters
 from sidecar.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
@@ -119,6 +119,7 @@ def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge:
 def delete_file(table: Table, path: str) -> None:
     """Delete a file that no version of the table names; errors are ignored."""
     with contextlib.suppress(Exception):  # orphan files do no harm, and a later cleanup deletes them
+        refuse_control_characters(path)
         table.io.delete(path)
 
 

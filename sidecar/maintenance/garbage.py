@@ -47,7 +47,7 @@ from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
-from sidecar.source import local_path, open_source
+from sidecar.source import local_path, open_source, refuse_control_characters
 from sidecar.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
@@ -305,6 +305,7 @@ def _delete_file(table: Table, path: str) -> None:
     if is_temporary(path):
         os.unlink(path)  # a FileIO may take a part of the name of the data file for something else
     else:
+        refuse_control_characters(path)
         table.io.delete(path)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidecar.errors import StorageError, UnsupportedFeatureError, foreign_reason
-from sidecar.source import local_path
+from sidecar.source import file_at, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -48,7 +48,7 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str, bool]:
 
     Raises :class:`UnsupportedFeatureError` if ``io`` uses neither Arrow's file systems nor fsspec.
     """
-    file: Any = io.new_input(location)
+    file = file_at(io, location)
     filesystem = getattr(file, "_fs", None)
     if filesystem is not None:
         return filesystem, str(filesystem._strip_protocol(location)).rstrip("/"), False

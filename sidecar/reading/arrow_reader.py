@@ -61,7 +61,7 @@ from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types
 from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
 from sidecar.reading.row_deletes import Deletes, read_deletes
-from sidecar.source import REMOTE_TAIL, Source, SourceFile, has_cheap_ranges, local_path, open_source
+from sidecar.source import REMOTE_TAIL, Source, SourceFile, file_at, has_cheap_ranges, local_path, open_source
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""
@@ -223,7 +223,7 @@ class _KnownFiles(FileIO):
         if size is not None and location in self.with_views:
             return _KnownFile(location, self.inner, size, keys, with_usual_types)
         if size is None or (keys is None and not has_cheap_ranges(location, self.inner, size)):
-            return self.inner.new_input(location)
+            return file_at(self.inner, location)
         return _KnownFile(location, self.inner, size, keys)
 
     def new_output(self, location: str) -> Any:
@@ -252,12 +252,12 @@ class _KnownFile(InputFile):
         return self._size
 
     def exists(self) -> bool:
-        return self._io.new_input(self.location).exists()
+        return file_at(self._io, self.location).exists()
 
     def open(self, seekable: bool = True) -> Any:
         source = open_source(self.location, self._io, self._size)
         if self._keys is None and self._shown is None and not _has_end_magic(source):
-            return self._io.new_input(self.location).open(seekable)  # the size in the manifest is wrong
+            return file_at(self._io, self.location).open(seekable)  # the size in the manifest is wrong
         plain = unlock(source, self._keys)
         file: Any = SourceFile(plain if self._shown is None else self._shown(plain))
         return pa.PythonFile(file, "r")
@@ -400,7 +400,7 @@ class TableReader:
         """
         deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
-        with self._io.new_input(task.file.file_path).open() as file:
+        with file_at(self._io, task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
             metadata: Any = getattr(fragment, "metadata", None)  # only Parquet files have some

@@ -16,13 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidecar.serving.protocol.errors import ErrorDocument, ErrorType, RefusedRequestError, error_document
 from sidecar.serving.settings import MOST_BODY, MOST_PLAN, REQUEST_SECONDS, ServeSettings, digest_of, names_of
+from sidecar.serving.table_paths import leads_elsewhere
 
 HEALTH = "/healthz"
 """The one path without a check of name and token: load balancers and kubelets ask it by an address."""
 OWN_TOKEN = b"x-sidecar-token"
 """The header of the server's own token before an upstream, whose tokens are in ``Authorization``."""
 _PORT = re.compile(r":\d{1,5}$")
-_SEPARATOR = re.compile(rb"[/\\]")
 _CONTROL = re.compile(rb"[\x00-\x1e\x7f]")
 """Control characters but 0x1f, which joins the levels of a namespace."""
 
@@ -154,12 +154,7 @@ def _is_odd(raw_path: bytes) -> bool:
     """
     if not raw_path.startswith(b"/") or raw_path.startswith(b"//"):
         return True
-    path = raw_path
-    for _ in range(2):  # some servers decode twice
-        path = unquote_to_bytes(path)
-        if any(part.partition(b";")[0] in (b".", b"..") for part in _SEPARATOR.split(path)):
-            return True
-    return b"\\" in raw_path or _CONTROL.search(unquote_to_bytes(raw_path)) is not None
+    return leads_elsewhere(raw_path) or b"\\" in raw_path or _CONTROL.search(unquote_to_bytes(raw_path)) is not None
 
 
 def _too_large(most: int) -> str:

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError, refuse_text, without_credentials
 from sidecar.iceberg.table_names import parts_of
+from sidecar.source import CONTROL
 
 DEFAULT_PORT = 8181
 MOST_BODY = 32 << 20
@@ -110,6 +111,8 @@ def checked_settings(
         check_upstream(upstream)
     if storage and upstream is None:
         raise UsageError("storage locations are for a proxy: a catalog's tables are read as pyiceberg is configured")
+    for location in storage:
+        _check_storage(location)
     if public_url is not None:
         _split_url(public_url, "the public address")
     if not is_loopback(host):
@@ -151,6 +154,18 @@ def _check_pattern(pattern: str) -> None:
         )
 
 
+def _check_storage(location: str) -> None:
+    """Raise :class:`UsageError` for a location that does not say in one way what is below it."""
+    from sidecar.serving.proxy.storage import plain_location
+
+    if plain_location(location) is None:
+        raise UsageError(
+            "a storage location is a folder or a URL, without control characters and parts that are . or ..",
+            found=location,
+            expected="s3://bucket/folder/ or /folder/",
+        )
+
+
 def _check_reach_workers(keys: EncryptionKeys | None) -> None:
     """Raise :class:`UsageError` for keys that cannot be sent to another process."""
     try:
@@ -178,6 +193,8 @@ def check_upstream(url: str) -> None:
 
 def _split_url(url: str, what: str) -> SplitResult:
     try:
+        if CONTROL.search(url):
+            raise ValueError("urlsplit drops some control characters")
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:

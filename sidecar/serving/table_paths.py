@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from sidecar.serving.answers import Identifier
 
 SEPARATOR = "\x1f"
 """Joins the levels of a namespace, unless a server says otherwise."""
+_PART_ENDS = re.compile(rb"[/\\?#]")
 _PATH = re.compile(
     r"/v1(?:/(?P<prefix>[^?]+?))?/namespaces/(?P<namespace>[^/?]+)/tables/(?P<table>[^/?]+)(?:/(?P<rest>[^?]*))?"
 )
@@ -52,3 +53,12 @@ def table_path(raw_path: str) -> TablePath | None:
 def makes_tables(raw_path: str) -> bool:
     """Whether a POST to a path creates or registers a table, and is answered as the load of a table is."""
     return _TABLES.fullmatch(raw_path) is not None
+
+
+def leads_elsewhere(path: bytes) -> bool:
+    """Whether a path has a part that is ``.`` or ``..`` for somebody who resolves it, decoded up to two times."""
+    for _ in range(3):
+        if any(part.partition(b";")[0] in (b".", b"..") for part in _PART_ENDS.split(path)):
+            return True
+        path = unquote_to_bytes(path)
+    return False

@@ -66,6 +66,29 @@ def test_no_command_hands_them_on(command: str, as_json: list[str], nasty: str, 
     assert hidden(result.output) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "inspect PATH",
+        "verify PATH",
+        "probe PATH k 1",
+        "scan PATH k>0",
+        "embed PATH OUT --bloom k",
+        "strip PATH OUT",
+        "extract PATH OUT",
+        "embed FILE PATH --bloom k",
+        "extract FILE PATH",
+    ],
+)
+def test_no_command_opens_a_file_whose_name_has_them(command: str, nasty: str, tmp_path: Path) -> None:
+    """Some parsers of URLs drop them, so that another file is opened."""
+    words = {"PATH": f"file:{tmp_path}/.\t./b", "OUT": str(tmp_path / "out"), "FILE": nasty}
+    result = CliRunner().invoke(app, [words.get(word, word) for word in command.split()])
+    assert result.exit_code == 1
+    assert "control characters" in result.output
+    assert hidden(result.output) == []
+
+
 @pytest.mark.parametrize("name", ["parquet_created_by_escape.parquet", "parquet_column_name_escape.parquet"])
 @pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
 def test_metadata_of_hostile_files_is_escaped(name: str, as_json: list[str]) -> None:

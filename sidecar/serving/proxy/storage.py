@@ -8,16 +8,17 @@ could name another endpoint, or a class to load.
 
 from __future__ import annotations
 
-import posixpath
+import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from sidecar.errors import StorageError, UsageError
-from sidecar.source import local_path
+from sidecar.serving.table_paths import leads_elsewhere
+from sidecar.source import CONTROL, local_path
 
 _FAMILIES = {
     "s3": "s3",
@@ -39,6 +40,7 @@ _ENOUGH = {
     "adls": (("adls.token",), ("adls.account-key",), ("adls.connection-string",)),
 }
 """The properties that are credentials of a kind of storage, as alternatives."""
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_FILE_SYSTEMS = 64
 Credentials = Sequence[tuple[str, Mapping[str, str]]]
 """Prefixes of locations, each with the properties for what is below it."""
@@ -56,27 +58,24 @@ class CallersStorage(FileIO):
         super().__init__({})
         self._config = config
         self._credentials = sorted(credentials, key=lambda one: len(one[0]), reverse=True)
-        self._own = [_plain(location).rstrip("/") + "/" for location in own]
+        self._own = [one.rstrip("/") + "/" for location in own if (one := plain_location(location)) is not None]
 
     def may_read(self, location: str) -> bool:
         """Whether the caller may read a location through the server."""
-        return self._properties_for(location) is not None
+        return self._opened(location) is not None
 
     def check_location(self, location: str) -> None:
         """Raise :class:`StorageError` if the caller may not read a location through the server."""
         if not self.may_read(location):
-            raise StorageError(
-                "the server may not read the file for this caller",
-                file=location,
-                hint="Let the upstream give credentials for it, or start the server with --storage.",
-            )
+            raise _refused(location)
 
     def new_input(self, location: str) -> InputFile:
         """Return a file for reading. Raises :class:`StorageError` if the caller may not read it."""
-        properties = self._properties_for(location)
-        if properties is None:
-            self.check_location(location)
-        return _file_system(tuple(sorted((properties or {}).items())), _scheme(location)).new_input(location)
+        opened = self._opened(location)
+        if opened is None:
+            raise _refused(location)
+        plain, properties = opened
+        return _file_system(tuple(sorted(properties.items())), _scheme(plain)).new_input(plain)
 
     def new_output(self, location: str) -> OutputFile:
         """Raise :class:`UsageError`: the server writes nothing."""
@@ -86,8 +85,15 @@ class CallersStorage(FileIO):
         """Raise :class:`UsageError`: the server deletes nothing."""
         raise UsageError("the server deletes no files")
 
+    def _opened(self, location: str) -> tuple[str, dict[str, str]] | None:
+        """Return what is opened for a location, and the properties of its file system; ``None`` if it may not be read.
+
+        It is this, not the text, that is compared with what the caller and the server may read.
+        """
+        plain = plain_location(location)
+        return None if plain is None or (properties := self._properties_for(plain)) is None else (plain, properties)
+
     def _properties_for(self, location: str) -> dict[str, str] | None:
-        """Return the properties of the file system for a location; ``None`` if it may not be read."""
         family = _FAMILIES.get(_scheme(location))
         if family is not None:
             for prefix, given in self._credentials:
@@ -95,7 +101,7 @@ class CallersStorage(FileIO):
                     return _passed_on({**self._config, **given})
             if _has_credentials(family, self._config):
                 return _passed_on(self._config)
-        if any((_plain(location) + "/").startswith(own) for own in self._own):
+        if any(f"{location}/".startswith(own) for own in self._own):
             return {name: value for name, value in _passed_on(self._config).items() if not name.endswith(_CREDENTIALS)}
         return None
 
@@ -104,14 +110,27 @@ def _scheme(location: str) -> str:
     return "file" if local_path(location) is not None else location.partition("://")[0].lower()
 
 
-def _plain(location: str) -> str:
-    """Return a location as others are compared with it: ``file:`` URLs as paths, without ``..`` in the path."""
+def _refused(location: str) -> StorageError:
+    return StorageError(
+        "the server may not read the file for this caller",
+        file=location,
+        hint="Let the upstream give credentials for it, or start the server with --storage.",
+    )
+
+
+def plain_location(location: str) -> str | None:
+    """Return what is opened for a location: a local path without links, or a URL that all parsers read alike.
+
+    ``None`` if parsers can differ: some drop control characters, decode, or take a part as a query.
+    """
+    if not location or CONTROL.search(location) or SURROGATE.search(location):
+        return None
     local = local_path(location)
     if local is not None:
-        return posixpath.normpath(local)
-    if any(part in (".", "..") for part in unquote(location).split("/")):
-        return ""
-    return location
+        return os.path.realpath(local)
+    scheme, _, rest = location.partition("://")
+    is_plain = scheme.lower() != "file" and rest.partition("/")[0] and not leads_elsewhere(location.encode())
+    return location if is_plain else None
 
 
 def _has_credentials(family: str, given: Mapping[str, str]) -> bool:

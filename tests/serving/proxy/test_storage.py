@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.errors import StorageError, UsageError
 from sidecar.serving.proxy import storage as storage_module
-from sidecar.serving.proxy.storage import CallersStorage
+from sidecar.serving.proxy.storage import CallersStorage, plain_location
 from sidecar.source import open_source
 from tests.iceberg.cases import local
 from tests.serving.proxy.conftest import Proxied
@@ -88,6 +88,40 @@ def test_own_credentials_are_for_named_locations_only() -> None:
     assert used(io, "s3://lake/db/a.avro") == SETTINGS
     for location in ("s3://lake/dbx/a", "s3://lake/db/../a", "s3://lake/db/%2e%2e/a", "s3://lake/a", "s3://LAKE/db/a"):
         assert not io.may_read(location), location
+
+
+@pytest.mark.parametrize("own", ["s3://lake/db", "/lake", "file:///lake"])
+@pytest.mark.parametrize(
+    "left", [".\t.", "..\r", "\n..", "%2e%2e", "%252e%2e", "..?x=", "..#", "..;x", "..\\..", "\ud800"]
+)
+def test_no_parser_leaves_a_named_location(own: str, left: str) -> None:
+    """pyiceberg's drops tabs and line breaks, and takes ``?``, ``#`` and ``;`` for the end of a path."""
+    location = f"{own}/{left}/etc/passwd"
+    opened = plain_location(location) if CallersStorage(SETTINGS, [], [own]).may_read(location) else None
+    assert opened is None or (own != "s3://lake/db" and opened.startswith("/lake/"))
+
+
+def test_what_is_opened_is_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links lead elsewhere, and so does ``..`` after a link; ``file:lake`` is below the root here, elsewhere not."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "lake" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "lake" / "folder").symlink_to("/usr/lib")
+    monkeypatch.setattr(Recorder, "new_input", lambda self, location: location)
+    io = CallersStorage({}, [], [f"file:{tmp_path}/lake"])
+    for name in ("link", "folder/a", "folder/../passwd", ".\t./secret"):
+        assert not io.may_read(f"{tmp_path}/lake/{name}"), name
+        with pytest.raises(StorageError):
+            io.new_input(f"file:{tmp_path}/lake/{name}")
+    assert used(io, f"file:{str(tmp_path)[1:]}/lake/a?b") == f"{tmp_path}/lake/a?b"
+
+
+def test_a_storage_that_means_nothing_allows_nothing() -> None:
+    assert not CallersStorage({}, [], ["s3://lake/../x/"]).may_read("/etc/passwd")
+
+
+def test_credentials_are_for_urls_that_all_parsers_read_alike() -> None:
+    assert not CallersStorage({}, [("s3://lake/", KEYS)], []).may_read("s3://lake/t/.\t./other/a")
 
 
 def test_local_files_are_read_below_named_folders_only() -> None:
