@@ -23,6 +23,7 @@ from sidecar.filters.leaves import flatten
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
 from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.lz4_blocks import with_single_blocks
 from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
@@ -42,20 +43,26 @@ def check_pages(source: Source, chunk: ColumnChunk) -> None:
     """Check that pyarrow can decode a column chunk without too much memory, because pyarrow has no limits itself.
 
     Raises :class:`UnsupportedFeatureError` for a page that is too large, or whose prefixes decode to more than
-    :data:`MAX_PREFIXED` bytes a batch, and :class:`DamagedFileError`. Reads page headers and DELTA_BYTE_ARRAY pages.
+    :data:`MAX_PREFIXED` bytes a batch, and :class:`DamagedFileError`. Reads page headers and DELTA_BYTE_ARRAY
+    and LZ4 pages.
     """
     for page in walk_pages(source, chunk):
         with located(source.name, chunk.leaf.path, page.offset):
             check_page_size(page.compressed_size, page.uncompressed_size)
             if has_bit_packed_levels(chunk.leaf, page):
                 raise UnsupportedFeatureError("pyarrow decodes BIT_PACKED levels wrong")
+            if chunk.codec == "LZ4" and with_single_blocks(chunk, page, raw := _raw(source, page)) is not raw:
+                raise UnsupportedFeatureError("pyarrow does not read LZ4 frames of several blocks")
             if page.encoding == DELTA_BYTE_ARRAY and chunk.leaf.physical == "BYTE_ARRAY":
                 _check_batch(source, chunk, page)
 
 
+def _raw(source: Source, page: PageHeader) -> bytes:
+    return source.read(page.offset, page.header_length + page.compressed_size)
+
+
 def _check_batch(source: Source, chunk: ColumnChunk, page: PageHeader) -> None:
-    raw = source.read(page.offset, page.header_length + page.compressed_size)
-    size = BATCH_ROWS * prefix_bytes_a_value(chunk, page, raw)
+    size = BATCH_ROWS * prefix_bytes_a_value(chunk, page, _raw(source, page))
     if size > MAX_PREFIXED:
         raise UnsupportedFeatureError(
             "the values of a page are too large to decode in batches",

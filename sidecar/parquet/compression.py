@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Iterator
 
 import lz4.block
 import pyarrow as pa
@@ -122,24 +123,60 @@ def _lz4_hadoop(data: bytes | memoryview, size: int) -> bytes:
 
 
 def _lz4_frames(data: bytes | memoryview, size: int) -> bytes:
-    """Decompress Hadoop frames: the size of the frame's content, then blocks, each after its compressed length."""
-    out = bytearray()
-    at = 0
+    return b"".join(block for block, _ in _lz4_blocks(data, size))
+
+
+def _lz4_blocks(data: bytes | memoryview, size: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """Yield the blocks of Hadoop frames, decompressed and as stored.
+
+    A frame has the size of its content, then blocks, each after its compressed length. Together they have ``size``
+    bytes, at most.
+    """
+    at = done = 0
     while at < len(data):
-        end = len(out) + _big_endian(data, at)
+        end = done + _big_endian(data, at)
         at += 4
         if end > size:
             raise ValueError("more than the page has")
-        while len(out) < end:
+        while done < end:
             length = _big_endian(data, at)
             at += 4 + length
             if at > len(data):
                 raise ValueError("a block ends early")
-            block = _lz4_block(data[at - length : at], end - len(out))
+            stored = data[at - length : at]
+            block = _lz4_block(stored, end - done)
             if not block:
                 raise ValueError("an empty block")
-            out += block
-    return bytes(out)
+            done += len(block)
+            yield block, stored
+
+
+def one_block_a_frame(data: bytes | memoryview, size: int) -> bytes | None:
+    """Return Hadoop frames of LZ4 as frames of one block each; ``None`` if they are so, or are no frames of ``size``.
+
+    ``size`` is that of the content in bytes. Raises :class:`UnsupportedFeatureError` for a page that is too large.
+    """
+    check_page_size(len(data), size)
+    if _has_single_blocks(data, size):
+        return None
+    frames: list[bytes | memoryview] = []
+    done = 0
+    try:
+        for block, stored in _lz4_blocks(data, size):
+            frames += [len(block).to_bytes(4, "big"), len(stored).to_bytes(4, "big"), stored]
+            done += len(block)
+    except (lz4.block.LZ4BlockError, ValueError):
+        return None
+    return b"".join(frames) if done == size else None
+
+
+def _has_single_blocks(data: bytes | memoryview, size: int) -> bool:
+    """Return whether the lengths in ``data`` are those of frames of one block each."""
+    at = done = 0
+    while at + 8 <= len(data):
+        done += _big_endian(data, at)
+        at += 8 + _big_endian(data, at + 4)
+    return (at, done) == (len(data), size)
 
 
 def _big_endian(data: bytes | memoryview, at: int) -> int:

@@ -1,8 +1,8 @@
 """Makes a Parquet file in memory from some pages of a part, so that pyarrow decodes them.
 
 The pages are copied byte for byte: for each leaf its dictionary page, if there is one, then the wanted data pages. Only
-pages with levels that pyarrow decodes wrong are rewritten (:mod:`sidecar.parquet.scan.rle_levels`).
-The new footer says that they are a column chunk. A data page does not state its place, so pages that are apart in
+pages that pyarrow decodes wrong are rewritten (:mod:`sidecar.parquet.scan.rle_levels` and
+:mod:`sidecar.parquet.lz4_blocks`). The new footer says that they are a column chunk. A data page does not state its place, so pages that are apart in
 the original may follow each other here.
 """
 
@@ -22,6 +22,7 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.lz4_blocks import with_single_blocks
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     MAX_HEADER,
@@ -221,20 +222,29 @@ def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Seque
     metas, at = [], len(MAGIC)
     for pages in chunks:
         start = at
-        data = [with_rle_levels(pages.chunk, *page) for page in zip(pages.headers, pages.data, strict=True)]
-        pieces += [pages.dictionary, *data]
-        at += len(pages.dictionary) + sum(map(len, data))
-        metas.append(_chunk(footer, pages, start, at))
+        chunk, dictionary = pages.chunk, pages.dictionary
+        if dictionary and chunk.codec == "LZ4":
+            dictionary = with_single_blocks(chunk, read_page(dictionary, chunk.start, chunk.leaf), dictionary)
+        data = [_readable(chunk, *page) for page in zip(pages.headers, pages.data, strict=True)]
+        pieces += [dictionary, *data]
+        at += len(dictionary) + sum(map(len, data))
+        metas.append(_chunk(footer, pages, start, start + len(dictionary), at))
     return finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
 
 
-def _chunk(footer: Footer, pages: LeafPages, start: int, end: int) -> Struct:
-    """Return the ColumnChunk of pages that are from ``start`` to ``end`` in the new file."""
+def _readable(chunk: ColumnChunk, page: PageHeader, raw: bytes | memoryview) -> bytes | memoryview:
+    """Return a data page of ``chunk`` that pyarrow decodes; ``raw`` itself if it does so already."""
+    rewritten = with_rle_levels(chunk, page, raw)
+    return with_single_blocks(chunk, page, raw) if rewritten is raw else rewritten
+
+
+def _chunk(footer: Footer, pages: LeafPages, start: int, data: int, end: int) -> Struct:
+    """Return the ColumnChunk of pages from ``start`` to ``end`` in the new file, the data pages from ``data`` on."""
     old = footer.chunk_metadata(pages.chunk)
     fields = {k: v for k, v in old.fields.items() if k in _KEPT_FIELDS}
     size = (I64, end - start)
-    fields |= {5: (I64, sum(pages.values)), 6: size, 7: size, 9: (I64, start + len(pages.dictionary))}
-    if pages.dictionary:
+    fields |= {5: (I64, sum(pages.values)), 6: size, 7: size, 9: (I64, data)}
+    if data > start:
         fields[11] = (I64, start)
     return Struct({2: (I64, 0), 3: (STRUCT, Struct(fields))})
 
