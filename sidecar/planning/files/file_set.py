@@ -169,9 +169,9 @@ class FileSet(Generic[S_co]):
     def __len__(self) -> int:
         return self.left.num_rows
 
-    @property
-    def entries(self) -> list[ManifestEntry]:
-        """The manifest entries of the files that are left, which were read."""
+    @cached_property
+    def entries(self) -> Sequence[ManifestEntry]:
+        """The manifest entries of the files that are left, which were read. Once: callers take a manifest at a time."""
         return [self.source.entries[row] for row in self.rows.tolist()]
 
     def within(self, rows: RowRanges, by: DroppedBy, segment: int | None = None) -> FileSet[S_co]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.manifest import ManifestEntry
+from pyiceberg.manifest import ManifestEntry, ManifestFile
 
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Reasons
-from sidecar.planning.files.sources import PlannedFiles
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Reasons
+from sidecar.planning.files.sources import OpenedManifest, PlannedFiles
 from sidecar.planning.funnel import KeptBecause, NotIndexed
 from sidecar.questions.row_ranges import RowRanges
 
@@ -62,3 +62,18 @@ def test_reasons_are_put_one_over_another() -> None:
     assert reasons.each() == [why, KeptBecause.NOT_LISTED, KeptBecause.DAMAGED]
     assert reasons.put(np.array([], np.int64), KeptBecause.MAY_MATCH) is reasons
     assert reasons.only(np.array([False, True, True])).each() == [KeptBecause.NOT_LISTED, KeptBecause.DAMAGED]
+
+
+def test_entries_are_looked_up_once() -> None:
+    """A plan takes those of one manifest after the other."""
+    looked_up = list[int]()
+
+    class Entries(dict[int, ManifestEntry]):
+        def __getitem__(self, row: int) -> ManifestEntry:
+            looked_up.append(row)
+            return super().__getitem__(row)
+
+    entries = Entries.fromkeys(range(4), ManifestEntry())
+    files = FileSet.all(OpenedManifest(Line(0, ManifestFile()), 4, entries))
+    assert [len(files.entries[at : at + 2]) for at in (0, 2)] == [2, 2]
+    assert looked_up == [0, 1, 2, 3]
