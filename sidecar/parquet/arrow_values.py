@@ -23,8 +23,7 @@ from sidecar.filters.leaves import flatten
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.lz4_blocks import with_single_blocks
-from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages
+from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages, with_single_blocks
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
 from sidecar.filters.leaf import Leaf
+from sidecar.parquet.compression import one_block_a_frame
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct
+from sidecar.parquet.thrift import I32, Struct, TruncatedError, decode_struct, encode_struct
 from sidecar.source import Source
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
@@ -251,6 +252,23 @@ def has_bit_packed_levels(leaf: Leaf, page: PageHeader) -> bool:
         return False
     definitions = leaf.max_def > 0 and page.def_encoding == BIT_PACKED
     return definitions or (leaf.max_rep > 0 and page.rep_encoding == BIT_PACKED)
+
+
+def with_single_blocks(chunk: ColumnChunk, page: PageHeader, raw: bytes | memoryview) -> bytes | memoryview:
+    """Return a page of ``chunk``, header included, whose Hadoop frames of LZ4 have one block each, as pyarrow reads
+    them; ``raw`` itself if that is so already. The blocks are copied.
+    """
+    if chunk.codec != "LZ4" or not page.is_compressed:
+        return raw
+    levels = page.def_length + page.rep_length  # those of a DATA_PAGE_V2 are not compressed
+    stored = memoryview(raw)[page.header_length : page.header_length + page.compressed_size]
+    frames = one_block_a_frame(stored[levels:], page.uncompressed_size - levels)
+    if frames is None:
+        return raw
+    header, _ = decode_struct(bytes(raw[: page.header_length]))
+    header.fields.pop(4, None)  # the checksum was verified when the page was read
+    header.fields[3] = (I32, levels + len(frames))
+    return b"".join((encode_struct(header), stored[:levels], frames))
 
 
 def walk_pages(source: Source, chunk: ColumnChunk) -> Iterator[PageHeader]:

@@ -1,9 +1,9 @@
 """Makes a Parquet file in memory from some pages of a part, so that pyarrow decodes them.
 
 The pages are copied byte for byte: for each leaf its dictionary page, if there is one, then the wanted data pages. Only
-pages that pyarrow decodes wrong are rewritten (:mod:`sidecar.parquet.scan.rle_levels` and
-:mod:`sidecar.parquet.lz4_blocks`). The new footer says that they are a column chunk. A data page does not state its place, so pages that are apart in
-the original may follow each other here.
+pages that pyarrow decodes wrong are rewritten (:mod:`sidecar.parquet.scan.rle_levels`,
+:func:`sidecar.parquet.pages.with_single_blocks`). The new footer says that they are a column chunk. A data page does
+not state its place, so pages that are apart in the original may follow each other here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.lz4_blocks import with_single_blocks
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     MAX_HEADER,
@@ -31,6 +30,7 @@ from sidecar.parquet.pages import (
     check_dictionary_size,
     check_page_body,
     decode_page_header,
+    with_single_blocks,
 )
 from sidecar.parquet.scan.rle_levels import with_rle_levels
 from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
