@@ -34,7 +34,6 @@ from sidecar.indexing.driver import build as build
 from sidecar.indexing.options import BuildKind as BuildKind
 from sidecar.indexing.options import FilterFormat as FilterFormat
 from sidecar.kernels.warming import warm_up as warm_up
-from sidecar.maintenance.compacting import compact as compact
 from sidecar.maintenance.expiring import expire as expire
 from sidecar.maintenance.garbage import collect_garbage as collect_garbage
 from sidecar.maintenance.refreshing import refresh as refresh

@@ -19,12 +19,11 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
-    "maintenance-script", "refresh", "compact", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
+    "maintenance-script", "refresh", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
     "trust", "fuzzing", "security", "catalogs", "scale",
 }  # fmt: skip
 CHANGING = {
     "README",
-    "compact",
     "many",
     "refresh-and-care",
     "expire-and-gc",

@@ -17,6 +17,7 @@ from scripts.benchmarks.harness.processes import Peak, peaks_of
 from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_of_tiny_files, rate, rows
 from sidecar.engines.choice import BuildEngine
+from sidecar.maintenance import costs
 
 LIMIT = at_most(1.074)
 """One GiB in GB."""
@@ -31,7 +32,7 @@ def measure(bench: Bench) -> None:
         show(bench, f"build of a bundle of {size:.1f} GB, {engine}", run(folder, "build", engine, str(blocks)))
     catalog.load_table("db.t").append(rows(files))
     show(bench, f"refresh of a bundle of {size:.1f} GB", run(folder, "refresh"))
-    show(bench, f"compaction of a bundle of {size:.1f} GB", run(folder, "compact"))
+    show(bench, f"merge of a bundle of {size:.1f} GB", run(folder, "refresh"))
     shape = (bench.size(100, quick=10), bench.size(1_000, quick=100), 3)
     for engine in ("local", "spark"):
         catalog = catalog_of_row_groups(*shape)
@@ -66,17 +67,14 @@ def main(folder: str, step: str, *arguments: str) -> None:
     def build_all() -> None:
         sidecar.build(table, columns, engine=engine_of(arguments[0]))
 
-    def compact() -> None:
-        sidecar.compact(table)
-
     def refresh() -> None:
-        sidecar.refresh(table, min_uncovered=0.0, engine="local")
+        costs.FEW_ROWS = 0.0
+        sidecar.refresh(table, engine="local")
 
     steps: dict[str, Callable[[], None]] = {
         "build": build,
         "build-all": build_all,
         "refresh": refresh,
-        "compact": compact,
     }
     steps[step]()
 

@@ -25,6 +25,7 @@ from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_
 from scripts.benchmarks.memory import run as memory_of
 from scripts.benchmarks.peers.spark import pid_of, spark_session
 from scripts.benchmarks.spark import ratio_in_rows
+from sidecar.maintenance import costs
 
 MANY = 10_000_000
 Points = Sequence[tuple[float, float]]
@@ -124,7 +125,8 @@ def refresh_of(bench: Bench, number: int) -> float:
     sidecar.build(table, ["k", "m"], engine="local", save=True)
 
     def refresh() -> None:
-        sidecar.refresh(table, engine="local", min_uncovered=0.0)
+        costs.FEW_ROWS = 0.0
+        sidecar.refresh(table, engine="local")
 
     return seconds(bench, f"refresh of {number:,} files", refresh, lambda: table.append(rows(next(numbers))))
 

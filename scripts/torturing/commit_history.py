@@ -6,7 +6,7 @@ guide page ``protocol``; of sidecar's own code only the list of a file's content
 - Another engine's commit replaces the entry of a snapshot, with all that was in it. A file of ours that was written
   before may bring some of that back for a while; it is not owed again.
 - Our commit owes what was in the entry that it replaces, and pays it at once, or with a later commit of ours.
-- Data files that a snapshot has not, such as those of its parents, are not owed to it: ``compact`` leaves them out.
+- Data files that a snapshot has not, such as those of its parents, are not owed to it: a merge leaves them out.
 - An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest. An
   expiry that gives up says what it had decided to remove.
 - What a conflict names to its caller is no longer owed. Nor is anything for a snapshot that has expired, unless the

@@ -112,7 +112,6 @@ class Writer:
             "other statistics": (6, self.other_statistics),
             "build": (5, self.build),
             "refresh": (6, self.refresh),
-            "compact": (2, self.compact),
             "expire snapshots": (2, self.expire_snapshots),
             "expire": (2, self.expire),
             "gc": (1, self.collect_garbage),
@@ -206,11 +205,6 @@ class Writer:
         if report.unregistered:
             self.log.write(superseded=list(report.unregistered))
         if report.statistics_path is not None:
-            self.log.write(by="ours", snapshot=report.snapshot_id, path=report.statistics_path)
-
-    def compact(self) -> None:
-        report = sidecar.compact(self.table.refresh())
-        if report.commits and report.statistics_path is not None:
             self.log.write(by="ours", snapshot=report.snapshot_id, path=report.statistics_path)
 
     def expire(self) -> None:

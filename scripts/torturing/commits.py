@@ -1,7 +1,7 @@
 """Processes commit to one table at once: four that write, and one that compares plans with full scans all the time.
 
-The writers append, delete, compact data files, register statistics as another engine does, build, refresh and compact
-sidecars, expire snapshots and registrations, and delete files. Afterwards :mod:`scripts.torturing.commit_history` walks
+The writers append, delete, compact data files, register statistics as another engine does, build and refresh sidecars,
+expire snapshots and registrations, and delete files. Afterwards :mod:`scripts.torturing.commit_history` walks
 through all versions of the table's metadata and looks whether anything that was acknowledged is lost.
 """
 

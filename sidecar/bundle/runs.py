@@ -108,6 +108,14 @@ def history_property(earlier: Iterable[Mapping[str, str]], run: RunRecord) -> st
     return json.dumps([asdict(one) for one in (*runs, run)], separators=(",", ":"))
 
 
+def has_settled(properties: Mapping[str, str], snapshot_id: int) -> bool:
+    """Return whether a refresh without a new file has written the file for a snapshot: it merged what can be merged."""
+    match history_of(properties)[-1:]:
+        case [RunRecord(what="refresh", snapshot_id=last, indexed=0)]:
+            return last == snapshot_id
+    return False
+
+
 def state_of(properties: Mapping[str, str]) -> SidecarState | None:
     """Return the state in a file's properties; ``None`` if there is none, or if it cannot be read or makes no sense."""
     found = _parsed(properties.get(STATE_PROPERTY), dict)

@@ -44,7 +44,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "status",
         "verify",
         "repair",
-        "care.compact",
         "care.expire",
         "care.gc",
         "warm_up",

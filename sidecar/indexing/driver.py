@@ -237,7 +237,8 @@ class _Build:
         report.files_indexed -= report.files_left
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
         report.carry(earlier, outcome.behind, prepared.notes)
-        if indexable or not earlier.is_registered(prepared.table, listing.snapshot_id):
+        is_refresh = prepared.request.merge_up_to is not None  # which builds only what is needed
+        if indexable or is_refresh or not earlier.is_registered(prepared.table, listing.snapshot_id):
             reached("build: register")
             registrar = Registrar(prepared, self.engine.kept, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed, groups))

@@ -28,8 +28,10 @@ class BuildRequest:
 
     ``schema`` has the names of the columns (:func:`sidecar.iceberg.refs.schema_at`), by default the table's present
     one. ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and
-    carry over what the table still has of its last sidecar. ``what``: the operation, for the log and the history of
-    the sidecar. ``at`` and ``started`` are the time when it began, of the calendar and of the clock.
+    carry over what the table still has of its last sidecar. ``merge_up_to``: the bytes up to which all segments become
+    one; of any size if there is no new one. ``None``: at most two are left (:mod:`sidecar.bundle.merging.arrangement`).
+    ``what``: the operation, for the log and the history of the sidecar. ``at`` and ``started`` are the time when it
+    began, of the calendar and of the clock.
     """
 
     columns: Sequence[str] | None = None
@@ -46,6 +48,7 @@ class BuildRequest:
     allow_plaintext: bool = False
     most_files: int | None = None
     only_carry: bool = False
+    merge_up_to: int | None = None
     schema: Schema | None = None
     what: str = "build"
     started: float = field(default_factory=time.monotonic)

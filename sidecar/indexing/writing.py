@@ -43,7 +43,7 @@ from sidecar.indexing.groups import (
     tails,
 )
 from sidecar.indexing.preparing import PreparedBuild
-from sidecar.indexing.previous.build_state import joined_state
+from sidecar.indexing.previous.build_state import joined_state, rates_apart
 from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
 from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
@@ -114,7 +114,13 @@ class Registrar:
         ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
 
-        carrier = SegmentCarrier(self.table, self.listing, self.plan.encryption_keys, self.plan.fixed_rates())
+        carrier = SegmentCarrier(
+            self.table,
+            self.listing,
+            self.plan.encryption_keys,
+            rates_apart(self.prepared, self.state),
+            self.prepared.request.merge_up_to,
+        )
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""

@@ -89,9 +89,10 @@ class RefreshReport(Summarized):
         """Set how the refresh ends, and why. A later call takes its place."""
         self.action, self.reason = action, reason
 
-    def take(self, entry: StatisticsFile) -> None:
+    def take(self, entry: StatisticsFile | None) -> None:
         """Set the sidecar that plans use."""
-        self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
+        self.statistics_path = None if entry is None else entry.statistics_path
+        self.file_size = 0 if entry is None else entry.file_size_in_bytes
 
     def count(self, prepared: PreparedBuild) -> None:
         """Add what is known before a data file is opened."""

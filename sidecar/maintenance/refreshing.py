@@ -6,10 +6,10 @@ A refresh ends as soon as it knows enough:
    encryption keys the sidecar is opened and the files are listed, because the state says nothing of keys.
 2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
    snapshot. Nothing is copied.
-3. A large sidecar lacks few rows, and not for long: the refresh is postponed.
-4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over.
-   If no column is left to be indexed, the new file only lacks what the table has dropped; without anything left in it,
-   the entry is removed.
+3. A large sidecar lacks few rows, and not for long: the refresh is postponed (:mod:`sidecar.maintenance.costs`).
+4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over,
+   merged into one segment. A large sidecar is merged once no file is to be indexed. If no column is left to be indexed,
+   the new file only lacks what the table has dropped; without anything left in it, the entry is removed.
 
 Then the entry that the new one supersedes is removed, unless a branch or a tag still needs it
 (:mod:`sidecar.maintenance.superseded`).
@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.bundle.runs import intact_state_of
+from sidecar.bundle.runs import has_settled, intact_state_of
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
@@ -37,18 +36,14 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
+from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import UNITS
 from sidecar.run_log import log_run
 from sidecar.source import open_source
 
 log = logging.getLogger(__name__)
-
-REWRITE_UP_TO = "sidecar.refresh.rewrite-up-to"
-"""Property of the table: the bytes up to which a sidecar is written anew for any file that it lacks."""
-USUAL_REWRITE = 256 << 20
-MIN_UNCOVERED = 0.01
-MAX_BEHIND = timedelta(hours=1)
 
 
 def refresh(
@@ -56,8 +51,6 @@ def refresh(
     *,
     at: str | None = None,
     max_new_files: int | None = None,
-    min_uncovered: float = MIN_UNCOVERED,
-    max_behind: timedelta = MAX_BEHIND,
     engine: BuildEngine | None = None,
     spark: Any = None,
     threads: int | None = None,
@@ -71,9 +64,6 @@ def refresh(
     ``table``: it is refreshed after a commit.
     ``at``: a branch whose snapshot is brought up to date, by default the current snapshot.
     ``max_new_files``: the most data files that this run indexes; the others are left for later runs.
-    ``min_uncovered``, ``max_behind``: a sidecar of more bytes than the table's property
-    ``sidecar.refresh.rewrite-up-to`` (256 MiB) is written anew only if the share of rows in files that it lacks is
-    greater than the one, or if the first of these files is older than the other.
     ``engine``, ``spark``, ``threads``, ``encryption_keys``, ``allow_plaintext``: as for
     :func:`sidecar.build`. Columns that the sidecar has encrypted are only indexed with their bundle keys; else they are
     kept as they are, with a warning.
@@ -89,11 +79,10 @@ def refresh(
         encryption_keys=encryption_keys,
         allow_plaintext=allow_plaintext,
         most_files=max_new_files,
+        merge_up_to=costs.LARGE,
         what="refresh",
     )
     request.check_options()
-    if not 0 <= min_uncovered <= 1:
-        raise UsageError("the share of uncovered rows is from 0 to 1", found=min_uncovered)
     with held(table) as own:
         snapshot_id = snapshot_id_of(own, at)
         if at is not None and not is_branch(own, at):
@@ -107,7 +96,7 @@ def refresh(
         if is_empty(own, snapshot_id):
             run.report.end("empty", "the table has no snapshot yet")
         else:
-            run.run(snapshot_of(own, snapshot_id).snapshot_id, min_uncovered, max_behind)
+            run.run(snapshot_of(own, snapshot_id).snapshot_id)
     run.report.seconds = request.seconds()
     if run.report.action != "written":  # the build has logged itself
         log_run(log, run.report.log_line, run.report.warnings)
@@ -122,9 +111,8 @@ class _Refresh:
         self.request = request
         self.report = report
 
-    def run(self, snapshot_id: int, min_uncovered: float, max_behind: timedelta) -> None:
+    def run(self, snapshot_id: int) -> None:
         self.report.snapshot_id = snapshot_id
-        rewrite_up_to = _rewrite_up_to(self.table)
         entries = statistics_of(self.table).get(snapshot_id, ())
         entry = next(filter(self._is_current, entries), None)
         if entry is not None:
@@ -134,7 +122,7 @@ class _Refresh:
         # Loaded only now: to load what builds takes longer than all of a refresh with nothing to do.
         from sidecar.maintenance.sidecar_update import SidecarUpdate
 
-        SidecarUpdate(self.table, self.request, self.report).run(snapshot_id, rewrite_up_to, min_uncovered, max_behind)
+        SidecarUpdate(self.table, self.request, self.report).run(snapshot_id)
 
     def _is_current(self, entry: StatisticsFile) -> bool:
         """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not.
@@ -157,6 +145,9 @@ class _Refresh:
         state = intact_state_of(puffin.metadata.properties)
         if state is None:
             return False
+        segments = sum(blob.type == UNITS for blob in puffin.metadata.blobs)
+        if segments > 1 and not has_settled(puffin.metadata.properties, entry.snapshot_id):
+            return False
         try:
             snapshot = snapshot_of(self.table, entry.snapshot_id)
             wishes, notes = self.request.wishes(self.table, snapshot, indexes_in(state))
@@ -167,10 +158,3 @@ class _Refresh:
         self.report.columns = [wish.column.path for wish in wishes]
         self.report.warnings += notes
         return True
-
-
-def _rewrite_up_to(table: Table) -> int:
-    text = table.properties.get(REWRITE_UP_TO, str(USUAL_REWRITE))
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"the table property {REWRITE_UP_TO} makes no sense", expected="bytes", found=repr(text[:80]))
-    return int(text)

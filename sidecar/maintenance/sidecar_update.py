@@ -1,14 +1,20 @@
-"""Makes the sidecar of a snapshot complete, once a refresh knows that it is not: the steps 2 to 4 of a refresh."""
+"""Decides how the sidecar of a snapshot becomes complete, once a refresh knows that it is not, and does it.
+
+:func:`decide` is the one decision: a dry run shows it, and :class:`SidecarUpdate` carries it out.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import ClassVar, TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.merging.source_segment import SourceSegment
+from sidecar.bundle.runs import has_settled
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError
 from sidecar.iceberg.catalog import show_commit
@@ -21,11 +27,101 @@ from sidecar.indexing.declaration import NothingDeclaredError
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_build_engine
 from sidecar.indexing.preparing import PreparedBuild, prepare
+from sidecar.indexing.previous.build_state import outcome_of, rates_apart
+from sidecar.indexing.previous.carrying import SegmentCarrier
 from sidecar.indexing.previous.earlier import gone_fields
 from sidecar.indexing.request import BuildRequest
-from sidecar.maintenance.refresh_report import RefreshReport
+from sidecar.maintenance import costs
+from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
 from sidecar.maintenance.superseded import is_ours_alone, unregister_superseded
 from sidecar.run_steps import reached
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Nothing is written."""
+
+    action: RefreshAction
+    reason: str
+
+
+@dataclass(frozen=True)
+class RegisterAgain:
+    """The file of an ancestor is registered for the snapshot, as ``entry``."""
+
+    found: FoundSidecar
+    entry: StatisticsFile
+    reason: str
+    action: ClassVar[RefreshAction] = "registered"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A new file is written."""
+
+    prepared: PreparedBuild
+    reason: str
+    action: ClassVar[RefreshAction] = "written"
+
+
+@dataclass(frozen=True)
+class Remove:
+    """The entry of a sidecar is removed, unless others, a branch or a tag need it."""
+
+    found: FoundSidecar
+    reason: str
+    action: ClassVar[RefreshAction] = "removed"
+
+
+Decision: TypeAlias = Leave | RegisterAgain | Build | Remove
+"""What a refresh does."""
+
+COMPLETE = Leave("current", "the sidecar has all that is declared")
+UNDECLARED = Leave("undeclared", "the table declares nothing to be indexed")
+
+
+def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
+    """Return what a refresh does. ``uncovered`` is the share of the rows that the sidecar lacks. Writes nothing."""
+    table, earlier, snapshot_id = prepared.table, prepared.earlier, prepared.listing.snapshot_id
+    found, can_improve = earlier.found, not prepared.indexable and _can_improve(prepared)
+    reason = _why(prepared, can_improve)
+    is_large = found is not None and found.statistics.file_size_in_bytes > costs.LARGE
+    if prepared.indexable:
+        late = _behind(table, snapshot_id, found) if found is not None and is_large else timedelta.max
+        if uncovered <= costs.FEW_ROWS and late <= costs.NOT_LONG:
+            return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
+        return Build(prepared, reason)
+    if found is None or can_improve:
+        return Build(prepared, reason)
+    if earlier.is_registered(table, snapshot_id):
+        return COMPLETE
+    if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
+        return Build(prepared, reason)
+    if not (earlier.is_whole(table) or is_large):
+        return Build(prepared, reason)
+    entry = _with_marks(found.statistics, prepared)
+    return RegisterAgain(found, entry, f"the sidecar of snapshot {found.snapshot_id} answers for all files")
+
+
+def _why(prepared: PreparedBuild, can_improve: bool) -> str:
+    found = prepared.earlier.found
+    if prepared.indexable:
+        return "not all files are covered"
+    if found is not None and _can_count_more(prepared, found):
+        return "distinct counts lack files that are counted by now"
+    if can_improve:
+        return "segments can be merged, or list many files that are gone"
+    return "parts of the sidecar are gone"
+
+
+def _can_improve(prepared: PreparedBuild) -> bool:
+    """Return whether a merge lets lookups read less, and no refresh of this snapshot has tried it."""
+    found = prepared.earlier.found
+    if found is None or has_settled(found.sidecar.puffin.metadata.properties, prepared.listing.snapshot_id):
+        return False
+    rates = rates_apart(prepared, outcome_of(prepared, ()).state)
+    carrier = SegmentCarrier(prepared.table, prepared.listing, prepared.plan.encryption_keys, rates)
+    return carrier.can_improve([SourceSegment(found.sidecar, segment) for segment in prepared.earlier.segments])
 
 
 class SidecarUpdate:
@@ -36,8 +132,8 @@ class SidecarUpdate:
         self.request = request
         self.report = report
 
-    def run(self, snapshot_id: int, rewrite_up_to: int, min_uncovered: float, max_behind: timedelta) -> None:
-        """Bring the sidecar of a snapshot up to date. ``rewrite_up_to`` is in bytes; limits are those of a refresh."""
+    def run(self, snapshot_id: int) -> None:
+        """Bring the sidecar of a snapshot up to date; in a dry run, report what would be done."""
         try:
             prepared = prepare(self.table, snapshot_id, self.request)
         except NothingDeclaredError as error:
@@ -49,19 +145,13 @@ class SidecarUpdate:
             found = prepared.earlier.found
             if found is not None:
                 self.report.take(found.statistics)
-            if not prepared.indexable and self._needs_no_copy(prepared, rewrite_up_to):
-                return
-            if prepared.indexable and found is not None and found.statistics.file_size_in_bytes > rewrite_up_to:
-                late = _behind(self.table, snapshot_id, found)
-                if self.report.uncovered <= min_uncovered and late <= max_behind:
-                    reason = f"{self.report.uncovered:.2g} of the rows are not covered, for {late}"
-                    self.report.end("postponed", reason)
-                    return
-            self._write(prepared)
+            decision = decide(prepared, self.report.uncovered)
+            if not self._carry_out(decision):  # its file cannot be registered again
+                self._carry_out(Build(prepared, _why(prepared, can_improve=False)))
 
     def _drop_gone(self, snapshot_id: int) -> None:
         """End the refresh of a table of which no column is to be indexed: drop the columns that the table dropped."""
-        self.report.end("undeclared", "the table declares nothing to be indexed")
+        self._carry_out(UNDECLARED)
         found = find_sidecar(self.table, snapshot_id)
         if found is None:
             return
@@ -74,72 +164,56 @@ class SidecarUpdate:
             if prepared.earlier.why_not:
                 self.report.warnings.append(f"{reason}, and it stays as it is: {prepared.earlier.why_not}")
             elif prepared.earlier.segments or (found.snapshot_id == snapshot_id and not is_ours_alone(found)):
-                self._write(prepared)
-                self.report.reason = reason
-            else:
-                self._remove(found, snapshot_id)
+                self._carry_out(Build(prepared, reason))
+            elif not self._carry_out(Remove(found, "the table has dropped all columns of the sidecar")):
+                self._carry_out(UNDECLARED)
 
-    def _remove(self, found: FoundSidecar, snapshot_id: int) -> None:
-        """Remove the entry of a sidecar of which the table has no column, unless others, a branch or a tag need it."""
-        if not self.report.dry_run:
-            reached("refresh: unregister")
-            if found.snapshot_id == snapshot_id:
-                removed = [entry.snapshot_id for entry in unregister(self.table, [found.statistics])]
-            else:
-                removed = unregister_superseded(self.table, found, snapshot_id)
-            show_commit(self.table)
-            self.report.unregistered += removed
-            if not removed:
-                return
-        self.report.end("removed", "the table has dropped all columns of the sidecar")
-        self.report.statistics_path, self.report.file_size = None, 0
-
-    def _needs_no_copy(self, prepared: PreparedBuild, rewrite_up_to: int) -> bool:
-        """End the refresh without a new file if the earlier one can stay; return whether it has ended."""
-        found, snapshot_id = prepared.earlier.found, prepared.listing.snapshot_id
-        if prepared.earlier.is_registered(self.table, snapshot_id):
-            self.report.end("current", "the sidecar has all that is declared")
-            return True
-        if found is None or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(self.table):
-            return False
-        if _can_count_more(prepared, found):
-            return False
-        if not prepared.earlier.is_whole(self.table) and found.statistics.file_size_in_bytes <= rewrite_up_to:
-            return False
-        reason = f"the sidecar of snapshot {found.snapshot_id} answers for all files"
+    def _carry_out(self, decision: Decision) -> bool:
+        """Report a decision, and do it unless this is a dry run. Return whether it could be done."""
+        self.report.end(decision.action, decision.reason)
         if self.report.dry_run:
-            self.report.end("registered", reason)
+            if isinstance(decision, Build):
+                files, request = decision.prepared.files, self.request
+                self.report.engine, _ = choose_build_engine(files, request.chosen_engine(), request.spark)
+            elif isinstance(decision, Remove):
+                self.report.take(None)
             return True
+        match decision:
+            case RegisterAgain(found, entry):
+                return self._register_again(found, entry)
+            case Build(prepared):
+                self._build(prepared)
+            case Remove(found):
+                return self._remove(found)
+        return True
+
+    def _register_again(self, found: FoundSidecar, entry: StatisticsFile) -> bool:
+        assert self.report.snapshot_id is not None
         reached("refresh: register again")
-        if not register_again(self.table, _with_marks(found.statistics, prepared), snapshot_id):
+        if not register_again(self.table, entry, self.report.snapshot_id):
             return False
         show_commit(self.table)
-        self.report.end("registered", reason)
         self._unregister(found)
         return True
 
-    def _write(self, prepared: PreparedBuild) -> None:
-        self.report.end("written", self._why(prepared))
-        if self.report.dry_run:
-            self.report.engine, _ = choose_build_engine(
-                prepared.files, self.request.chosen_engine(), self.request.spark
-            )
-            return
-        reached("refresh: build")
-        built = run_build(prepared)
-        self.report.add_build(built)
-        found = prepared.earlier.found
-        if found is not None and built.statistics_path == found.statistics.statistics_path:
-            self.report.end("current", "no file could be counted again")
-        elif found is not None:
-            self._unregister(found)
+    def _remove(self, found: FoundSidecar) -> bool:
+        assert self.report.snapshot_id is not None
+        reached("refresh: unregister")
+        if found.snapshot_id == self.report.snapshot_id:
+            removed = [entry.snapshot_id for entry in unregister(self.table, [found.statistics])]
+        else:
+            removed = unregister_superseded(self.table, found, self.report.snapshot_id)
+        show_commit(self.table)
+        self.report.unregistered += removed
+        if removed:
+            self.report.take(None)
+        return bool(removed)
 
-    def _why(self, prepared: PreparedBuild) -> str:
-        if prepared.indexable:
-            return "not all files are covered"
-        if prepared.earlier.found is not None and _can_count_more(prepared, prepared.earlier.found):
-            return "distinct counts lack files that are counted by now"
-        return "parts of the sidecar are gone"
+    def _build(self, prepared: PreparedBuild) -> None:
+        reached("refresh: build")
+        self.report.add_build(run_build(prepared))
+        if prepared.earlier.found is not None:
+            self._unregister(prepared.earlier.found)
 
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""

@@ -148,11 +148,16 @@ def _to_do(
     wished: list[tuple[str, str]] | None,
     at: int | str | None,
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``at`` names the snapshot that was asked."""
+    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``at`` names the snapshot that was asked.
+
+    A refresh is about branches; for a tag or an older snapshot it is a build.
+    """
     of_snapshot = () if at is None else ("--at", str(at))
-    of_ref = of_snapshot if at in table.metadata.refs else ()
-    refresh = command_for(table, "build" if of_ref and not is_branch(table, at) else "refresh", *of_ref)
-    waiting, asked = status.waiting.files, of_ref[1] if of_ref else "main"
+    on_branch = at is not None and is_branch(table, at)
+    is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
+    asked = "main" if at is None or not (is_past or on_branch) else str(at)
+    refresh = command_for(table, "build" if is_past else "refresh", *(of_snapshot if is_past or on_branch else ()))
+    waiting = status.waiting.files
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")
         yield NextStep("nothing is declared or indexed; advise names the columns that deserve an index", advise)
@@ -166,7 +171,8 @@ def _to_do(
         why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
         yield NextStep(why, command_for(table, "repair"))
     if len(status.segments) > MANY_SEGMENTS:
-        yield NextStep(f"a lookup asks {len(status.segments)} segments", command_for(table, "compact", *of_snapshot))
+        again = command_for(table, "build", *of_snapshot, "--full") if is_past else refresh
+        yield NextStep(f"a lookup asks {len(status.segments)} segments", again)
     if status.unreferenced.deletable:
         count = quantity(status.unreferenced.deletable, "old file")
         yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "gc"))

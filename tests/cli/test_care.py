@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sidecar.cli.app import app
 from sidecar.cli.care import gc
 from sidecar.maintenance import expiring
-from tests.maintenance.cases import entries, make, metadata_folder, pass_days, stored
+from tests.maintenance.cases import entries, make, pass_days, stored
 
 
 @pytest.fixture
@@ -78,22 +78,6 @@ def test_many_tables_are_a_line_each(lake: Any) -> None:
     assert (line["table"], len(line["expired"]), len(line["kept"])) == ("db.t", 2, 1)
     assert "nothing to expire" in run("expire db.* --older-than 0s").stdout
     assert "nothing to delete" in run("gc db.* --yes").stdout
-
-
-def test_compact_goes_on_past_a_table_that_fails(lake: Any) -> None:
-    table, run = lake
-    names = {"db.a": 1, "db.b": 2, "db.c": 0}
-    made = {name: make(Path(table.io.properties["folder"]), builds, name) for name, builds in names.items()}
-    (damaged,) = entries(made["db.a"]).values()
-    path = metadata_folder(made["db.a"]) / Path(damaged).name
-    path.write_bytes(path.read_bytes()[:-9])
-    done = run("compact db.* --json")
-    lines = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
-    assert (done.exit_code, list(lines)) == (1, ["db.a", "db.b", "db.c", "db.t"])
-    assert lines["db.a"]["error"]["kind"] == "damaged-file"
-    assert [lines[name]["commits"] for name in ("db.b", "db.c", "db.t")] == [True, False, True]
-    shown = run("compact db.b db.c")
-    assert (shown.exit_code, "nothing to compact" in shown.stdout, "no sidecar" in shown.stdout) == (0, True, True)
 
 
 @pytest.mark.parametrize(

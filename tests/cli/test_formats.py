@@ -82,7 +82,6 @@ COMMANDS = [
     ["verify", "db.t"],
     ["verify", "./b.parquet", "--data"],
     ["repair", "db.t", "--dry-run"],
-    ["compact", "db.t", "--dry-run"],
     ["plan", "db.t", "k = 3"],
     ["scan", "db.t", "k < 30"],
     ["scan", "db.t", "k = 3", "--explain"],

@@ -74,8 +74,6 @@ def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--max-behind", "soon"], "--max-behind is a span of time"),
-        (["--min-uncovered", "200%"], "--min-uncovered is a share"),
         (["--max-new-files", "0"], "at least 1"),
         (["--at", "nosuch"], "no branch or tag 'nosuch'"),
     ],

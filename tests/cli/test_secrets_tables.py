@@ -115,7 +115,6 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--dry-run", *on_table],
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--json", *on_table],
         ["repair", "db.built", "--json", *on_table],
-        ["compact", "db.built", "--json", *on_table],
     ]
 
 

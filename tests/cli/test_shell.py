@@ -46,7 +46,6 @@ def test_the_commands_are_those_of_the_design() -> None:
         "status",
         "verify",
         "repair",
-        "compact",
         "expire",
         "gc",
         "warm-up",

@@ -46,9 +46,6 @@ OPERATIONS = {
         lambda t: is_covered(t) and t.properties.get("sidecar.columns") == "k:1",
     ),
     "refresh": Operation(lambda t: sidecar.refresh(t, engine="local"), lambda t: is_covered(t)),
-    "compact": Operation(
-        lambda t: sidecar.compact(t), lambda t: not sidecar.compact(t.refresh(), dry_run=True).commits
-    ),
     "embed": Operation(lambda t: embed(t), lambda t: has_filters(t) and is_covered(t)),
     "expire": Operation(lambda t: sidecar.expire(t, older_than=NOW), lambda t: not to_expire(t)),
     "gc": Operation(lambda t: sidecar.collect_garbage(t), lambda t: not garbage(t)),

@@ -31,8 +31,13 @@ def no_change(table: Table) -> None:
 
 def commit_without_files(table: Table) -> None:
     """A sidecar that answers for all files, and a snapshot after it that has no other file."""
-    sidecar.build(table, ["k"], engine="local")
+    sidecar.refresh(table, engine="local")
     table.refresh().overwrite(rows().slice(0, 0), overwrite_filter="k = 99999")
+
+
+def only_merge(table: Table) -> None:
+    """A sidecar that answers for all files, in two segments."""
+    sidecar.build(table, ["k"], engine="local")
 
 
 def break_an_entry(table: Table) -> None:
@@ -164,8 +169,11 @@ def check_whole(place: Path) -> None:
 TABLES = {
     "build": [TableOperation(OPERATIONS["build"])],
     "build, object store": [TableOperation(OPERATIONS["build"], is_local=False)],
-    "refresh": [TableOperation(OPERATIONS["refresh"]), TableOperation(OPERATIONS["refresh"], commit_without_files)],
-    "compact": [TableOperation(OPERATIONS["compact"])],
+    "refresh": [
+        TableOperation(OPERATIONS["refresh"]),
+        TableOperation(OPERATIONS["refresh"], commit_without_files),
+        TableOperation(OPERATIONS["refresh"], only_merge),
+    ],
     "embed TABLE": [TableOperation(OPERATIONS["embed"])],
     "expire": [TableOperation(OPERATIONS["expire"])],
     "gc": [TableOperation(OPERATIONS["gc"])],

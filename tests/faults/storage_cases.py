@@ -127,11 +127,6 @@ COMMANDS = {
     "refresh": Command(
         lambda lake: sidecar.refresh(lake.table, engine="local"), is_done=lambda lake: is_covered(lake), changes=True
     ),
-    "compact": Command(
-        lambda lake: sidecar.compact(lake.table),
-        is_done=lambda lake: not sidecar.compact(lake.table.refresh(), dry_run=True).commits,
-        changes=True,
-    ),
     "expire": Command(
         lambda lake: sidecar.expire(lake.table, older_than=NOW),
         is_done=lambda lake: not sidecar.expire(lake.table.refresh(), older_than=NOW, dry_run=True).expired,

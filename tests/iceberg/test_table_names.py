@@ -196,7 +196,6 @@ def test_a_glob_works_on_the_tables_that_it_matches_and_on_no_other(tmp_path: Pa
             f"build '{glob}' --columns k --save --engine local",
             f"refresh '{glob}' --engine local",
             f"status '{glob}'",
-            f"compact '{glob}'",
             f"expire '{glob}' --older-than 0s",
             f"gc '{glob}' --yes",
             f"verify '{glob}'",

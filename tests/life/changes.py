@@ -36,7 +36,6 @@ from tests.life.conditions import askable_columns
 from tests.life.sidecar_changes import (
     build,
     collect_garbage,
-    compact,
     embed,
     expire_registrations,
     refresh,
@@ -409,7 +408,7 @@ CHANGES: dict[Change, int] = {
     delete_by_positions: 2, delete_by_equality_of: 1, import_file: 1, return_file: 2, create_branch: 1, create_tag: 1,
     drop_ref: 1, roll_back: 2, set_current: 1, stage: 1, cherry_pick: 2, expire_snapshots: 1, promote_column: 2,
     rename_column: 2, drop_column: 1, add_column: 1, drop_and_add_column: 2, swap_columns: 1, upgrade: 1,
-    change_partitions: 2, build: 5, refresh: 4, compact: 1, expire_registrations: 1, collect_garbage: 1,
+    change_partitions: 2, build: 5, refresh: 4, expire_registrations: 1, collect_garbage: 1,
     register_others: 1, embed: 2, move: 1,
 }  # fmt: skip
 """The changes, and how often each is tried."""

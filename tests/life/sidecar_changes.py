@@ -55,12 +55,6 @@ def refresh(life: Life, **engine: Any) -> str | None:
     return f"refresh {branch} {limit}: {report.action}"
 
 
-def compact(life: Life) -> str | None:
-    report = sidecar.compact(life.table)
-    life.warn(report.warnings)
-    return f"compact: {report.segments_after} segments" if report.commits else None
-
-
 def expire_registrations(life: Life) -> str:
     report = sidecar.expire(life.table, older_than=timedelta(0), retain_last=life.rng.choice([1, 1, 2]))
     return f"expire {len(report.expired)} registrations"

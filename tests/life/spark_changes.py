@@ -277,7 +277,7 @@ LOCAL_CHANGES: dict[Change, int] = {
     for change, times in changes.CHANGES.items()
     if change.__name__
     in {
-        "append", "build", "refresh", "compact", "embed", "rename_column", "drop_and_add_column", "promote_column",
+        "append", "build", "refresh", "embed", "rename_column", "drop_and_add_column", "promote_column",
         "swap_columns",
         "create_branch", "create_tag", "roll_back", "expire_snapshots", "collect_garbage", "expire_registrations",
         "delete_by_positions", "register_others",

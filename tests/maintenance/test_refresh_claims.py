@@ -18,6 +18,7 @@ from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import StorageError
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.maintenance import costs
 from sidecar.reports.page.collecting import collect_facts
 from sidecar.run_steps import observe
 from tests.iceberg.cases import local
@@ -58,12 +59,13 @@ def covered(table: Any, column: str) -> int | None:
     return files
 
 
-@pytest.mark.parametrize("rewrite_up_to", ["268435456", "0"])
-def test_a_count_is_made_again_after_many_rows_have_gone(table: Any, rewrite_up_to: str) -> None:
+@pytest.mark.parametrize("large", [costs.LARGE, 0])
+def test_a_count_is_made_again_after_many_rows_have_gone(
+    table: Any, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also that of a large sidecar, which said nothing of removed rows."""
+    monkeypatch.setattr(costs, "LARGE", large)
     build(table, "k")
-    with table.transaction() as transaction:
-        transaction.set_properties({"sidecar.refresh.rewrite-up-to": rewrite_up_to})
     table.delete("k < 1000")
     assert refresh(table, dry_run=True) == "written"
     assert [refresh(table), refresh(table)] == ["written", "current"]
@@ -90,29 +92,28 @@ def test_row_deletes_are_said_and_cost_no_copy(table: Any) -> None:
         assert counts(table) == {1: ("81", ["row-deletes"])}
 
 
-@pytest.mark.parametrize("step", ["compact", "build", "build full", "refresh"])
+@pytest.mark.parametrize("step", ["merge", "build", "build full", "refresh"])
 def test_a_count_that_row_deletes_made_a_bound_stays_one(table: Any, step: str) -> None:
     """The registration says so, and the footer of the file does not: it was written before the rows were deleted."""
     build(table, "k")
-    table.append(rows(3))
-    table.append(rows(4))
-    for _ in range(2):
+    for number in (3, 4):
+        table.append(rows(number))
+        build(table, "k")
+    if step != "merge":
         refresh(table)
     path = next(iter(table.scan().plan_files())).file.file_path
     delete_by_position(table, {path: [1]})
     table = table.catalog.load_table(table.name())
-    assert refresh(table) == "registered"
+    assert refresh(table) == ("written" if step == "merge" else "registered")
     bound = counts(table)[1]
     assert bound == ("161", ["row-deletes"])
     assert [one.upper_bound for one in collect_facts(table, with_advice=False).distinct] == [bound[1]]
     assert sidecar.verify_table(table.refresh(), data=True).problems == []
-    if step == "compact":
-        assert sidecar.compact(table).commits
-    elif step == "refresh":
+    if step == "refresh":
         table.append(rows(5))
         assert refresh(table) == "written"
         bound = ("201", bound[1])
-    else:
+    elif step != "merge":
         build(table, "s", kinds=["bloom"], full=step == "build full")
     assert counts(table)[1] == bound
     with closing(sidecar.open_sidecar(table)) as opened:
@@ -142,19 +143,17 @@ def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> No
         assert any("belongs to snapshot" in problem.problem for problem in problems) is (renamed != old)
 
 
-@pytest.mark.parametrize("merge", ["compact", "refresh"])
-def test_what_a_merge_has_left_out_is_indexed_again(table: Any, merge: str) -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_a_merge_has_left_out_is_indexed_again(table: Any, is_new: bool) -> None:
     build(table, "k", kinds=["bloom"])
     for number in (3, 4):
         table.append(rows(number))
-        refresh(table)
+        build(table, "k", kinds=["bloom"])
     delta = len(sidecar.open_sidecar(table).segments) - 1
     damage_filters(table, delta)
-    if merge == "compact":
-        warnings = sidecar.compact(table).warnings
-    else:
+    if is_new:
         table.append(rows(5))
-        warnings = sidecar.refresh(table.refresh(), engine="local").warnings
+    warnings = sidecar.refresh(table.refresh(), engine="local").warnings
     assert any("damaged indexes were left out" in warning for warning in warnings)
     files = len(list(table.refresh().scan().plan_files()))
     assert covered(table, "k") != files
@@ -206,15 +205,12 @@ def test_indexes_of_a_build_that_came_between_are_known_later(table: Any, step: 
         assert state.columns[2].left == {}
 
 
-def test_limited_runs_and_compacting_in_turn_come_to_an_end(table: Any) -> None:
+def test_limited_runs_come_to_an_end(table: Any) -> None:
     """A merge of filters of two rates would take the coarse one for all, and the files would be indexed again."""
     build(table, "k", kinds=["bloom"], fpp=0.05, save=True)
     with table.transaction() as transaction:
         transaction.set_properties({"sidecar.fpp": "0.001"})
-    actions = []
-    for _ in range(4):
-        actions.append(refresh(table, max_new_files=1))
-        sidecar.compact(table.refresh())
+    actions = [refresh(table, max_new_files=1) for _ in range(4)]
     assert actions == ["written", "written", "written", "current"]
     (segment,) = sidecar.open_sidecar(table.refresh()).segments
     assert (segment.bundles[1].toc.fpp, segment.num_files) == (0.001, 3)

@@ -13,6 +13,7 @@ import pytest
 import sidecar
 from sidecar.bundle.runs import history_of
 from sidecar.errors import UsageError
+from sidecar.maintenance import costs
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import set_foreign
 from tests.tables import create_with_rows
@@ -175,22 +176,19 @@ def test_a_limit_leaves_files_and_loses_none(table: Any) -> None:
         refresh(table, max_new_files=0)
 
 
-def test_a_large_sidecar_waits_until_enough_is_missing(table: Any) -> None:
-    with table.transaction() as transaction:
-        transaction.set_properties({"sidecar.refresh.rewrite-up-to": "1000"})
+def test_a_large_sidecar_waits_until_enough_is_missing(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "LARGE", 1000)
     before = entries(table)
     table.append(rows(3, 1))
-    options = {"min_uncovered": 0.01, "max_behind": timedelta(hours=1)}
-    report = refresh(table, **options)
+    report = refresh(table)
     assert (report.action, report.files_left, entries(table)) == ("postponed", 1, before)
     assert report.uncovered == pytest.approx(1 / 121)
-    assert refresh(table, **options, dry_run=True).action == "postponed"
-    assert refresh(table, **{**options, "max_behind": timedelta(seconds=-1)}, dry_run=True).action == "written"
-    assert refresh(table, **{**options, "min_uncovered": 0.005}).action == "written"
-    with table.transaction() as transaction:
-        transaction.set_properties({"sidecar.refresh.rewrite-up-to": "large"})
-    with pytest.raises(UsageError, match="rewrite-up-to"):
-        refresh(table)
+    assert refresh(table, dry_run=True).action == "postponed"
+    with monkeypatch.context() as patch:
+        patch.setattr(costs, "NOT_LONG", timedelta(seconds=-1))
+        assert refresh(table, dry_run=True).action == "written"
+    monkeypatch.setattr(costs, "FEW_ROWS", 0.005)
+    assert refresh(table).action == "written"
 
 
 def test_a_dry_run_writes_nothing(table: Any) -> None:

@@ -259,10 +259,10 @@ def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest
     assert [one.to_dict() for one in sidecar.status_table(table).runs] == [run]
 
 
-def test_many_segments_ask_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_segments_ask_for_a_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, builds=2)
     monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status_table(table).segments) - 1)
-    assert commands(sidecar.status_table(table)) == ["sidecar compact db.t --catalog folder"]
+    assert commands(sidecar.status_table(table)) == ["sidecar refresh db.t --catalog folder"]
 
 
 @pytest.fixture(scope="module")
@@ -312,3 +312,14 @@ def test_no_data_file_is_read(lookups: Table, monkeypatch: pytest.MonkeyPatch) -
     assert status.files.listed == 70
     assert opened
     assert not [path for path in opened if path.endswith(".parquet")]
+
+
+def test_an_older_snapshot_is_built_and_not_refreshed(tmp_path: Path) -> None:
+    """A refresh is about the head of a branch, and would never index what the older snapshot lacks."""
+    table = make(tmp_path, builds=1)
+    table.append(rows())
+    old = head(table)
+    table.append(rows())
+    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
+    steps = commands(sidecar.status_table(table, old))
+    assert steps == [f"sidecar build db.t --at {old} --catalog folder"]

@@ -214,11 +214,11 @@ def memory(measured: Measured) -> str:
 
     bundle = "of a bundle of 4.2 GB"
     builds = (f"build {bundle}, spark", f"build {bundle}, local")
-    drivers = most("driver", *builds, f"refresh {bundle}", f"compaction {bundle}")
+    drivers = most("driver", *builds, f"refresh {bundle}")
     worker, java = most("worker", builds[0]), most("java", builds[0])
     units = most("driver", *(f"build of 100,000 units x 3 columns, {engine}" for engine in ("local", "spark")))
     return (
-        "for 4.2 GB of them, the driver of a build, refresh or compaction took at\n"
+        "for 4.2 GB of them, the driver of a build or refresh took at\n"
         f"most {drivers} and a Python worker {worker}, and Java {java} with Spark's usual heap\n(`scripts/bench "
         "memory`). A heap of 512 MB was too small for that build. A build of 100,000 row groups and three\ncolumns "
         f"took {units}.\n"

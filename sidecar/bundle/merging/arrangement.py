@@ -10,6 +10,8 @@ builds that add n bytes each; and each fold rewrites 9/8 B for B / 8 bytes. That
 
 A segment of which more than a third of the files are gone is rewritten without them, so that a lookup never reads
 much more than the filters of live files.
+
+A refresh merges base, delta and new segment into one where that costs little (:mod:`sidecar.maintenance.costs`).
 """
 
 from __future__ import annotations
@@ -53,9 +55,14 @@ class Arrangement:
     with_new: bool = False
 
 
-def arrange(carried: Sequence[StoredSize], new_size: int | None) -> Arrangement:
-    """Arrange carried segments, oldest first, and a new one of ``new_size`` bytes (``None``: there is none)."""
+def arrange(carried: Sequence[StoredSize], new_size: int | None, into_one: bool = False) -> Arrangement:
+    """Arrange carried segments, oldest first, and a new one of ``new_size`` bytes (``None``: there is none).
+
+    ``into_one``: all of them become one segment.
+    """
     everything = tuple(range(len(carried)))
+    if into_one and carried:
+        return Arrangement((_run(carried, everything),), with_new=new_size is not None)
     if len(carried) < 2 or carried[0].is_worn:
         return Arrangement((_run(carried, everything),) if carried else ())
     base, delta = everything[:1], everything[1:]

@@ -93,6 +93,16 @@ class SourceSegment:
         """The metadata of the key of each field's blobs by field id, ``None`` for plaintext."""
         return {i: None if b.toc.lock is None else b.toc.lock.key_metadata for (_, i), b in self.blobs.items()}
 
+    @property
+    def has_its_keys(self) -> bool:
+        """Whether all of :attr:`blobs` can be opened with the keys that the sidecar was given."""
+        try:
+            for blob in self.blobs.values():
+                blob.check_key()
+        except SidecarError:
+            return False
+        return True
+
     @cached_property
     def rates(self) -> dict[int, float | None]:
         """The rate that filters were built for, by field id; ``None`` if it is not known or not the same for all."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import run_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
@@ -26,22 +25,6 @@ def refresh(
         int | None,
         typer.Option("--max-new-files", metavar="N", help="Index at most N data files of a table, and leave the rest."),
     ] = None,
-    min_uncovered: Annotated[
-        str,
-        typer.Option(
-            "--min-uncovered",
-            metavar="SHARE",
-            help="Write a sidecar of over 256 MiB anew once it lacks more than this share of the rows.",
-        ),
-    ] = "1%",
-    max_behind: Annotated[
-        str,
-        typer.Option(
-            "--max-behind",
-            metavar="TIME",
-            help="Or once it has lacked rows for longer than this: 90s, 30m, 1h, 2d.",
-        ),
-    ] = "1h",
     engine: Engine = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
@@ -59,7 +42,6 @@ def refresh(
       sidecar refresh db.lineitem --max-new-files 100
     """
     out = output()
-    uncovered, behind = share(min_uncovered, "--min-uncovered"), duration(max_behind, "--max-behind")
     from sidecar import refresh as refresh_table
 
     def refresh_one(table: Any) -> RefreshReport:
@@ -67,8 +49,6 @@ def refresh(
             table,
             at=at,
             max_new_files=max_new_files,
-            min_uncovered=uncovered,
-            max_behind=behind,
             engine=engine_name(engine),
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,

@@ -72,6 +72,17 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
     return BuildOutcome(state, behind)
 
 
+def rates_apart(prepared: PreparedBuild, state: SidecarState) -> dict[int, float]:
+    """Return the rates that filters are asked for, by field id, if others must not be merged with these.
+
+    A refresh merges all rates of a column of which no file lacks a filter. ``state`` is that after the build.
+    """
+    rates = prepared.plan.fixed_rates()
+    if prepared.request.merge_up_to is None:
+        return rates
+    return {i: rate for i, rate in rates.items() if i not in state.columns or state.columns[i].left.get(BLOOM)}
+
+
 def joined_state(
     own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[IndexOfField] = ()
 ) -> SidecarState:

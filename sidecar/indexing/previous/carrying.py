@@ -88,7 +88,8 @@ def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) ->
 class SegmentCarrier:
     """Writes the segments of a new sidecar of ``table``.
 
-    ``listing`` has the live files of its snapshot. ``keys`` open encrypted blobs.
+    ``listing`` has the live files of its snapshot. ``keys`` open encrypted blobs. ``merge_up_to`` is that of
+    :class:`sidecar.indexing.request.BuildRequest`.
     """
 
     table: Table
@@ -97,11 +98,12 @@ class SegmentCarrier:
     rates: Mapping[int, float] = field(default_factory=dict)
     """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
+    merge_up_to: int | None = None
     notes: list[str] = field(default_factory=list)
     """Why segments were not merged, and which damage was left out, each once."""
     lost: dict[IndexOfField, int] = field(default_factory=dict)
     """The live files of which damaged indexes and sketches were left out, by field id and kind; of the last run of
-    :meth:`write` or :meth:`merge_all`."""
+    :meth:`write`."""
     _live: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def open_replaced(self, reader: PuffinReader) -> SidecarFile:
@@ -116,29 +118,35 @@ class SegmentCarrier:
         """Write the carried segments, oldest first, and the new one last. Returns entries for :func:`write_toc`.
 
         Memory: the units tables of what is merged. A new segment that is merged at once is first written to a
-        temporary file; it is smaller than an eighth of the base.
+        temporary file; it is smaller than an eighth of the base, or than ``merge_up_to``.
         """
         self.lost = {}
+        size = sum(source.size for source in carried) + (0 if new is None else new.size)
+        into_one = self.merge_up_to is not None and (new is None or size <= self.merge_up_to)
         entries: list[TocEntry] = []
         *others, last = sets_to_merge(carried, new, self.rates) or [[]]
         for members in others:
-            entries += self._write_kin(writer, members, None, place)
-        return entries + self._write_kin(writer, last, new, place)
+            entries += self._write_kin(writer, members, None, into_one, place)
+        return entries + self._write_kin(writer, last, new, into_one, place)
 
-    def merge_all(self, writer: PuffinWriter, carried: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
-        """Write one segment for each set of carried segments that may be merged, without files that are gone."""
-        self.lost = {}
-        entries: list[TocEntry] = []
-        for members in sets_to_merge(carried, rates=self.rates):
-            entries += self._merge(writer, sorted(members, key=lambda source: source.age), place)
-        return entries
+    def can_improve(self, carried: Sequence[SourceSegment]) -> bool:
+        """Return whether some segments can become one, or one has lost so many files that it is rewritten."""
+        sets = sets_to_merge([source for source in carried if source.has_its_keys], rates=self.rates)
+        return any(len(members) > 1 or self._stored_size(members[0]).is_worn for members in sets)
+
+    def _stored_size(self, source: SourceSegment) -> StoredSize:
+        return StoredSize(source.size, source.segment.num_files, len(self._live_in(source.segment)))
 
     def _write_kin(
-        self, writer: PuffinWriter, carried: Sequence[SourceSegment], new: NewSegment | None, place: Registered
+        self,
+        writer: PuffinWriter,
+        carried: Sequence[SourceSegment],
+        new: NewSegment | None,
+        into_one: bool,
+        place: Registered,
     ) -> list[TocEntry]:
         carried = sorted(carried, key=lambda source: source.age)
-        sizes = [StoredSize(s.size, s.segment.num_files, len(self._live_in(s.segment))) for s in carried]
-        arrangement = arrange(sizes, None if new is None else new.size)
+        arrangement = arrange(list(map(self._stored_size, carried)), None if new is None else new.size, into_one)
         entries: list[TocEntry] = []
         for run in arrangement.runs:
             members = [carried[number] for number in run.members]

@@ -1,21 +1,19 @@
-"""``compact``: one segment that answers as the many did, with the sketches and the entry of the same snapshot."""
+"""A refresh leaves one segment that answers as the many did, with the same filters and sketches."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
 from sidecar.bundle.merging import arrangement
-from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.iceberg import write_statistics
+from sidecar.maintenance import costs
 from tests.dry_runs import unchanged
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
 
@@ -34,11 +32,17 @@ def build(table: Any, number: int, *columns: str, **options: Any) -> None:
     table.refresh()
 
 
+def refresh(table: Any, **options: Any) -> Any:
+    report = sidecar.refresh(table, engine="local", **options)
+    table.refresh()
+    return report
+
+
 @pytest.fixture
 def table(catalog: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A base of one file and a delta of two: the next build would merge them."""
     monkeypatch.setattr(arrangement, "FOLD_SHARE", 0)
-    table = catalog.create_table(f"db.compact_{abs(hash(request.node.name))}", SCHEMA)
+    table = catalog.create_table(f"db.merging_{abs(hash(request.node.name))}", SCHEMA)
     for number in range(3):
         build(table, number, "k", "s")
     return table
@@ -51,88 +55,92 @@ def segments_of(table: Any) -> list[int]:
     return found
 
 
+def reads(table: Any) -> tuple[int, int]:
+    """The reads and bytes of a lookup of an absent value in the sidecar."""
+    plan = sidecar.plan(table, "k = 5")
+    assert (plan.files_kept, plan.files_covered, plan.warnings) == (0, plan.files_total, ())
+    return plan.index_reads, plan.index_bytes_read
+
+
 def test_segments_become_one_with_the_same_filters_and_sketches(table: Any, catalog_dir: Path) -> None:
     filters, sketches = filters_of(table), sketches_of(table)
     (before,) = [s for s in table.metadata.statistics if s.snapshot_id == table.current_snapshot().snapshot_id]
     with unchanged(catalog_dir):
-        preview = sidecar.compact(table, dry_run=True)
-    report = sidecar.compact(table)
-    assert (preview.commits, preview.bytes_after, preview.statistics_path) == (True, None, before.statistics_path)
-    assert preview.segments == report.segments
-    assert [segment.files for segment in report.segments] == [1, 2]
-    assert (preview.segments_after, report.segments_after, report.warnings) == (1, 1, [])
-    assert report.bytes_after is not None
-    assert report.bytes_after < report.bytes_before
+        preview = refresh(table, dry_run=True)
+    report = refresh(table)
+    assert [(one.action, one.reason, one.files_indexed, one.warnings) for one in (preview, report)] == [
+        ("written", "segments can be merged, or list many files that are gone", 0, [])
+    ] * 2
+    assert preview.statistics_path == before.statistics_path
+    assert report.file_size < before.file_size_in_bytes
     assert segments_of(table) == [3]
     assert (filters_of(table), sketches_of(table)) == (filters, sketches)
     (after,) = [s for s in table.metadata.statistics if s.snapshot_id == before.snapshot_id]
     assert (after.statistics_path, after.blob_metadata) == (report.statistics_path, before.blob_metadata)
     assert sidecar.verify_table(table).problems == []
-    again = sidecar.compact(table)
-    assert (again.commits, again.segments_after, again.statistics_path) == (False, 1, report.statistics_path)
+    assert refresh(table).action == "current"
     sidecar.build(table, ["k", "s"], engine="local")
     assert segments_of(table) == [3]  # nothing is indexed again
 
 
+@pytest.mark.parametrize("new_files", [0, 1])
+def test_a_lookup_after_a_refresh_reads_what_it_reads_after_a_fresh_build(table: Any, new_files: int) -> None:
+    for number in range(new_files):
+        table.append(rows(10 + number))
+    assert refresh(table).action == "written"
+    segments, ours = segments_of(table), reads(table)
+    sidecar.build(table, ["k", "s"], engine="local", full=True)
+    assert (segments, ours[0]) == (segments_of(table.refresh()), reads(table)[0])
+    assert ours[1] <= reads(table)[1] * 1.1
+
+
+def test_a_large_sidecar_becomes_one_segment_when_no_file_is_new(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To merge it with each new file would cost much more than to copy it."""
+    monkeypatch.setattr(costs, "LARGE", 1)
+    build(table, 3, "k", "s", full=True)
+    monkeypatch.setattr(arrangement, "FOLD_SHARE", 1)
+    table.append(rows(4))
+    assert (refresh(table).files_indexed, segments_of(table)) == (1, [4, 1])
+    assert [refresh(table).action for _ in range(2)] == ["written", "current"]
+    assert segments_of(table) == [5]
+
+
 def test_files_and_columns_that_are_gone_are_left_out(table: Any) -> None:
     build(table, 3, "k", "s", full=True)  # one segment of four files
-    table.delete(f"k = {table.scan().to_arrow()['k'].to_pylist()[0]}")
+    for key in table.scan().to_arrow()["k"].to_pylist()[::60][:2]:
+        table.delete(f"k = {key}")
     with table.update_schema() as update:
         update.delete_column("s")
     table = table.catalog.load_table(table.name())
     sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
     table.refresh()
-    report = sidecar.compact(table)
-    assert sum(segment.files_gone for segment in report.segments) == 1
+    refresh(table)
     assert segments_of(table) == [4]
     assert {field_id for _, _, field_id in filters_of(table)} == {1}
     plan = sidecar.plan(table, "k = 5")
     assert (plan.files_covered, plan.files_kept, plan.index_reads) == (4, 0, 1)
 
 
-def test_a_sidecar_of_an_older_snapshot_stays_registered_for_it(table: Any) -> None:
-    """Registered for the newer snapshot, its distinct counts would be taken for those of all rows."""
-    indexed = table.current_snapshot().snapshot_id
-    table.append(rows(9))
-    report = sidecar.compact(table)
-    assert report.snapshot_id == indexed
-    assert table.current_snapshot().snapshot_id not in {s.snapshot_id for s in table.metadata.statistics}
-    plan = sidecar.plan(table, "k = 5")
-    assert (plan.files_total, plan.files_covered) == (4, 3)
+def test_a_segment_that_has_lost_many_files_is_written_anew(table: Any) -> None:
+    refresh(table)
+    files = [task.file.file_path for task in table.scan().plan_files()]
+    with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
+        for task in table.scan().plan_files():
+            if task.file.file_path in files[:2]:
+                overwrite.delete_data_file(task.file)
+    assert [refresh(table).action for _ in range(2)] == ["written", "current"]
+    assert segments_of(table) == [1]
 
 
 def test_segments_without_their_keys_stay(table: Any) -> None:
     build(table, 5, "s", kinds=["bloom"], encryption_keys=KEYS)
     locked = [s.id for s in sidecar_of(table).segments if any(b.toc.lock for b in s.blobs)]
-    report = sidecar.compact(table)
-    told = {segment.id: segment.kept_because for segment in report.segments}
-    assert [name for name, why in told.items() if why] == locked
-    assert report.segments_after == 2
+    assert len(segments_of(table)) == 3
+    refresh(table)
+    assert len(segments_of(table)) == 2
     assert set(locked) <= {s.id for s in sidecar_of(table).segments}
     assert sidecar.plan(table, "s = '5 text'", encryption_keys=KEYS).files_kept == 0
-
-
-def test_what_runs_recorded_in_the_file_stays(table: Any) -> None:
-    """Properties of sidecar's own, which a registration does not take over by itself."""
-    before = own_properties(table)
-    assert before.keys() == {"sidecar.history", "sidecar.state"}
-    assert sidecar.compact(table).commits
-    assert own_properties(table) == before
-
-
-def own_properties(table: Any) -> dict[str, str]:
-    opened = sidecar_of(table)
-    properties = opened.puffin.metadata.properties
-    opened.close()
-    return {name: text for name, text in properties.items() if name in ("sidecar.history", "sidecar.state")}
-
-
-def test_a_table_without_a_sidecar_has_nothing_to_compact(catalog: Any) -> None:
-    bare = catalog.create_table("db.compact_bare", SCHEMA)
-    assert not sidecar.compact(bare).commits
-    bare.append(rows(1))
-    report = sidecar.compact(bare)
-    assert (report.commits, report.statistics_path, report.snapshot_id, report.segments) == (False, None, None, [])
+    assert refresh(table).action == "current"
 
 
 def test_a_run_that_fails_leaves_the_old_sidecar(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,17 +151,6 @@ def test_a_run_that_fails_leaves_the_old_sidecar(table: Any, monkeypatch: pytest
 
     monkeypatch.setattr(write_statistics, "_read_back", fail)
     with pytest.raises(MemoryError):
-        sidecar.compact(table)
+        refresh(table)
     assert table.refresh().metadata.statistics == before
     assert sidecar.plan(table, "k = 5").files_kept == 0
-
-
-def test_the_command_says_what_it_did(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.iceberg.catalog.open_table", lambda name, catalog=None: table)
-    run = CliRunner().invoke
-    dry = run(app, ["compact", "db.t", "--dry-run"])
-    assert dry.exit_code == 0, dry.output
-    assert "dry run: nothing is written" in dry.stdout
-    done = json.loads(run(app, ["compact", "db.t", "--json"]).stdout)
-    assert (done["commits"], done["segments_after"], len(done["segments"])) == (True, 1, 2)
-    assert "nothing to compact: 1 segment" in run(app, ["compact", "db.t"]).stdout
