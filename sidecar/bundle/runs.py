@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from sidecar.bundle.toc import check_properties
 from sidecar.errors import SidecarError
-from sidecar.results.base import Result
+from sidecar.results import Result
 
 HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"

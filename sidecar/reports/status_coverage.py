@@ -57,7 +57,8 @@ class _Counter:
         if column is None:
             return  # the table has dropped the column
         index = self.index_of(column, states.kind)
-        index.known[numbers] = True
+        unsaid = np.array([state.state == UnitState.NOT_BUILT for state in states.states], np.bool_)
+        index.known[numbers] |= ~_in_all_units(segment, unsaid[states.codes], ordinals)
         index.covered[numbers] |= _in_all_units(segment, states.indexed, ordinals)
         absent = np.array([state.state == UnitState.ABSENT for state in states.states], np.bool_)
         index.without_column[numbers] |= _in_all_units(segment, absent[states.codes], ordinals)

@@ -45,8 +45,6 @@ from sidecar.indexing.report import BuildReport as BuildReport
 from sidecar.indexing.report import ColumnReport as ColumnReport
 from sidecar.indexing.report import DistinctValues as DistinctValues
 from sidecar.kernels.warming import WarmUpReport as WarmUpReport
-from sidecar.maintenance.compacting import CompactedSegment as CompactedSegment
-from sidecar.maintenance.compacting import CompactReport as CompactReport
 from sidecar.maintenance.expiring import ExpiredEntry as ExpiredEntry
 from sidecar.maintenance.expiring import ExpireReport as ExpireReport
 from sidecar.maintenance.expiring import KeptBecause as KeptBecause

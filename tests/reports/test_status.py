@@ -321,5 +321,5 @@ def test_an_older_snapshot_is_built_and_not_refreshed(tmp_path: Path) -> None:
     old = head(table)
     table.append(rows())
     assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
-    steps = commands(sidecar.status_table(table, old))
+    steps = commands(sidecar.status_table(table, at=old))
     assert steps == [f"sidecar build db.t --at {old} --catalog folder"]
