@@ -94,7 +94,7 @@ def _nothing_in(sidecar: SidecarFile) -> SidecarError:
 def _groups(sidecar: SidecarFile, fields: list[int]) -> Iterator[tuple[int, StoredGroup]]:
     for segment in sidecar.segments:
         for field_id in fields:
-            yield from ((field_id, group) for group in segment.fields.get(field_id, ()))
+            yield from ((field_id, group) for group in segment.groups_of(field_id))
 
 
 def _encodings(sidecar: SidecarFile, fields: list[int]) -> set[str]:
@@ -213,7 +213,7 @@ class _SegmentAnswer:
         may = self._segment.might_match(field_id, probe)
         is_locked = any(bundle.usable_place() is None for bundle in self._segment.bundles_of(field_id))
         in_doubt = is_locked or len(self._sidecar.warnings) > before
-        for group in self._segment.fields.get(field_id, ()):
+        for group in self._segment.groups_of(field_id):
             reason = _unknown(group, probe) or (UNREADABLE if in_doubt else None)
             code = _CERTAIN if reason is None else self._code(reason)
             self._codes[group.units] = np.where(may[group.units], code, _CERTAIN)

@@ -109,7 +109,7 @@ def _column_name(sidecar: SidecarFile, field_id: int) -> str:
 
 def _paths(segment: Segment, field_id: int) -> Iterator[str]:
     """Yield the paths by which a field was found, if it was not found by its id."""
-    resolutions = [group.resolution for group in segment.fields.get(field_id, ())]
+    resolutions = [group.resolution for group in segment.groups_of(field_id)]
     if field_id in segment.page_index_blobs:
         resolutions += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
     if field_id in segment.row_index_blobs:

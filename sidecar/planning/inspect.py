@@ -229,7 +229,7 @@ def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> 
             before.update(files)
             kind = _with_states(kinds.get(states.kind, KindCoverage(0, 0, {})), states, segment, new)
             if states.kind == BLOOM:
-                groups = segment.fields.get(states.field_id, ())
+                groups = segment.groups_of(states.field_id)
                 kind = replace(kind, bytes=(kind.bytes or 0) + sum(group.layout.length for group in groups))
             kinds[states.kind] = kind
     registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))

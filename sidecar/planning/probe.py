@@ -163,7 +163,7 @@ def _probe(
 
     coverage = segment.coverage(column.field_id, BLOOM)
     unknown: list[str | None] = [f"not indexed: {state_of(coverage, unit)}" for unit in range(segment.num_units)]
-    for group in segment.fields.get(column.field_id, ()):
+    for group in segment.groups_of(column.field_id):
         reason = None
         if not holds(group.resolution):
             reason = f"the column was indexed as {group.resolution}, but is not found in that way today"

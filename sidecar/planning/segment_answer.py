@@ -94,7 +94,7 @@ def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
 def units_with_filters(segment: Segment, field_id: int) -> Units:
     """Return bool[units]: which units have a filter of a field."""
     units = np.zeros(segment.num_units, np.bool_)
-    for group in segment.fields.get(field_id, ()):
+    for group in segment.groups_of(field_id):
         units[group.units] = True
     return units
 

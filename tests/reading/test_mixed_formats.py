@@ -59,7 +59,7 @@ def groups_of(mixed: Table, column: str) -> list[tuple[str, str, int]]:
     found = find_sidecar(mixed)
     assert found is not None
     segment = found.sidecar.segments[-1]
-    groups = segment.fields[mixed.schema().find_field(column).field_id]
+    groups = segment.groups_of(mixed.schema().find_field(column).field_id)
     found.sidecar.close()
     return [(group.rule.name, group.encoding, len(group.ordinals())) for group in groups]
 

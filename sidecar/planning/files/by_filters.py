@@ -79,7 +79,7 @@ class IndexedFiles:
         self._listings: dict[int, tuple[ManifestFile, dict[int, ListedManifest]]] = {}
         self._moved_to: dict[DataFileIdentity, dict[int, int]] = {}
         fields = {leaf.column.index for leaf in looked_up(question)} if question else set[int]()
-        self.asked = [number for number, segment in enumerate(self.segments) if fields & segment.fields.keys()]
+        self.asked = [number for number, segment in enumerate(self.segments) if not fields.isdisjoint(segment.fields)]
         """Numbers of the segments with filters of a column of the question."""
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self.segments]
 
