@@ -5,7 +5,8 @@ With compression NONE the bytes are stored as they are. Otherwise they are a seq
 compression would not make it smaller; both kinds may be mixed. The content of a chunk has at most compressionBlockSize
 bytes (a field of the postscript). A message may continue in the next chunk.
 
-ZLIB is raw deflate, without zlib's header; SNAPPY and LZ4 are bare blocks, ZSTD is one frame. LZO is not read.
+ZLIB is raw deflate, without zlib's header; SNAPPY and LZ4 are bare blocks, ZSTD is one frame or several. LZO is not
+read.
 The postscript itself is never compressed. Specification: orc-v1.md, "Compression".
 """
 
@@ -29,11 +30,16 @@ CODECS = ("NONE", "ZLIB", "SNAPPY", "LZO", "LZ4", "ZSTD", "BROTLI")
 MAX_BLOCK = 1 << 23
 """Largest compressionBlockSize in bytes: the length of a chunk has 23 bits."""
 
+DEFAULT_BLOCK = 1 << 18
+"""compressionBlockSize of files that do not say it, as old C++ writers made them."""
+
 JAVA_ZSTD_LEVEL, CPP_ZSTD_LEVEL = 3, 1
 """Levels of ZSTD in ORC's own writers."""
 
 _HEADER = 3
 _EXPANSION = 512
+_ZSTD_FLAGS = 4  # the offset of the flags of a frame
+_ZSTD_RUN = 1  # the type of a block that is one byte, any number of times
 
 
 def bound(compressed: int, most: int) -> int:
@@ -128,11 +134,11 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
 
 
 def _stated_sizes(chunks: Sequence[_PackedChunk], block_size: int, file: str | None) -> list[int]:
-    """Return the bytes of the content of ZSTD chunks, as their frames state; -1 for one that does not."""
+    """Return the bytes of the content of ZSTD chunks, as their frames state; -1 for one that does not, or has more."""
     sizes: list[int] = []
     for chunk in chunks:
         try:
-            size = len(chunk.data) if chunk.is_original else zstandard.frame_content_size(chunk.data)
+            size = len(chunk.data) if chunk.is_original else _stated_size(chunk.data)
         except _CODEC_ERRORS as error:
             raise _broken("ZSTD", file, chunk.offset) from error
         if size > block_size:
@@ -254,10 +260,36 @@ _zstd_contexts = _ZstdContexts()
 
 
 def _zstd(data: bytes | memoryview, size: int) -> bytes:
-    """Decompress a frame. The library allocates the size that the frame states, so the size is checked first."""
+    """Decompress frames. The library allocates the size that a frame states, so the size is checked first."""
+    if not _is_one_frame(data):
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            return bytes(stream.read(size + 1))
     if zstandard.frame_content_size(data) > size:
         raise ValueError("the content is larger than the block size")
     return _zstd_contexts.decompressor.decompress(data, max_output_size=size)
+
+
+def _stated_size(data: memoryview) -> int:
+    return zstandard.frame_content_size(data) if _is_one_frame(data) else -1
+
+
+def _is_one_frame(data: bytes | memoryview) -> bool:
+    """Return whether ZSTD data is one frame and nothing else. The library would not say what it leaves over.
+
+    A frame has a magic, a byte of flags, up to 13 bytes by these, then blocks: each has its type, its size and whether
+    it is the last one in three bytes. A checksum may follow.
+    """
+    if len(data) < _ZSTD_FLAGS + 1 or data[:_ZSTD_FLAGS] != zstandard.FRAME_HEADER:
+        return False
+    flags = data[_ZSTD_FLAGS]
+    is_single, has_checksum = flags >> 5 & 1, flags >> 2 & 1
+    at = _ZSTD_FLAGS + 1 + (1 - is_single) + (0, 1, 2, 4)[flags & 3] + (is_single, 2, 4, 8)[flags >> 6]
+    while at + 3 <= len(data):
+        block = int.from_bytes(data[at : at + 3], "little")
+        at += 3 + (1 if block >> 1 & 3 == _ZSTD_RUN else block >> 3)
+        if block & 1:
+            return at + 4 * has_checksum == len(data)
+    return False
 
 
 def _zstd_into(data: bytes | memoryview, out: memoryview) -> None:

@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, located
-from sidecar.orc.compression import CODECS, MAX_BLOCK, bound, decompress
+from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, bound, decompress
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
 from sidecar.source import Source
@@ -260,7 +260,7 @@ class _Parts(NamedTuple):
     def of(cls, postscript: Message, end: int) -> _Parts:
         number = postscript.varint(2)
         compression = CODECS[number] if number < len(CODECS) else str(number)
-        block_size = postscript.varint(3)
+        block_size = postscript.varint(3) if postscript.has(3) else DEFAULT_BLOCK
         if compression != "NONE" and not 0 < block_size <= MAX_BLOCK:
             raise DamagedFileError(
                 "the compression block size is out of range", expected=f"1 to {MAX_BLOCK}", found=block_size
