@@ -9,17 +9,16 @@ a Bloom filter's header                      a single filter, see :mod:`sidecar.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sidecar.errors import (
     DamagedFileError,
     Problem,
     UnsupportedFeatureError,
     UsageError,
-    enough_memory,
     problem_in,
     refuse_text,
 )
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from sidecar.parquet.verify.filters import ValuesLookedUp
 
 FileInfo: TypeAlias = "ParquetFileInfo | OrcFileInfo | PuffinFileInfo | FilterFileInfo"
-"""What :func:`inspect_file` says about a file. The attribute ``format`` tells which of them it is."""
+"""What :func:`sidecar.inspect` says about a file. The attribute ``format`` tells which of them it is."""
 
 PARQUET = "parquet"
 ORC = "orc"
@@ -48,16 +47,9 @@ BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 
 
-@dataclass(frozen=True, repr=False, slots=True)
-class FileProbe(Result):
+class FileProbe(NamedTuple):
     """The answers of a column's filters in one file."""
 
-    omitted_if_none = ("fields", "types", "warnings")
-
-    file: str
-    """The path of the file."""
-    column: str
-    """The column, or the type of the values for a file that is one filter."""
     units: list[ProbedRowGroup]
     """The answer for each row group. In the answers of a sidecar each names its data file."""
     fields: list[int] | None = None
@@ -69,26 +61,21 @@ class FileProbe(Result):
 
 
 @dataclass(frozen=True, repr=False, slots=True)
-class Verification(Result):
-    """What ``verify`` found."""
+class VerifiedFile(Result):
+    """What ``verify`` found in one file."""
 
-    omitted_if_none = ("scope", "looked_up", "engine", "engine_reason")
+    omitted_if_none = ("scope", "looked_up")
 
-    checked: int
-    """The number of files (for a table: sidecar files and manifests) that were checked."""
+    file: str
+    """The path of the file."""
     problems: list[Problem]
     """The defects; empty if there are none."""
     scope: str | None = None
     """What was checked, if values were not looked up."""
     looked_up: ValuesLookedUp | None = None
     """How many values were looked up; ``None`` if none were asked for."""
-    engine: str | None = None
-    """Where values of a table's files were looked up: ``local`` or ``spark``; ``None`` for one file."""
-    engine_reason: str | None = None
-    """Why this engine was chosen; ``None`` for one file."""
 
 
-@enough_memory()
 def inspect_file(
     path: AnyPath,
     io: FileIO | None = None,
@@ -97,17 +84,11 @@ def inspect_file(
     column_names: Mapping[int, str] | None = None,
     fill: bool = False,
 ) -> FileInfo:
-    """Return the indexes that a file has.
+    """Return the indexes that a file has, as :func:`sidecar.inspect` does.
 
-    The result depends on the ``format`` of the file: :class:`~sidecar.parquet.inspect.ParquetFileInfo`,
-    :class:`~sidecar.orc.file_info.OrcFileInfo`, :class:`~sidecar.bundle.inspect.PuffinFileInfo`, or
-    :class:`~sidecar.parquet.bare_filter.FilterFileInfo` for a single filter. ``path`` is a path or URL, which ``io``
-    opens if it is given. ``column_names`` names the columns of a Puffin file by field id, as ``{3: "user_id"}`` or
-    ``{3: "user_id:long"}``, and ``fill`` reads all filters of it to count their bits. Without ``encryption_keys``, the
-    result has only the plaintext parts of an encrypted Parquet file, and no fill of sealed filters. Raises
-    :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place,
-    :class:`sidecar.errors.StorageError` if the file cannot be read, and :class:`UsageError` for ``column_names`` and
-    ``fill`` of another file than a Puffin file.
+    Without ``encryption_keys``, the result has only the plaintext parts of an encrypted Parquet file, and no fill of
+    sealed filters. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
+    :class:`UsageError` for ``column_names`` and ``fill`` of another file than a Puffin file.
     """
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
@@ -129,47 +110,27 @@ def inspect_file(
         return inspect_sidecar(source, column_names, fill=fill, encryption_keys=encryption_keys)
 
 
-@enough_memory()
-def probe_file(
-    path: AnyPath,
-    column: str,
-    value: LiteralValue,
-    io: FileIO | None = None,
-    *,
-    encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
-) -> FileProbe:
-    """Look up one value in the filters of a column of a data file or a sidecar.
-
-    ``path`` is a path or URL, which ``io`` opens if it is given. ``value`` is text as a person writes it, or a value in
-    the column's type. For a single filter file, ``column`` is the type of its values. For a sidecar it is a name or a
-    field id, and ``column_names`` gives names to field ids, as ``{3: "user_id"}`` or ``{3: "user_id:long"}``. The
-    result has an answer for each row group. Filters of encrypted columns need ``encryption_keys``. Raises
-    :class:`UsageError` for an unknown column, a value that does not fit the column, ``column_names`` of another file
-    than a Puffin file, and a Puffin file that is not a sidecar.
-    """
-    with _opened(path, io) as opened:
-        return probe_source(opened, os.fspath(path), column, value, encryption_keys, column_names)
-
-
-@enough_memory()
 def probe_source(
     opened: Source,
-    path: str,
     column: str,
     value: LiteralValue,
     encryption_keys: EncryptionKeys | None = None,
     column_names: Mapping[int, str] | None = None,
 ) -> FileProbe:
-    """Do :func:`probe_file` with an open file. The result has ``path`` as the file's name."""
+    """Look up one value in the filters of a column of an open file.
+
+    ``column`` and ``value`` are as for :func:`sidecar.probe`. Raises :class:`UsageError` for an unknown column, a value
+    that does not fit the column, ``column_names`` of another file than a Puffin file, and a Puffin file that is not a
+    sidecar.
+    """
     kind, source = _unlocked(opened, encryption_keys)
     _check_options(source, kind, column_names=column_names)
     if kind == PUFFIN:
         from sidecar.bundle.probe import probe_sidecar
 
         found = probe_sidecar(source, column, value, column_names, encryption_keys)
-        return FileProbe(path, column, found.units, found.fields, found.types, found.warnings)
-    return FileProbe(path, column, _PROBES[kind](source, column, value))
+        return FileProbe(found.units, found.fields, found.types, found.warnings)
+    return FileProbe(_PROBES[kind](source, column, value))
 
 
 def check_readable(path: AnyPath, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> None:
@@ -190,7 +151,6 @@ def check_readable(path: AnyPath, io: FileIO | None = None, encryption_keys: Enc
             PuffinReader(source)
 
 
-@enough_memory()
 def verify_file(
     path: AnyPath,
     io: FileIO | None = None,
@@ -200,53 +160,30 @@ def verify_file(
     encryption_keys: EncryptionKeys | None = None,
     against: Sequence[AnyPath] | None = None,
     column_names: Mapping[int, str] | None = None,
-) -> Verification:
+) -> VerifiedFile:
     """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
 
-    ``path`` is a path or URL, which ``io`` opens if it is given. ``sample`` is the share of row groups, chosen at
-    random, whose values are looked up (default: all). With ``data``, the result's ``looked_up`` counts the values;
-    without ``data``, ``scope`` states what was not checked. A sidecar is compared with the data files ``against``:
-    their identities, and the values of a ``sample`` of them; ``column_names`` names its columns by field id in
-    problems. With ``encryption_keys``, every module of an encrypted file is decrypted, and a module without a key is a
-    problem too. Damage is reported as a problem, not raised. Raises :class:`sidecar.errors.StorageError`, and
+    ``sample`` is the share of row groups whose values are looked up. A sidecar is compared with the data files
+    ``against``. Damage is reported as a problem, not raised. Raises :class:`sidecar.errors.StorageError`, and
     :class:`UsageError` for a file without values or footer key, for ``against`` and ``column_names`` of another file
     than a Puffin file, and for files ``against`` that are none or not distinct.
     """
+    name = os.fspath(path)
     with _opened(path, io) as opened:
         try:
             kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            return Verification(1, [problem_in(os.fspath(path), str(error))])
+            return VerifiedFile(name, [problem_in(name, str(error))])
         _check_options(source, kind, column_names=column_names, against=against is not None)
         names = _names(column_names)
         if against is not None:
             refuse_text(against=against)
-            return _verify_against(source, [os.fspath(file) for file in against], io, sample, encryption_keys, names)
+            others = [os.fspath(file) for file in against]
+            return _verify_against(source, name, others, io, sample, encryption_keys, names)
         if data or sample is not None:
-            return _verify_values(source, kind, 1.0 if sample is None else sample)
+            return _verify_values(source, name, kind, 1.0 if sample is None else sample)
         problems = verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
-        return Verification(1, problems, _SCOPES[kind])
-
-
-@enough_memory()
-def verify_parts(
-    paths: Iterable[str],
-    prefixes: Iterable[bytes | str],
-    encryption_keys: EncryptionKeys,
-    io: FileIO | None = None,
-) -> Verification:
-    """Check that encrypted Parquet files match ``prefixes`` (AAD prefixes) one to one: none missing, none twice.
-
-    Only footers of the files at ``paths`` are read; ``io`` opens them if it is given. A rule in ``encryption_keys``
-    also binds each path to its prefix. The problem of a missing prefix has no ``file``.
-    Raises :class:`UsageError` for a prefix that is given twice, :class:`sidecar.errors.StorageError`.
-    """
-    from sidecar.parquet.encrypted.file_set import verify_file_set
-
-    files = list(paths)
-    expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
-    problems = verify_file_set(files, expected, encryption_keys, lambda path: open_source(path, io))
-    return Verification(len(files), problems)
+        return VerifiedFile(name, problems, _SCOPES[kind])
 
 
 def format_of(source: Source) -> str:
@@ -308,7 +245,7 @@ def _verify_orc(source: Source) -> list[Problem]:
     return verify_orc(source)
 
 
-def _verify_values(source: Source, kind: str, share: float) -> Verification:
+def _verify_values(source: Source, name: str, kind: str, share: float) -> VerifiedFile:
     if kind not in (PARQUET, ORC):
         raise UsageError(
             "only a Parquet or ORC file or a table has values to check against",
@@ -321,7 +258,7 @@ def _verify_values(source: Source, kind: str, share: float) -> Verification:
 
     values = ValueCheck(share)
     problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return Verification(1, problems, looked_up=values.looked_up())
+    return VerifiedFile(name, problems, looked_up=values.looked_up())
 
 
 def _check_options(
@@ -352,19 +289,20 @@ def _names(column_names: Mapping[int, str] | None) -> ColumnNames | None:
 
 def _verify_against(
     source: Source,
+    name: str,
     against: Sequence[str],
     io: FileIO | None,
     sample: float | None,
     encryption_keys: EncryptionKeys | None,
     names: ColumnNames | None,
-) -> Verification:
+) -> VerifiedFile:
     """Return the problems of a sidecar, and those that it has with data files."""
     from sidecar.conversion.verify_values import verify_against
 
     share = 1.0 if sample is None else sample
     problems = verify_puffin(source, encryption_keys, names)
     others, looked_up = verify_against(source, against, io, share=share, encryption_keys=encryption_keys, columns=names)
-    return Verification(1 + len(against), problems + others, looked_up=looked_up)
+    return VerifiedFile(name, problems + others, looked_up=looked_up)
 
 
 def _verify_bare_filter(source: Source) -> list[Problem]:

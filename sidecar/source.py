@@ -615,7 +615,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
         raise UsageError(
             "a file is named by one path",
             found=type(path).__name__,
-            hint="inspect_files, verify_files, probe_files, embed_files and strip_files take several.",
+            hint="inspect, verify, probe, embed_files and strip_files take several.",
         )
     path = os.fspath(path)
     refuse_control_characters(path)

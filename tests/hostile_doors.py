@@ -84,20 +84,20 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
         place.unlink(missing_ok=True)
         return str(place)
 
-    yield "inspect", lambda: sidecar.inspect_file(path)
-    yield "verify", lambda: sidecar.verify_file(path)
+    yield "inspect", lambda: sidecar.inspect(path).only
+    yield "verify", lambda: sidecar.verify(path)
     if suffix == ".stats":
-        yield "inspect --fill", lambda: sidecar.inspect_file(path, fill=True)
-        yield "probe", lambda: sidecar.probe_file(path, "k", "20")
+        yield "inspect --fill", lambda: sidecar.inspect(path, fill=True).only
+        yield "probe", lambda: sidecar.probe(path, "k", "20").only
         for field_id in range(1, COLUMNS + 1):
-            yield f"probe {field_id}", lambda field_id=field_id: sidecar.probe_file(path, str(field_id), "20")
-        yield "verify --against", lambda: sidecar.verify_file(path, against=[str(folder / "sound.parquet")])
+            yield f"probe {field_id}", lambda field_id=field_id: sidecar.probe(path, str(field_id), "20").only
+        yield "verify --against", lambda: sidecar.verify(path, against=[str(folder / "sound.parquet")])
         yield "embed", lambda: sidecar.embed_from(path, str(folder / "sound.parquet"), target("into.parquet"))
         yield "convert", lambda: sidecar.convert([path], target("converted.puffin"))
         return
-    yield "verify --data", lambda: sidecar.verify_file(path, data=True)
+    yield "verify --data", lambda: sidecar.verify(path, data=True)
     for column in columns:
-        yield f"probe {column}", lambda column=column: sidecar.probe_file(path, column, "20")
+        yield f"probe {column}", lambda column=column: sidecar.probe(path, column, "20").only
         yield f"scan {column}", lambda column=column: scan_for(path, quoted(column))
         yield (
             f"scan {column} null",

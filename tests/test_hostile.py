@@ -110,11 +110,11 @@ def test_a_hostile_sidecar_of_a_table_keeps_every_file(catalog: Any, name: str) 
         assert plan.files_kept == len(list(table.scan("i = 3").plan_files()))
         sidecar.inspect_table(table)
         sidecar.probe_table(table, "i", 3)
-        assert sidecar.verify_table(table).problems
+        assert sidecar.verify(table).problems
 
 
 def test_row_group_statistics_that_lie_are_named() -> None:
     path = str(HOSTILE / "parquet_statistics_lie.parquet")
-    found = [p.problem for p in sidecar.verify_file(path, data=True).problems if p.column == "k"]
+    found = [p.problem for p in sidecar.verify(path, data=True).problems if p.column == "k"]
     assert found == ["statistics: the pages have a value above max_value"]
-    assert not any("statistics" in p.problem for p in sidecar.verify_file(path).problems)
+    assert not any("statistics" in p.problem for p in sidecar.verify(path).problems)

@@ -71,19 +71,19 @@ def many_blobs(path: Path, count: int) -> None:
 
 
 def inspect(path: str, folder: Path) -> object:
-    return sidecar.inspect_file(path)
+    return sidecar.inspect(path).only
 
 
 def verify(path: str, folder: Path) -> object:
-    return sidecar.verify_file(path)
+    return sidecar.verify(path)
 
 
 def verify_data(path: str, folder: Path) -> object:
-    return sidecar.verify_file(path, data=True)
+    return sidecar.verify(path, data=True)
 
 
 def probe(path: str, folder: Path) -> object:
-    return sidecar.probe_file(path, "k", "1")
+    return sidecar.probe(path, "k", "1").only
 
 
 def scan(path: str, folder: Path) -> object:

@@ -13,10 +13,10 @@ import pytest
 import sidecar
 
 CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
-    "inspect_file": lambda plain, indexed, puffin, new: sidecar.inspect_file(indexed).size,
-    "verify_file": lambda plain, indexed, puffin, new: sidecar.verify_file(indexed).problems,
-    "verify_file against": lambda plain, indexed, puffin, new: sidecar.verify_file(puffin, against=[indexed]).problems,
-    "probe_file": lambda plain, indexed, puffin, new: sidecar.probe_file(indexed, "k", 7).to_dict(),
+    "inspect": lambda plain, indexed, puffin, new: sidecar.inspect(indexed).only.size,
+    "verify": lambda plain, indexed, puffin, new: sidecar.verify(indexed).problems,
+    "verify against": lambda plain, indexed, puffin, new: sidecar.verify(puffin, against=[indexed]).problems,
+    "probe": lambda plain, indexed, puffin, new: sidecar.probe(indexed, "k", 7).only.to_dict(),
     "scan_file": lambda plain, indexed, puffin, new: sidecar.scan_file(indexed, "k = 7"),
     "embed_file": lambda plain, indexed, puffin, new: sidecar.embed_file(plain, new, bloom=["k"]).written,
     "embed_from": lambda plain, indexed, puffin, new: sidecar.embed_from(puffin, indexed, new).written,

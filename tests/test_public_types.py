@@ -222,7 +222,7 @@ HOSTILE = "<script>alert('x')</script>\x1b[31m"
 
 def test_results_are_short_and_escaped() -> None:
     many = [sidecar.errors.Problem(f"/data/{n}.parquet", n, "c", HOSTILE) for n in range(600)]
-    found = sidecar.results.Verification(600, many, HOSTILE * 10)
+    found = sidecar.results.Verification((), {}, checked=600, problems=many, scope=HOSTILE * 10)
     assert "problems=<600 items>" in repr(found)
     assert len(repr(found)) < 5 * LONGEST_TEXT
     assert "\x1b" not in repr(found)
@@ -249,9 +249,9 @@ def test_plans_and_reports_are_short() -> None:
 
 
 def test_plain_data_leaves_out_what_is_not_there() -> None:
-    verified = sidecar.results.Verification(1, [sidecar.errors.Problem("f", None, None, "bad")])
+    verified = sidecar.results.VerifiedFile("f", [sidecar.errors.Problem("f", None, None, "bad")])
     problem = {"file": "f", "unit": None, "column": None, "problem": "bad"}
-    assert verified.to_dict() == {"checked": 1, "problems": [problem]}
+    assert verified.to_dict() == {"file": "f", "problems": [problem]}
     unit = sidecar.results.ProbedRowGroup(row_group=0, might_contain=None, reason="no filter")
     assert unit.to_dict() == {"row_group": 0, "might_contain": None, "reason": "no filter"}
     assert isinstance(unit, Result)

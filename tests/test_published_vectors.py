@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from sidecar.files import inspect_file, probe_file, verify_file
+import sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
@@ -115,7 +115,7 @@ def test_split_block_filters_are_the_specifications_bit_for_bit(name: str) -> No
             assert found.trusted
             seen += 1
     assert seen == 2 * len(footer.row_groups)
-    assert verify_file(source.name, data=True).problems == []
+    assert sidecar.verify(source.name, data=True).problems == []
 
 
 def test_writers_agree_on_what_the_rows_are() -> None:
@@ -135,14 +135,14 @@ def test_the_historical_form_is_murmur3_with_a_mask() -> None:
     assert found.filter.to_bytes() == split_block(hashes, found.filter.num_bytes, historical=True)
     assert found.filter.to_bytes() != split_block(hashes, found.filter.num_bytes)
     for word, expected in (("hello", True), ("parquet", True), ("nobody", False)):
-        (unit,) = probe_file(str(HERE / "historical.bin"), "string", word).units
+        (unit,) = sidecar.probe(str(HERE / "historical.bin"), "string", word).only.units
         assert unit.might_contain is expected
 
 
 @pytest.mark.parametrize("name", ORC)
 def test_orc_filters_are_those_of_the_java_classes_bit_for_bit(name: str) -> None:
     path = str(HERE / f"{name}.orc")
-    (unit,) = inspect_file(path).units
+    (unit,) = sidecar.inspect(path).only.units
     for column in ("k", "s"):
         hashes = [orc_hash(column, value) for value in ROWS[column]]
         kinds = {"BLOOM_FILTER_UTF8": unit.columns[column].bloom_filter}
@@ -153,7 +153,7 @@ def test_orc_filters_are_those_of_the_java_classes_bit_for_bit(name: str) -> Non
             assert found.trusted
             expected = orc_filter(hashes, found.k, found.m)
             assert found.sha256 == hashlib.sha256(expected).hexdigest(), (stream, column)
-    assert verify_file(path, data=True).problems == []
+    assert sidecar.verify(path, data=True).problems == []
 
 
 @pytest.mark.parametrize("name", ["theta_python", "theta_java", "theta_python_estimating"])
@@ -186,7 +186,7 @@ def test_puffin_by_icebergs_own_writer() -> None:
     contents = [reader.read_blob(blob) for blob in reader.metadata.blobs]
     assert contents == [(HERE / "theta_java.bin").read_bytes(), b"content " * 40, b""]
     assert reader.metadata.blobs[0].properties == {"ndv": "300"}
-    assert verify_file(str(HERE / "iceberg.puffin")).problems == []
+    assert sidecar.verify(str(HERE / "iceberg.puffin")).problems == []
 
 
 def test_each_deviation_names_tests_that_exist() -> None:

@@ -245,7 +245,7 @@ def test_a_refresh_does_not_carry_the_earlier_segments_through(store: MemoryS3, 
     for key in range(20):
         assert sidecar.plan(table, f"k = {key}").files_kept == 1
     assert sidecar.plan(table, "k = 77").files_kept == 0
-    assert sidecar.verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
 
 
 def rows(first: int) -> pa.Table:

@@ -183,7 +183,7 @@ def items(path: str) -> frozenset[Item]:
     fields = {("filters of field", str(field)) for blob in blobs if blob["type"] == FILTERS for field in blob["fields"]}
     files: set[Item] = set()
     if fields:
-        files = {(DATA_FILE, file.path) for file in sidecar.inspect_file(str(_local(path))).files}
+        files = {(DATA_FILE, file.path) for file in sidecar.inspect(str(_local(path))).only.files}
     return frozenset(tokens | fields | files)
 
 

@@ -15,7 +15,7 @@ from sidecar.cli import embed_from as from_cli
 from sidecar.cli import embed_table as table_cli
 from sidecar.cli import humanize
 from sidecar.cli.many import files
-from sidecar.cli.many.targets import Into, SkipBad, source_and_target
+from sidecar.cli.many.targets import Into, source_and_target
 from sidecar.cli.options import (
     DryRun,
     Engine,
@@ -102,7 +102,6 @@ def embed(
     ] = False,
     into: Into = None,
     keys: KeyPlace = None,
-    skip_bad: SkipBad = False,
     engine: Engine = None,
 ) -> None:
     """Write data files again with filters and page indexes.
@@ -123,7 +122,7 @@ def embed(
     out = output()
     if dry_run and (sidecar is not None or into is not None or len(paths or []) > 1):
         raise UsageError("--dry-run is for tables", hint="Files are never overwritten.")
-    source, destination = _source_and_target(paths or [], into, sidecar is not None, skip_bad)
+    source, destination = _source_and_target(paths or [], into, sidecar is not None)
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
         origin = from_cli.SidecarOrigin(
@@ -161,7 +160,7 @@ def embed(
     }
     report: EmbedReport | EmbedTableReport | WrittenFiles
     if into is not None:
-        report = embed_files(paths or [], into, skip_bad=skip_bad, engine=engine_name(engine), **options)
+        report = embed_files(paths or [], into, engine=engine_name(engine), **options)
     elif destination is not None:
         report = embed_file(source, destination, **options)
     else:
@@ -178,17 +177,15 @@ def embed(
     files.show(out, data, shown, each=each, failed=bool(report.damaged) or data.get("refresh_error") is not None)
 
 
-def _source_and_target(
-    paths: list[str], into: str | None, is_from: bool, skip_bad: bool
-) -> tuple[str | None, str | None]:
+def _source_and_target(paths: list[str], into: str | None, is_from: bool) -> tuple[str | None, str | None]:
     """The file or table and the file to write. Both are ``None`` without arguments, the second one for a table."""
     if into is not None:
         if is_from:
             raise UsageError("--into is not for --from", hint="--all-to writes all files of a sidecar.")
         return (paths[0], None) if paths else (None, None)
-    if len(paths) < 2 and not skip_bad:
+    if len(paths) < 2:
         return (paths[0], None) if paths else (None, None)
-    return source_and_target("embed", paths, skip_bad)
+    return source_and_target("embed", paths)
 
 
 def _check_target(source: str, destination: str | None) -> None:

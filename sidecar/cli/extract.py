@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.files import draw_skipped
-from sidecar.cli.many.targets import SkipBad, expanded
+from sidecar.cli.many.files import draw_failed
+from sidecar.cli.many.targets import expanded
 from sidecar.cli.options import (
     AllowPlaintext,
     Engine,
@@ -46,7 +46,6 @@ def extract(
     ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
-    skip_bad: SkipBad = False,
     engine: Engine = None,
 ) -> None:
     """Copy the indexes of data files, bit for bit, into a Puffin file.
@@ -66,7 +65,7 @@ def extract(
     from sidecar.cli.many import files
     from sidecar.many_files.find import DATA_ENDINGS
 
-    found = expanded(paths[:-1], skip_bad, DATA_ENDINGS, keys)
+    found = expanded(paths[:-1], DATA_ENDINGS, keys)
     report = extract_files(
         found.files,
         paths[-1],
@@ -78,7 +77,7 @@ def extract(
         engine=engine_name(engine),
     )
     out.warn(report.warnings)
-    data = {**report.to_dict(), **files.skipped_of(found)}
+    data = {**report.to_dict(), "failed": files.errors_of(found)}
     files.show(out, data, draw, each=None, failed=bool(report.damaged))
 
 
@@ -96,7 +95,7 @@ def draw(to: Console, data: Any) -> None:
         )
     )
     draw_units(to, data["units"])
-    draw_skipped(to, data)
+    draw_failed(to, data)
 
 
 def draw_units(to: Console, units: Any) -> None:

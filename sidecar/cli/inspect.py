@@ -1,26 +1,19 @@
-"""``sidecar inspect``: which indexes a file or a table has."""
+"""``sidecar inspect``: which indexes files have."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sidecar.cli.many.tables import coverage_cells, run_tables
-from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
-from sidecar.cli.options import At, KeyPlace, encryption_keys, opened_table
+from sidecar.cli.many.targets import Files, refuse_tables
+from sidecar.cli.options import KeyPlace, encryption_keys
 from sidecar.cli.output import output
 from sidecar.cli.shell import narrowing
-from sidecar.errors import UsageError
-
-if TYPE_CHECKING:
-    from sidecar.bundle.columns import ColumnChoice
 
 
 def inspect(
-    targets: Targets,
-    at: At = None,
+    targets: Files,
     columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,76 +32,35 @@ def inspect(
         typer.Option("--statistics", help="Show minimum and maximum of ORC row groups; they are values of the data."),
     ] = False,
     keys: KeyPlace = None,
-    skip_bad: SkipBad = False,
 ) -> None:
-    """Show which indexes files or tables have.
+    """Show which indexes files have.
 
     Many files (several, a folder, a glob) give a line for each file and for each column over all of them.
 
     \b
     Examples:
-      sidecar inspect db.lineitem
       sidecar inspect ./part-0.parquet
       sidecar inspect ./indexes.puffin --fill
-      sidecar inspect data/ --skip-bad
-      sidecar inspect 'db.*'
+      sidecar inspect data/
     """
     out = output()
+    refuse_tables("inspect", targets, "For the sidecar of a table: sidecar status {}")
+    import sidecar
     from sidecar.bundle.columns import column_choice
-    from sidecar.cli.draw import inspect as drawing
+    from sidecar.cli.draw.inspect import drawing_for
+    from sidecar.cli.many import files
 
     chosen = column_choice(columns or ())
-    if are_paths(targets, at):
-        if not is_one_path(targets, skip_bad):
-            _inspect_files(targets, chosen, keys, skip_bad, statistics, fill)
-            return
-        from sidecar import inspect_file
-
-        data = inspect_file(
-            targets[0], encryption_keys=encryption_keys(keys), column_names=chosen.names, fill=fill
-        ).to_dict()
-        if not statistics:
-            data = narrowing.without_statistics(data)
-        draw = drawing.drawing_for(data)
-    else:
-        from sidecar import inspect_table
-
-        if keys is not None:
-            raise UsageError("--encryption-keys is for a path: inspect of a table reads nothing that is encrypted")
-        if chosen.names or fill:
-            raise UsageError("--columns ID=NAME and --fill are for the path of a Puffin file")
-        if are_several_tables(targets, skip_bad):
-            if columns is not None:
-                raise UsageError("--columns is for one table, or for files")
-            run_tables(out, targets, partial(inspect_table, at=at), coverage_cells)
-            return
-        data = inspect_table(opened_table(targets[0]), at=at).to_dict()
-        draw = drawing.table_coverage
-    if chosen.shown:
-        data = narrowing.only_columns(data, chosen.shown)
-    out.warn(data.get("warnings", ()))
-    out.result(data, draw)
-
-
-def _inspect_files(
-    paths: list[str], chosen: ColumnChoice, keys: str | None, skip_bad: bool, statistics: bool, fill: bool
-) -> None:
-    from sidecar import inspect_files
-    from sidecar.cli.many import files
-    from sidecar.many_files.columns import with_columns
-
-    out = output()
-    found = inspect_files(
-        paths,
+    found = sidecar.inspect(
+        targets,
         columns=chosen.shown or None,
+        fill=fill,
         encryption_keys=encryption_keys(keys),
         column_names=chosen.names,
-        fill=fill,
-        skip_bad=skip_bad,
     )
     data = found.to_dict()
     if not statistics:
         data["files"] = [narrowing.without_statistics(file) for file in data["files"]]
-    if chosen.shown:
-        data["files"] = [with_columns(file, chosen.shown) for file in data["files"]]
-    files.show(out, data, files.draw_inspected)
+    files.warn_of_each(out, data)
+    one = files.only_file(data)
+    files.show(out, data, files.draw_inspected if one is None else lambda to, _: drawing_for(one)(to, one))

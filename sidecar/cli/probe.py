@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.targets import SkipBad, are_paths, are_several_tables, check_order, is_one_path
-from sidecar.cli.options import (
-    At,
-    KeyPlace,
-    PuffinColumns,
-    encryption_keys,
-    opened_table,
-    puffin_columns,
-)
+from sidecar.cli.many.targets import check_order, refuse_tables
+from sidecar.cli.options import KeyPlace, PuffinColumns, encryption_keys, puffin_columns
 from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
-from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,8 +24,8 @@ def probe(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...|TABLE",
-            help="Parquet, ORC and Puffin files (paths, URLs, folders, globs), a file that is one filter, or a table.",
+            metavar="PATH...",
+            help="Parquet, ORC and Puffin files (paths, URLs, folders, globs), or a file that is one filter.",
         ),
     ],
     column: Annotated[
@@ -44,10 +36,8 @@ def probe(
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
-    at: At = None,
     keys: KeyPlace = None,
     columns: PuffinColumns = None,
-    skip_bad: SkipBad = False,
 ) -> None:
     """Look one value up in the filters of a column.
 
@@ -55,53 +45,23 @@ def probe(
 
     \b
     Examples:
-      sidecar probe db.lineitem l_partkey 42
       sidecar probe ./part-0.parquet l_partkey -5
       sidecar probe data/ l_partkey 42
       sidecar probe ./indexes.puffin l_partkey 42 --columns 2=l_partkey
     """
     out = output()
     check_order(targets, column, value)
-    named = puffin_columns(columns)
-    if are_paths(targets, at):
-        if not is_one_path(targets, skip_bad):
-            _probe_files(targets, column, value, keys, skip_bad, named)
-            return
-        from sidecar import probe_file
-
-        given_keys = encryption_keys(keys)
-        data = probe_file(targets[0], column, value, encryption_keys=given_keys, column_names=named).to_dict()
-    else:
-        from sidecar import probe_table
-
-        if are_several_tables(targets, skip_bad):
-            raise UsageError("probe takes one table", found=" ".join(targets))
-        if named:
-            raise UsageError("--columns is for the path of a Puffin file; a table names its columns")
-        opened = opened_table(targets[0])
-        given_keys = encryption_keys(keys)
-        data = probe_table(opened, column, value, at=at, encryption_keys=given_keys).to_dict()
-    out.warn(data.get("warnings", ()))
-    out.result(data, draw)
-
-
-def _probe_files(
-    paths: list[str], column: str, value: str, keys: str | None, skip_bad: bool, named: dict[int, str] | None
-) -> None:
-    from sidecar import probe_files
+    refuse_tables("probe", targets, "For a table: sidecar plan {} '" + f"{column} = {value}'")
+    import sidecar
     from sidecar.cli.many import files
 
-    out = output()
-    found = probe_files(
-        paths,
-        column,
-        value,
-        encryption_keys=encryption_keys(keys),
-        column_names=named,
-        skip_bad=skip_bad,
+    found = sidecar.probe(
+        targets, column, value, encryption_keys=encryption_keys(keys), column_names=puffin_columns(columns)
     )
-    out.warn(f"{file.file}: {text}" for file in found.files for text in file.warnings)
-    files.show(out, found.to_dict(), files.draw_probed)
+    data = found.to_dict()
+    files.warn_of_each(out, data)
+    one = files.only_file(data)
+    files.show(out, data, files.draw_probed if one is None else lambda to, _: draw(to, one))
 
 
 def draw(to: Console, data: Any) -> None:

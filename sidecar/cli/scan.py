@@ -83,7 +83,7 @@ def scan(
         rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
         refuse_table_options(at)
-        check_there([target])
+        check_there(target)
         opened = _file_scan(target, condition, chosen, limit, keys, encryption)
     else:
         opened = _table_scan(out, target, condition, chosen, limit, at, keys, encryption)

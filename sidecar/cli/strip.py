@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.targets import Into, SkipBad, source_and_target
+from sidecar.cli.many.targets import Into, source_and_target
 from sidecar.cli.options import Engine, EngineName, KeyPlace, encryption_keys, engine_name, not_on_spark
 from sidecar.cli.output import escaped, facts, output
 
@@ -26,7 +26,6 @@ def strip(
     ],
     into: Into = None,
     keys: KeyPlace = None,
-    skip_bad: SkipBad = False,
     engine: Engine = None,
 ) -> None:
     """Write a data file again without filters and page indexes.
@@ -41,9 +40,9 @@ def strip(
     """
     out = output()
     if into is not None:
-        _strip_files(paths, into, keys, skip_bad, engine)
+        _strip_files(paths, into, keys, engine)
         return
-    source, destination = source_and_target("strip", paths, skip_bad)
+    source, destination = source_and_target("strip", paths)
     from sidecar import strip_file
 
     report = strip_file(source, destination, encryption_keys=encryption_keys(keys))
@@ -54,7 +53,7 @@ def strip(
     out.result(data, draw)
 
 
-def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, engine: EngineName | None) -> None:
+def _strip_files(paths: list[str], into: str, keys: str | None, engine: EngineName | None) -> None:
     from sidecar import strip_files
     from sidecar.cli.many import files
 
@@ -63,7 +62,6 @@ def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, 
         paths,
         into,
         encryption_keys=encryption_keys(keys),
-        skip_bad=skip_bad,
         engine=engine_name(engine),
     )
     data = report.to_dict()

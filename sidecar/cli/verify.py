@@ -10,20 +10,17 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import run_tables, verify_cells
-from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
+from sidecar.cli.many.targets import Targets, are_paths, are_several_tables, check_there
 from sidecar.cli.options import (
     At,
     Engine,
-    EngineName,
     KeyPlace,
     PuffinColumns,
     encryption_keys,
     engine_name,
-    is_path,
     not_on_spark,
     opened_table,
     puffin_columns,
-    refuse_table_options,
 )
 from sidecar.cli.output import escaped, output, table
 from sidecar.errors import UsageError
@@ -31,9 +28,6 @@ from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from sidecar.crypto.keys import EncryptionKeys
-    from sidecar.files import Verification
 
 
 def verify(
@@ -69,7 +63,6 @@ def verify(
             help="Check instead that the encrypted files of a folder or table have these AAD prefixes, one a line.",
         ),
     ] = None,
-    skip_bad: SkipBad = False,
     engine: Engine = None,
 ) -> None:
     """Check the indexes of files or tables for errors.
@@ -85,88 +78,44 @@ def verify(
       sidecar verify ./indexes.puffin --against ./part-0.parquet
     """
     out = output()
-    options: dict[str, Any] = {"data": data, "sample": sample, "encryption_keys": encryption_keys(keys)}
-    on_engine = {**options, "engine": engine_name(engine)}
-    named = puffin_columns(columns)
-    if prefixes is not None:
-        found = _parts(_only(targets), at, prefixes, encryption_keys(keys))
-    elif are_paths(targets, at):
-        if not is_one_path(targets, skip_bad):
-            if against:
-                raise UsageError("--against is for one Puffin file", found=" ".join(targets))
-            _verify_files(targets, skip_bad, engine, {**on_engine, "column_names": named})
-            return
-        from sidecar import verify_file
-
-        out.warn(not_on_spark(engine, {"engine": "local", "engine_reason": "there is one file"}))
-        found = verify_file(targets[0], **options, column_names=named, against=_data_files(against))
-    else:
-        from sidecar import verify_table
-
-        if against or named:
-            raise UsageError("--against and --columns are for the path of a Puffin file")
-        if are_several_tables(targets, skip_bad):
-            check = partial(verify_table, at=at, **on_engine)
-            run_tables(out, targets, check, verify_cells, failed=lambda data: bool(data["problems"]))
-            return
-        found = verify_table(opened_table(targets[0]), at=at, **on_engine)
-    out.result(found.to_dict(), draw, failed=bool(found.problems))
-
-
-def _verify_files(paths: list[str], skip_bad: bool, engine: EngineName | None, options: dict[str, Any]) -> None:
-    from sidecar import verify_files
+    import sidecar
     from sidecar.cli.many import files
 
-    out = output()
-    found = verify_files(paths, skip_bad=skip_bad, **options)
-    data = found.to_dict()
-    out.warn(not_on_spark(engine, data))
-    files.show(out, data, files.draw_verified, each=None, failed=bool(found.problems))
+    options: dict[str, Any] = {
+        "data": data,
+        "sample": sample,
+        "against": against or None,
+        "aad_prefixes": None if prefixes is None else _lines(prefixes),
+        "encryption_keys": encryption_keys(keys),
+        "engine": engine_name(engine),
+        "column_names": puffin_columns(columns),
+    }
+    if are_paths(targets, at):
+        if len(targets) == 1:
+            check_there(targets[0])
+        found = sidecar.verify(targets, **options)
+    else:
+        options["at"] = at
+        if against or options["column_names"]:
+            raise UsageError("--against and --columns are for a Puffin file, not for a table")
+        if are_several_tables(targets):
+            if prefixes is not None:
+                raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")
+            run_tables(out, targets, partial(sidecar.verify, **options), verify_cells, failed=lambda one: not one["ok"])
+            return
+        found = sidecar.verify(opened_table(targets[0]), **options)
+    plain = found.to_dict()
+    out.warn(not_on_spark(engine, plain) if "engine" in plain else ())
+    drawn = files.draw_verified if len(found) > 1 or found.failed else draw
+    files.show(out, plain, drawn, each="files" if found.files else None, failed=not found.ok)
 
 
-def _data_files(against: list[str] | None) -> list[str] | None:
-    """The data files that ``--against`` names."""
-    if not against:
-        return None
-    from sidecar import find_files
-    from sidecar.many_files.find import DATA_ENDINGS
-
-    return list(find_files(against, endings=DATA_ENDINGS).files)
-
-
-def _only(targets: list[str]) -> str:
-    if len(targets) > 1:
-        raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")
-    return targets[0]
-
-
-def _parts(
-    target: str,
-    at: str | None,
-    prefixes: Path,
-    keys: EncryptionKeys | None,
-) -> Verification:
-    """Check that the encrypted files of a folder or a table are all there."""
-    from sidecar import verify_parts
-
-    if keys is None:
-        raise UsageError("--aad-prefixes needs --encryption-keys: without keys, files cannot be told apart")
+def _lines(prefixes: Path) -> list[str]:
+    """The AAD prefixes in a file, one a line."""
     try:
-        expected = [line for line in prefixes.read_text().splitlines() if line]
+        return [line for line in prefixes.read_text().splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the AAD prefixes", file=str(prefixes)) from error
-    if Path(target).is_dir():
-        refuse_table_options(at)
-        found = (path for path in Path(target).rglob("*") if path.is_file())
-        return verify_parts(sorted(str(p) for p in found if p.name[0] not in "._"), expected, keys)
-    if is_path(target):
-        return verify_parts([target], expected, keys)
-    from sidecar.iceberg.listing import list_snapshot
-    from sidecar.iceberg.refs import snapshot_id_of
-
-    table = opened_table(target)
-    listed = list_snapshot(table, snapshot_id_of(table, at)).files
-    return verify_parts(sorted(file.path for file in listed), expected, keys, table.io)
 
 
 def draw(to: Console, found: Any) -> None:

@@ -40,7 +40,7 @@ from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.many_files.find import find_files, is_one_file
+from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized
 from sidecar.run_log import logged
@@ -143,10 +143,10 @@ def convert(
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     target, data = os.fspath(target), None if onto is None else os.fspath(onto)
     sizes = TargetSizes(fpp, merge)
-    found = find_files(named, io, skip_bad=True)
-    failed = {folder.file: folder.error for folder in found.unreadable}
+    found = find_files(named, io)
+    failed = dict(found.failed)
     formats = _formats_of(found.files, io, failed)
-    if failed and (not formats or is_one_file(named)):
+    if failed and (not formats or found.is_one):
         raise next(iter(failed.values()))
     sources, kinds = list(formats), sorted(set(formats.values()))
     if kinds == [BLOOM_FILTER]:

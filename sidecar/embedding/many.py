@@ -21,10 +21,9 @@ from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.many_files.each import Paths, each_file
-from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_files
+from sidecar.many_files.each import FileResults, each_file
+from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
 from sidecar.parquet.embed import Placement
-from sidecar.results.base import Result
 from sidecar.source import local_path
 from sidecar.target import repeatable
 
@@ -37,18 +36,12 @@ Write = Callable[..., EmbedReport]
 """Writes a new file: gets the source, the target and options."""
 
 
-@dataclass(frozen=True, repr=False)
-class WrittenFiles(Result):
-    """The result of :func:`embed_files` and :func:`strip_files`."""
+@dataclass(frozen=True, repr=False, kw_only=True)
+class WrittenFiles(FileResults[EmbedReport]):
+    """What :func:`embed_files` and :func:`strip_files` wrote for each file."""
 
     folder: str
     """The folder that the files were written into."""
-    files: tuple[EmbedReport, ...]
-    """What became of each file, in order."""
-    skipped: tuple[SkippedFile, ...]
-    """Files and folders that could not be read, so that nothing was written for them."""
-    others: int
-    """Files in the named folders that are left out, because they have other endings."""
     seconds: float
     """The seconds that it took."""
     engine: str = "local"
@@ -65,22 +58,13 @@ class WrittenFiles(Result):
         """Return the warnings of all files, each with its file."""
         return [f"{report.source}: {text}" for report in self.files for text in report.warnings()]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar embed --into --json`` prints it."""
+    def totals(self) -> dict[str, Any]:
+        """Return the sizes of all files, and what is true of the run."""
         return {
-            "folder": self.folder,
-            "files": [report.to_dict() for report in self.files],
-            "summary": {
-                "files": len(self.files),
-                "size_before": sum(report.size_before for report in self.files),
-                "size": sum(report.written.size for report in self.files),
-                "ways": self.ways(),
-            },
-            "skipped": [file.to_dict() for file in self.skipped],
-            "others": self.others,
-            "seconds": self.seconds,
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
+            **super().totals(),
+            "size_before": sum(report.size_before for report in self.files),
+            "size": sum(report.written.size for report in self.files),
+            "ways": self.ways(),
         }
 
     def ways(self) -> dict[str, dict[str, int]]:
@@ -105,7 +89,6 @@ def embed_files(
     harvest: HarvestRule = GOOD,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    skip_bad: bool = False,
     io: FileIO | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
@@ -113,10 +96,9 @@ def embed_files(
     """Do :func:`sidecar.embed_file` for all data files that ``paths`` name (files, folders, globs), into ``folder``.
 
     ``bloom``, ``page_index``, ``fpp``, ``placement``, ``harvest``, ``threads`` and ``encryption_keys`` are as for one
-    file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``skip_bad`` goes past files that
-    cannot be read; without it, the first of them raises, and the files before it stay written. ``engine``
-    and ``spark`` say where the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one
-    thread, ``folder`` is one that all workers share, and the files after a bad one are written too. Raises
+    file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``engine`` and ``spark`` say where
+    the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one thread, and ``folder`` is
+    one that all workers share. A file that fails among many is in ``failed``. Raises
     :class:`UsageError` before anything is written if a target exists or two files would have the same target, and the
     errors of :func:`sidecar.embed_file`.
     """
@@ -128,7 +110,7 @@ def embed_files(
         "harvest": harvest,
         "encryption_keys": encryption_keys,
     }
-    run = _WriteAll(paths, folder, skip_bad, io)
+    run = _WriteAll(paths, folder, io)
     run.engine = work_engine(engine, spark, run.size)
     if run.engine.name == "spark":
         threads = threads or 1
@@ -140,17 +122,15 @@ def strip_files(
     folder: str,
     *,
     encryption_keys: EncryptionKeys | None = None,
-    skip_bad: bool = False,
     io: FileIO | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
 
-    ``encryption_keys``, ``skip_bad``, ``io``, ``engine`` and ``spark`` are as for
-    :func:`embed_files`, and so are the errors.
+    ``encryption_keys``, ``io``, ``engine`` and ``spark`` are as for :func:`embed_files`, and so are the errors.
     """
-    run = _WriteAll(paths, folder, skip_bad, io)
+    run = _WriteAll(paths, folder, io)
     run.engine = work_engine(engine, spark, run.size)
     return run.run(strip_file, {"encryption_keys": encryption_keys})
 
@@ -162,15 +142,13 @@ class _WriteAll:
         self,
         paths: Paths,
         folder: str,
-        skip_bad: bool,
         io: FileIO | None,
     ) -> None:
         self.start = time.monotonic()
         self.folder = folder
-        self.skip_bad = skip_bad
         self.io = io
         self.engine: WorkEngine = LocalWork()
-        self.found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
+        self.found = find_files(paths, io, endings=DATA_ENDINGS)
         self.targets = targets_of(self.found, folder)
         _check_free(self.targets.values())
 
@@ -181,17 +159,15 @@ class _WriteAll:
         """Call ``write`` with each file, its target and ``options``."""
         is_spark = self.engine.name == "spark"
         work = _WriteOne(write, self.targets, self.io, is_spark, options)
-        files, skipped = each_file(work, self.found, self.io, skip_bad=self.skip_bad, engine=self.engine)
-        seconds = time.monotonic() - self.start
-        engine = self.engine
+        files, failed = each_file(work, self.found, self.io, engine=self.engine)
         return WrittenFiles(
-            self.folder,
-            tuple(files),
-            skipped,
-            self.found.others,
-            seconds,
-            engine.name,
-            engine.reason,
+            files,
+            failed,
+            others=self.found.others,
+            folder=self.folder,
+            seconds=time.monotonic() - self.start,
+            engine=self.engine.name,
+            engine_reason=self.engine.reason,
         )
 
 

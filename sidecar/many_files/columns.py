@@ -9,7 +9,7 @@ _BY_FIELD = ("coverage", "bundles", "page_indexes", "row_indexes")
 
 
 def columns_of(data: Mapping[str, Any]) -> list[str]:
-    """Return the columns in a result of :func:`sidecar.inspect_file`: names, and field ids of Puffin files.
+    """Return the columns in a result of :func:`sidecar.inspect`: names, and field ids of Puffin files.
 
     A single filter has no columns.
     """
@@ -19,7 +19,7 @@ def columns_of(data: Mapping[str, Any]) -> list[str]:
 
 
 def with_columns(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """Return a result of :func:`sidecar.inspect_file` with those of ``columns`` that the file has.
+    """Return a result of :func:`sidecar.inspect` with those of ``columns`` that the file has.
 
     A column of a Puffin file is its name or its field id. A single filter stays as it is.
     """

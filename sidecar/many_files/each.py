@@ -1,29 +1,86 @@
-"""Does the same work for each of many files and keeps the order of the files, on whatever engine."""
+"""Does the same work for each of many files, on whatever engine; a file that fails does not stop the others."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.many_files.find import FoundFiles, SkippedFile
+from sidecar.errors import SidecarError, UsageError
+from sidecar.many_files.find import FoundFiles
+from sidecar.results.base import Result, plain_data
 from sidecar.source import REQUESTS_AT_ONCE, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 R = TypeVar("R")
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-UNREADABLE = (DamagedFileError, UnsupportedFeatureError, StorageError)
-"""Errors of one file that ``skip_bad`` goes past."""
+
+class _PlainResult(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+ResultT_co = TypeVar("ResultT_co", bound=_PlainResult, covariant=True)
 
 LOCAL_THREADS = 4
 """Local files that are read at the same time, at most."""
+
+
+@dataclass(frozen=True, repr=False)
+class FileResults(Result, Sequence[ResultT_co]):
+    """The results of many files, in order: a sequence. Subclasses add what is true of all files together."""
+
+    records_in = "files"
+
+    files: tuple[ResultT_co, ...]
+    """The result of each file that could be read, in order."""
+    failed: dict[str, SidecarError]
+    """The error of each file and folder that could not be read, by its path."""
+    others: int = field(default=0, kw_only=True)
+    """Files in the named folders that are left out, because they have other endings."""
+
+    @property
+    def only(self) -> ResultT_co:
+        """The one result. Raises the error of the one file that failed, and :class:`UsageError` for more files."""
+        if len(self.files) + len(self.failed) != 1:
+            raise UsageError("there is not one file", found=f"{len(self.files) + len(self.failed)} files")
+        for error in self.failed.values():
+            raise error
+        return self.files[0]
+
+    @overload
+    def __getitem__(self, index: int) -> ResultT_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ResultT_co, ...]: ...
+    def __getitem__(self, index: int | slice) -> ResultT_co | tuple[ResultT_co, ...]:
+        return self.files[index]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[ResultT_co]:
+        return iter(self.files)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("results of files are neither true nor false: ask len(), .failed or .ok")
+
+    def totals(self) -> Mapping[str, Any]:
+        """Return what is true of all files together, as plain data: by default the attributes of a subclass."""
+        known = {field.name for field in fields(FileResults)}
+        return {field.name: plain_data(getattr(self, field.name)) for field in fields(self) if field.name not in known}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data: ``files``, ``failed`` with the parts of each error, then ``others`` and the totals."""
+        return {
+            "files": [file.to_dict() for file in self.files],
+            "failed": {path: error.to_dict() for path, error in self.failed.items()},
+            "others": self.others,
+            **self.totals(),
+        }
 
 
 @dataclass(frozen=True)
@@ -42,30 +99,30 @@ def each_file(
     found: FoundFiles,
     io: FileIO | None = None,
     *,
-    skip_bad: bool = False,
     threads: int | None = None,
     engine: WorkEngine | None = None,
-) -> tuple[list[R], tuple[SkippedFile, ...]]:
-    """Return ``work(file, io)`` for each file, and the files that could not be read, after unreadable folders.
+) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
+    """Return ``work(file, io)`` for each file, in order, and the error of each file and folder that failed.
 
     ``engine`` runs the work, by default this process: ``threads`` files are read at the same time, by default
-    :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Without ``skip_bad``, the error of the first
-    bad file in order is raised. This process then does not read the rest; other engines have read it already. Raises
-    :class:`UsageError` for fewer than one thread.
+    :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Raises the error of a file that was named
+    alone, the first error if every file has a :class:`UsageError`, and :class:`UsageError` for fewer than one thread.
     """
     files = found.files
     workers: WorkEngine = engine or LocalWork(threads_for(files, threads))
     results: list[R] = []
-    skipped = list(found.unreadable)
+    failed = dict(found.failed)
     with closing(workers.run(_OneFile(work, FileIOs(io)), files)) as answers:
         for file, answer in zip(files, answers, strict=True):
             if not isinstance(answer, SidecarError):
                 results.append(answer)
-            elif skip_bad and isinstance(answer, UNREADABLE):
-                skipped.append(SkippedFile(file, answer))
-            else:
+            elif found.is_one:
                 raise answer
-    return results, tuple(skipped)
+            else:
+                failed[file] = answer
+    if not results and all(isinstance(error, UsageError) for error in failed.values()):
+        raise next(iter(failed.values()))
+    return tuple(results), failed
 
 
 def threads_for(files: Sequence[str], threads: int | None = None) -> int:

@@ -1,19 +1,19 @@
-"""Inspects many files: the indexes of each, and a summary of each column over all of them."""
+"""Inspects files: the indexes of each, and a summary of each column over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import UsageError, refuse_text
+from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
-from sidecar.many_files.each import Paths, each_file
-from sidecar.many_files.find import SkippedFile, find_files
+from sidecar.many_files.each import FileResults, each_file
+from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file
-from sidecar.results.base import Result
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -22,77 +22,82 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class InspectedFiles(Result):
-    """The result of :func:`inspect_files`."""
+class InspectedFiles(FileResults[FileInfo]):
+    """The indexes of each file, and of each column over all files."""
 
-    files: tuple[FileInfo, ...]
-    """The result of :func:`sidecar.inspect_file` for each file."""
-    lines: tuple[FileSummary, ...]
-    """Each file in one line, in the same order."""
-    columns: tuple[ColumnSummary, ...]
-    """Each column over all data files, in the order in which the files have them."""
-    skipped: tuple[SkippedFile, ...]
-    """Files and folders that could not be read."""
-    others: int
-    """Files in the named folders that are left out, because they have other endings."""
+    shown: Sequence[str] | None = field(default=None, kw_only=True)
+    """The columns that plain data and summaries have; ``None`` for all."""
+
+    @cached_property
+    def _plain(self) -> list[dict[str, Any]]:
+        plain = [file.to_dict() for file in self.files]
+        return plain if self.shown is None else [with_columns(data, self.shown) for data in plain]
+
+    @property
+    def lines(self) -> tuple[FileSummary, ...]:
+        """Each file in one line, in order."""
+        return tuple(map(summarize_file, self._plain))
+
+    @property
+    def columns(self) -> tuple[ColumnSummary, ...]:
+        """Each column over all data files, in the order in which the files have them."""
+        return summarize_columns(self._plain)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a row for each file."""
+        return [line.to_dict() for line in self.lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar inspect --json`` prints it for many files."""
+        """Return plain data, as ``sidecar inspect --json`` prints it."""
+        return {**super().to_dict(), "files": self._plain}
+
+    def totals(self) -> dict[str, Any]:
+        """Return the sums of all files, and a line for each column."""
+        lines = self.lines
         return {
-            "files": [file.to_dict() for file in self.files],
-            "summary": {
-                "files": len(self.lines),
-                "size": sum(line.size for line in self.lines),
-                "rows": sum(line.rows or 0 for line in self.lines),
-                "row_groups": sum(line.row_groups for line in self.lines),
-                "filters": sum(line.filters for line in self.lines),
-                "filter_bytes": sum(line.filter_bytes for line in self.lines),
-                "lines": [line.to_dict() for line in self.lines],
-                "columns": [column.to_dict() for column in self.columns],
-            },
-            "skipped": [file.to_dict() for file in self.skipped],
-            "others": self.others,
+            "size": sum(line.size for line in lines),
+            "rows": sum(line.rows or 0 for line in lines),
+            "row_groups": sum(line.row_groups for line in lines),
+            "filters": sum(line.filters for line in lines),
+            "filter_bytes": sum(line.filter_bytes for line in lines),
+            "lines": [line.to_dict() for line in lines],
+            "columns": [column.to_dict() for column in self.columns],
         }
 
 
-def inspect_files(
+@enough_memory()
+def inspect(
     paths: Paths,
-    io: FileIO | None = None,
     *,
     columns: Sequence[str] | None = None,
+    fill: bool = False,
+    threads: int | None = None,
+    io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
     column_names: Mapping[int, str] | None = None,
-    fill: bool = False,
-    skip_bad: bool = False,
-    threads: int | None = None,
 ) -> InspectedFiles:
-    """Return the indexes of the files that ``paths`` name (files, folders, globs), and a summary of each column.
+    """Return the indexes of the files that ``paths`` name (files, folders, globs, or a list), and of each column.
 
-    The result of each file is that of :func:`sidecar.inspect_file` with ``encryption_keys``; ``column_names`` and
-    ``fill`` are for the Puffin files among them. ``columns`` are those that the summary counts, by default all. ``io``
-    opens the files if it is given. ``skip_bad`` goes past files that cannot be read, and lists them in ``skipped``;
-    without it, the first of them raises. ``threads`` files are read at the same time.
-    Raises :class:`UsageError` for a column that no file has and for options of
-    Puffin files without such a file, and the errors of :func:`find_files` and :func:`sidecar.inspect_file`.
+    ``columns`` are those that are shown (default: all). ``fill`` reads all filters of Puffin files and counts their
+    bits. ``threads`` files are read at a time. ``io`` opens the files. ``encryption_keys`` show what is encrypted in
+    Parquet files. ``column_names`` names the columns of Puffin files by field id. Raises the error of a file that is
+    named alone, and :class:`UsageError` for unknown columns.
     """
     refuse_text(columns=columns)
-    found = find_files(paths, io, skip_bad=skip_bad)
+    found = find_files(paths, io)
 
-    def inspect(file: str, file_io: FileIO | None) -> FileInfo:
-        if (column_names or fill) and known_format(file, file_io) == PUFFIN:
-            return inspect_file(file, file_io, encryption_keys=encryption_keys, column_names=column_names, fill=fill)
-        return inspect_file(file, file_io, encryption_keys=encryption_keys)
+    def work(file: str, file_io: FileIO | None) -> FileInfo:
+        for_puffin = found.is_one or ((column_names or fill) and known_format(file, file_io) == PUFFIN)
+        named, filled = (column_names, fill) if for_puffin else (None, False)
+        return inspect_file(file, file_io, encryption_keys=encryption_keys, column_names=named, fill=filled)
 
-    files, skipped = each_file(inspect, found, io, skip_bad=skip_bad, threads=threads)
-    if (column_names or fill) and not skipped:
+    files, failed = each_file(work, found, io, threads=threads)
+    if (column_names or fill) and not failed:
         check_some_puffin(file.format for file in files)
-    plain = [file.to_dict() for file in files]
-    if columns is not None:
-        plain = [with_columns(data, columns) for data in plain]
-    lines = tuple(summarize_file(data) for data in plain)
-    summary = summarize_columns(plain)
-    known = {name for data in plain for name in columns_of(data)}
-    missing = [name for name in columns or () if name not in known]
-    if missing:
-        raise UsageError(f"no file has a column '{missing[0]}'")
-    return InspectedFiles(tuple(files), lines, summary, skipped, found.others)
+    known = dict.fromkeys(name for file in files if columns for name in columns_of(file.to_dict()))
+    for name in columns or ():
+        if name not in known:
+            hint = f"The columns are {', '.join(known) or 'not known'}."
+            hint += " A column of a Puffin file is named with id=name, such as 3=user_id." if "=" in name else ""
+            raise UsageError(f"no file has a column '{name}'", hint=hint)
+    return InspectedFiles(files, failed, others=found.others, shown=columns)

@@ -1,17 +1,17 @@
-"""Looks up one value in many data files: which of them may hold it, and what reading them costs."""
+"""Looks up one value in the filters of files: which of them may hold it, and what reading them costs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, enough_memory
 from sidecar.files import PUFFIN, format_of, probe_source
-from sidecar.many_files.each import Paths, each_file
-from sidecar.many_files.find import DATA_ENDINGS, SkippedFile, find_files
+from sidecar.many_files.each import FileResults, each_file
+from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.many_files.formats import check_some_puffin
 from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import CountingSource, open_source
@@ -25,126 +25,109 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ProbedFile(Result):
-    """The answer of one file."""
+    """The answers of a column's filters in one file."""
+
+    omitted_if_none = ("fields", "types", "warnings")
 
     file: str
     """The path of the file."""
     size: int
     """Bytes of the file."""
-    units: tuple[ProbedRowGroup, ...]
-    """The answer of each row group, as in the result of :func:`sidecar.probe_file`."""
-    refused: UsageError | None
-    """Why the file cannot be asked, such as a missing column; ``None`` if it was asked."""
+    might_contain: bool | None
+    """False if no row group can have the value, ``None`` if it is not certain that one may; a file is read then."""
+    reason: str
+    """Why the file cannot be asked, such as a missing column; empty if it was asked."""
     reads: int
     """Reads of footer and filters."""
     bytes_read: int
     """Bytes that these reads have."""
-    warnings: tuple[str, ...] = ()
-    """What is wrong with a sidecar, in words."""
-
-    @property
-    def might_contain(self) -> bool | None:
-        """False if no row group can have the value, ``None`` if it is not certain that one may; a file is read then."""
-        if self.refused is not None:
-            return None
-        answers = {unit.might_contain for unit in self.units}
-        return True if True in answers else None if None in answers else False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "file": self.file,
-            "size": self.size,
-            "might_contain": self.might_contain,
-            "reason": "" if self.refused is None else str(self.refused),
-            "reads": self.reads,
-            "bytes_read": self.bytes_read,
-            "units": [unit.to_dict() for unit in self.units],
-            **({"warnings": list(self.warnings)} if self.warnings else {}),
-        }
+    units: list[ProbedRowGroup]
+    """The answer of each row group. In the answers of a sidecar each names its data file."""
+    fields: list[int] | None = None
+    """The field ids that a sidecar has for the column; ``None`` for a data file."""
+    types: list[str] | None = None
+    """The Iceberg types as which the value was read for a sidecar; ``None`` for a data file."""
+    warnings: list[str] | None = None
+    """What is wrong with a sidecar, in words; ``None`` for a data file."""
 
 
 @dataclass(frozen=True, repr=False)
-class ProbedFiles(Result):
-    """The result of :func:`probe_files`."""
+class ProbedFiles(FileResults[ProbedFile]):
+    """The answers of a column's filters in files."""
 
-    column: str
+    column: str = field(kw_only=True)
     """The column that was asked for."""
-    files: tuple[ProbedFile, ...]
-    """The answer of each file, in order."""
-    skipped: tuple[SkippedFile, ...]
-    """Files and folders that could not be read: they may hold the value, too."""
-    others: int
-    """Files in the named folders that are left out, because they have other endings."""
 
     @property
     def kept(self) -> tuple[ProbedFile, ...]:
         """The files that may hold the value, or of which nothing is certain."""
         return tuple(file for file in self.files if file.might_contain is not False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar probe --json`` prints it for many files."""
+    def totals(self) -> dict[str, Any]:
+        """Return the column, how many files have which answer, and what the answers cost."""
         answers = Counter(file.might_contain for file in self.files)
         return {
             "column": self.column,
-            "files": [file.to_dict() for file in self.files],
-            "summary": {
-                "files": len(self.files),
-                "cannot_hold": answers[False],
-                "may_hold": answers[True],
-                "unknown": answers[None],
-                "size": sum(file.size for file in self.files),
-                "kept_size": sum(file.size for file in self.kept),
-                "reads": sum(file.reads for file in self.files),
-                "bytes_read": sum(file.bytes_read for file in self.files),
-            },
-            "skipped": [file.to_dict() for file in self.skipped],
-            "others": self.others,
+            "cannot_hold": answers[False],
+            "may_hold": answers[True],
+            "unknown": answers[None],
+            "size": sum(file.size for file in self.files),
+            "kept_size": sum(file.size for file in self.kept),
+            "reads": sum(file.reads for file in self.files),
+            "bytes_read": sum(file.bytes_read for file in self.files),
         }
 
 
-def probe_files(
+@enough_memory()
+def probe(
     paths: Paths,
     column: str,
     value: LiteralValue,
-    io: FileIO | None = None,
     *,
+    threads: int | None = None,
+    io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
     column_names: Mapping[int, str] | None = None,
-    skip_bad: bool = False,
-    threads: int | None = None,
 ) -> ProbedFiles:
-    """Look up one value in a column of all data files that ``paths`` name (files, folders, globs).
+    """Look up one value in the filters of a column in the files that ``paths`` name (files, folders, globs, or a list).
 
-    Puffin files that are named are asked as :func:`sidecar.probe_file` asks one, with ``column_names``; those in
-    folders are left out.
-
-    ``paths``, ``io``, ``skip_bad`` and ``threads`` are as for :func:`sidecar.inspect_files`; ``column``,
-    ``value`` and ``encryption_keys`` as for one file. A file is ruled out only if each of its row groups is. A file
-    that cannot be asked (it does not have the column, or the value does not fit its type) is kept, with the reason. If
-    no file can be asked, the first reason is raised as :class:`UsageError`. Raises the errors of :func:`find_files` and
-    :func:`sidecar.probe_file`.
+    ``column`` may be a field id in a sidecar, and is the values' type for a file that is one filter. ``value`` is text,
+    or a value of the column's type. ``threads`` files are read at a time. ``io`` opens the files. Encrypted columns
+    need ``encryption_keys``. ``column_names`` names the columns of Puffin files by field id; those in folders are left
+    out. A file without the column is kept, with the reason. Raises the error of a file that is named alone.
     """
-    found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
+    found = find_files(paths, io, endings=DATA_ENDINGS)
     formats: set[str | None] = set()
+    refused: dict[str, UsageError] = {}
 
-    def probe(file: str, file_io: FileIO | None) -> ProbedFile:
+    def work(file: str, file_io: FileIO | None) -> ProbedFile:
         with closing(CountingSource(open_source(file, file_io))) as source:
-            named = column_names if column_names and format_of(source) == PUFFIN else None
+            named = column_names if column_names and (found.is_one or format_of(source) == PUFFIN) else None
             formats.add(PUFFIN if named else None)
-            answer, refused = None, None
             try:
-                answer = probe_source(source, file, column, value, encryption_keys, named)
+                answer = probe_source(source, column, value, encryption_keys, named)
             except UsageError as error:
-                refused = error
-            units = () if answer is None else tuple(answer.units)
-            warnings = () if answer is None else tuple(answer.warnings or ())
-            return ProbedFile(file, source.size, units, refused, source.reads, source.bytes_read, warnings)
+                if found.is_one:
+                    raise
+                refused[file] = error
+                return ProbedFile(file, source.size, None, str(error), source.reads, source.bytes_read, [])
+            may = {unit.might_contain for unit in answer.units}
+            return ProbedFile(
+                file,
+                source.size,
+                True if True in may else None if None in may else False,
+                "",
+                source.reads,
+                source.bytes_read,
+                answer.units,
+                answer.fields,
+                answer.types,
+                answer.warnings,
+            )
 
-    files, skipped = each_file(probe, found, io, skip_bad=skip_bad, threads=threads)
-    if column_names and not skipped:
+    files, failed = each_file(work, found, io, threads=threads)
+    if column_names and not failed:
         check_some_puffin(formats)
-    reasons = [file.refused for file in files if file.refused is not None]
-    if reasons and len(reasons) == len(files):
-        raise reasons[0]
-    return ProbedFiles(column, tuple(files), skipped, found.others)
+    if refused and len(refused) == len(files):
+        raise refused[files[0].file]
+    return ProbedFiles(files, failed, others=found.others, column=column)

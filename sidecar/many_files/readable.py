@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sidecar.files import check_readable
-from sidecar.many_files.each import Paths, each_file
-from sidecar.many_files.find import ENDINGS, FoundFiles, find_files
+from sidecar.many_files.each import each_file
+from sidecar.many_files.find import ENDINGS, FoundFiles, Paths, find_files
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -23,19 +23,20 @@ def readable_files(
     endings: Sequence[str] = ENDINGS,
     encryption_keys: EncryptionKeys | None = None,
 ) -> FoundFiles:
-    """Do :func:`find_files`, read the footer of each file, and move files without a readable one to ``unreadable``.
+    """Do :func:`find_files`, and move files among many whose footer cannot be read to ``failed``.
 
-    ``paths``, ``io`` and ``endings`` are those of :func:`find_files`; encrypted footers need ``encryption_keys``.
-    Raises the error of the first file if none can be read.
+    Encrypted footers need ``encryption_keys``. Raises the error of the first file if none can be read.
     """
-    found = find_files(paths, io, endings=endings, skip_bad=True)
+    found = find_files(paths, io, endings=endings)
+    if found.is_one:
+        return found
 
     def check(file: str, file_io: FileIO | None) -> str:
         check_readable(file, file_io, encryption_keys)
         return file
 
-    good, unreadable = each_file(check, found, io, skip_bad=True)
+    good, failed = each_file(check, found, io)
     if not good:
-        raise unreadable[0].error
+        raise next(iter(failed.values()))
     roots = dict(zip(found.files, found.roots, strict=True))
-    return replace(found, files=tuple(good), roots=tuple(roots[file] for file in good), unreadable=unreadable)
+    return replace(found, files=good, roots=tuple(roots[file] for file in good), failed=failed)

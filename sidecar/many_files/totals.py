@@ -75,7 +75,7 @@ class ColumnSummary(Result):
 
 
 def summarize_file(data: Mapping[str, Any]) -> FileSummary:
-    """Return the line of one file, from the result of :func:`sidecar.inspect_file`."""
+    """Return the line of one file, from the result of :func:`sidecar.inspect`."""
     columns = [column for unit in data.get("units", ()) for column in unit["columns"].items()]
     filters = [(path, found) for path, column in columns if (found := _filter(column)) is not None]
     bare = data.get("bloom_filter")
@@ -94,7 +94,7 @@ def summarize_file(data: Mapping[str, Any]) -> FileSummary:
 
 
 def summarize_columns(files: Iterable[Mapping[str, Any]]) -> tuple[ColumnSummary, ...]:
-    """Return a line for each column, from the results of :func:`sidecar.inspect_file`; Puffin files add nothing."""
+    """Return a line for each column, from the results of :func:`sidecar.inspect`; Puffin files add nothing."""
     found: dict[str, _ColumnSums] = {}
     for data in files:
         for path, units in _by_column(data).items():

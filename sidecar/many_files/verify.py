@@ -1,153 +1,191 @@
-"""Verifies many files: the problems of each, and totals."""
+"""Verifies files: the problems of each, and totals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
-from sidecar.errors import Problem
-from sidecar.files import ORC, PARQUET, PUFFIN, Verification, verify_file
-from sidecar.many_files.each import Paths, each_file, threads_for
-from sidecar.many_files.find import SkippedFile, find_files
+from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, refuse_text
+from sidecar.files import ORC, PARQUET, PUFFIN, VerifiedFile, verify_file
+from sidecar.many_files.each import FileResults, each_file, threads_for
+from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.parquet.verify.filters import ValuesLookedUp
-from sidecar.results.base import Result
+from sidecar.source import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
     from sidecar.crypto.keys import EncryptionKeys
 
-
 STRUCTURE_IS_SMALL = "the check of structures alone reads little"
 """The reason for the engine of a check without values."""
 
-
-@dataclass(frozen=True, repr=False)
-class VerifiedFile(Result):
-    """A file, and the result of :func:`sidecar.verify_file`."""
-
-    file: str
-    """The path of the file."""
-    result: Verification
-    """What was found in it."""
-
-    @property
-    def problems(self) -> list[Problem]:
-        """The problems of the file."""
-        return self.result.problems
+STRUCTURE_AND_INDEXES = "structure and page indexes; --data looks every value up"
 
 
 @dataclass(frozen=True, repr=False)
-class VerifiedFiles(Result):
-    """The result of :func:`verify_files`."""
+class Verification(FileResults[VerifiedFile]):
+    """What ``verify`` found. The check of a table has no result for each file."""
 
-    files: tuple[VerifiedFile, ...]
-    """What was found in each file, in order."""
-    skipped: tuple[SkippedFile, ...]
-    """Files and folders that could not be read, so that they were not checked."""
-    others: int
-    """Files in the named folders that are left out, because they have other endings."""
-    engine: str = "local"
-    """Where the files were read: ``local`` or ``spark``."""
-    engine_reason: str = ""
+    checked: int = field(kw_only=True)
+    """The number of files (for a table: sidecar files and manifests) that were checked."""
+    problems: list[Problem] = field(kw_only=True)
+    """The defects of all files; empty if there are none."""
+    scope: str | None = field(default=None, kw_only=True)
+    """What was checked, if values were not looked up."""
+    looked_up: ValuesLookedUp | None = field(default=None, kw_only=True)
+    """How many values were looked up; ``None`` if none were asked for."""
+    engine: str | None = field(default=None, kw_only=True)
+    """Where values were looked up: ``local`` or ``spark``; ``None`` if none were."""
+    engine_reason: str | None = field(default=None, kw_only=True)
     """Why this engine was chosen."""
 
     @property
-    def problems(self) -> list[Problem]:
-        """The problems of all files."""
-        return [problem for file in self.files for problem in file.problems]
+    def ok(self) -> bool:
+        """Whether there is no problem and no file that could not be checked."""
+        return not self.problems and not self.failed
 
-    @property
-    def looked_up(self) -> ValuesLookedUp | None:
-        """What was looked up in all data files together; ``None`` if no values were asked for."""
-        counts = [file.result.looked_up for file in self.files if file.result.looked_up is not None]
-        if not counts:
-            return None
-        return ValuesLookedUp(
-            units=sum(count.units for count in counts),
-            units_total=sum(count.units_total for count in counts),
-            values=sum(count.values for count in counts),
-            indexes=sum(count.indexes for count in counts),
-        )
+    def summary(self) -> dict[str, object]:
+        """See :meth:`Summarized.summary`."""
+        return {**self.totals(), "failed": self.failed or None}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar verify --json`` prints it for many files."""
-        looked_up = self.looked_up
-        return {
-            "files": [{"file": file.file, **file.result.to_dict()} for file in self.files],
-            "checked": len(self.files),
-            "problems": [problem.to_dict() for problem in self.problems],
-            **({"looked_up": looked_up.to_dict()} if looked_up is not None else {}),
-            "skipped": [file.to_dict() for file in self.skipped],
-            "others": self.others,
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-        }
+    def totals(self) -> dict[str, Any]:
+        """Return what was checked in all files, and the problems."""
+        known = {name: value for name, value in super().totals().items() if value is not None}
+        return {"ok": self.ok, **known}
 
 
-def verify_files(
+@enough_memory()
+def verify_paths(
     paths: Paths,
-    io: FileIO | None = None,
     *,
     data: bool = False,
     sample: float | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
-    skip_bad: bool = False,
+    against: Paths | None = None,
+    aad_prefixes: Sequence[bytes | str] | None = None,
     threads: int | None = None,
+    io: FileIO | None = None,
+    encryption_keys: EncryptionKeys | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
-) -> VerifiedFiles:
-    """Check the files that ``paths`` name (files, folders, globs) as :func:`sidecar.verify_file` checks one.
-
-    ``paths``, ``io``, ``skip_bad`` and ``threads`` are as for :func:`sidecar.inspect_files`; ``data``,
-    ``sample`` and ``encryption_keys`` as for one file. With ``data`` or ``sample``, files without values (Puffin files,
-    single filters) get the check of their structure, and their ``scope`` says so. ``column_names`` names the columns of
-    the Puffin files. ``engine`` and ``spark`` say where the values of data files are looked up, as for
-    :func:`sidecar.build`; without values the check reads little and runs in this process. Damage is a problem of its
-    file. Raises the errors of :func:`find_files` and
-    :func:`sidecar.verify_file`.
-    """
-    found = find_files(paths, io, skip_bad=skip_bad)
+    column_names: Mapping[int, str] | None = None,
+) -> Verification:
+    """Do :func:`sidecar.verify` for files."""
+    if aad_prefixes is not None:
+        every = find_files(paths, io, endings=("",))
+        return verify_prefixes(every.files, aad_prefixes, encryption_keys, io, every.failed)
+    found = find_files(paths, io)
+    if against is not None and not found.is_one:
+        raise UsageError("a comparison with data files is for one Puffin file", found=f"{len(found.files)} files")
     most = threads_for(found.files, threads)
     workers: WorkEngine = LocalWork(most, STRUCTURE_IS_SMALL)
-    if data or sample is not None:
+    has_values = data or sample is not None
+    if has_values:
         ios = FileIOs(io)
         workers = work_engine(engine, spark, lambda: estimated_size(found.files, ios), threads=most)
     else:
         asked_engine(engine, spark)
-    work = _VerifyOne(data, sample, encryption_keys, column_names)
-    answers, skipped = each_file(work, found, io, skip_bad=skip_bad, engine=workers)
-    if column_names and not skipped:
+    others = None if against is None else _data_files(against, io)
+    work = _VerifyOne(data, sample, encryption_keys, column_names, others, found.is_one)
+    answers, failed = each_file(work, found, io, engine=workers)
+    if column_names and not failed:
         check_some_puffin({kind for _, kind in answers})
     files = tuple(file for file, _ in answers)
-    return VerifiedFiles(files, skipped, found.others, workers.name, workers.reason)
+    looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
+    return Verification(
+        files,
+        failed,
+        others=found.others,
+        checked=len(files) + len(others or ()),
+        problems=[problem for file in files for problem in file.problems],
+        scope=None if looked_up is not None else _scope(files),
+        looked_up=looked_up,
+        engine=workers.name,
+        engine_reason=workers.reason,
+    )
+
+
+def verify_prefixes(
+    files: Sequence[str],
+    prefixes: Sequence[bytes | str],
+    encryption_keys: EncryptionKeys | None,
+    io: FileIO | None = None,
+    failed: Mapping[str, SidecarError] | None = None,
+) -> Verification:
+    """Check that encrypted Parquet files match ``prefixes`` (AAD prefixes) one to one: none missing, none twice.
+
+    Only footers are read. A rule in ``encryption_keys`` also binds each path to its prefix. The problem of a missing
+    prefix has no ``file``. Raises :class:`UsageError` without keys and for a prefix that is given twice.
+    """
+    from sidecar.parquet.encrypted.file_set import verify_file_set
+
+    if encryption_keys is None:
+        raise UsageError("AAD prefixes need encryption keys (--encryption-keys): without keys, files are all alike")
+    expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
+    problems = verify_file_set(files, expected, encryption_keys, lambda path: open_source(path, io))
+    return Verification((), dict(failed or {}), checked=len(files), problems=problems)
+
+
+def _data_files(against: Paths, io: FileIO | None) -> list[str]:
+    """Return the data files that ``against`` names, a file twice if it is named twice. Raises if some are not found."""
+    refuse_text(against=against)
+    named = [os.fspath(path) for path in ([against] if isinstance(against, os.PathLike) else against)]
+    if not named:
+        return named
+    found = find_files(named, io, endings=DATA_ENDINGS)
+    for error in found.failed.values():
+        raise error
+    return list(found.files) if len(found.files) >= len(named) else named
 
 
 @dataclass(frozen=True)
 class _VerifyOne:
-    """The work for one file: check it. The parameters are those of :func:`verify_files`."""
+    """The work for one file: check it. The parameters are those of :func:`verify_paths`."""
 
     data: bool
     sample: float | None
     encryption_keys: EncryptionKeys | None = field(repr=False)
     column_names: Mapping[int, str] | None
+    against: list[str] | None
+    is_one: bool
 
     def __call__(self, file: str, io: FileIO | None) -> tuple[VerifiedFile, str | None]:
-        """Return what was found, and the format of the file if it matters."""
+        """Return what was found, and the format of the file if it matters.
+
+        Among many files, those without values get the check of their structure.
+        """
         is_asked = self.data or self.sample is not None
-        kind = known_format(file, io) if is_asked or self.column_names else None
-        asked = is_asked and kind in (PARQUET, ORC, None)
+        kind = known_format(file, io) if (is_asked or self.column_names) and not self.is_one else None
+        has_values = is_asked and (self.is_one or kind in (PARQUET, ORC, None))
         result = verify_file(
             file,
             io,
-            data=self.data and asked,
-            sample=self.sample if asked else None,
+            data=self.data and has_values,
+            sample=self.sample if has_values or self.against else None,
             encryption_keys=self.encryption_keys,
-            column_names=self.column_names if kind == PUFFIN else None,
+            against=self.against,
+            column_names=self.column_names if self.is_one or kind == PUFFIN else None,
         )
-        return VerifiedFile(file, result), kind
+        return result, PUFFIN if self.is_one else kind
+
+
+def _scope(files: Sequence[VerifiedFile]) -> str | None:
+    """Return what was checked if no values were looked up: what one file says, if all say the same."""
+    scopes = dict.fromkeys(file.scope for file in files if file.scope is not None)
+    return next(iter(scopes)) if len(scopes) == 1 else STRUCTURE_AND_INDEXES if scopes else None
+
+
+def _sum(counts: Sequence[ValuesLookedUp]) -> ValuesLookedUp | None:
+    if len(counts) < 2:
+        return next(iter(counts), None)
+    return ValuesLookedUp(
+        units=sum(count.units for count in counts),
+        units_total=sum(count.units_total for count in counts),
+        values=sum(count.values for count in counts),
+        indexes=sum(count.indexes for count in counts),
+    )

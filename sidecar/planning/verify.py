@@ -1,8 +1,8 @@
-"""Checks a table's sidecar: its structure and checksums, its registration, and its records of data files."""
+"""Checks files, or a table's sidecar: structure and checksums, its registration, and its records of data files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,17 @@ from sidecar.conversion.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import WorkEngine
-from sidecar.errors import Problem, SidecarError, problem_in
-from sidecar.files import Verification, verify_puffin
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in
+from sidecar.files import verify_puffin
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values, snapshot_of
+from sidecar.iceberg.listing import entry_bounds, identity_of, list_snapshot, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, lineage, table_at
+from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, table_at
+from sidecar.many_files.find import Paths
+from sidecar.many_files.verify import Verification, verify_paths, verify_prefixes
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
 from sidecar.planning.relocated import RelocatedFiles
@@ -36,6 +38,7 @@ from sidecar.source import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.io import FileIO
 
     from sidecar.bundle.sidecar_file import Segment, SidecarFile
 
@@ -47,37 +50,75 @@ LARGEST_LG_K = 20
 """The largest sketch that is read. A smaller limit would shrink sketches and change their estimates."""
 
 
-def verify_table(
-    table: Table,
+def verify(
+    target: Table | Paths,
     *,
-    at: int | str | None = None,
     data: bool = False,
     sample: float | None = None,
+    against: Paths | None = None,
+    aad_prefixes: Sequence[bytes | str] | None = None,
+    at: int | str | None = None,
+    threads: int | None = None,
+    io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
+    column_names: Mapping[int, str] | None = None,
 ) -> Verification:
-    """Check the sidecar that answers for a snapshot of ``table``.
+    """Check ``target`` for errors: the sidecar of a table, or files (paths, folders, globs).
 
-    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. The
-    whole sidecar is read, and the manifests that it lists.
+    ``data`` compares indexes with all values, ``sample`` with those of a share of the row groups or data files.
+    ``against`` compares a Puffin file with data files. ``aad_prefixes`` checks instead that encrypted files have these
+    prefixes, one each. ``at`` is a snapshot id, branch or tag of the table. ``threads`` files are read at a time.
+    ``io`` opens files. ``encryption_keys`` open what is encrypted. ``engine`` and ``spark`` say where values are
+    read. ``column_names`` names the columns of Puffin files by field id. Damage is a problem, not raised. Raises the
+    error of a file that is named alone and cannot be read, and of the table's own metadata.
+    """
+    if isinstance(target, Table):
+        if against is not None or column_names:
+            raise UsageError("against and column_names are for a Puffin file, not for a table")
+        if aad_prefixes is not None:
+            listed = list_snapshot(target, snapshot_id_of(target, at)).files
+            paths = sorted(file.path for file in listed)
+            return verify_prefixes(paths, aad_prefixes, encryption_keys, target.io)
+        return _verify_table(target, at, data, sample, encryption_keys, engine, spark)
+    if at is not None:
+        raise UsageError("a snapshot, branch or tag is of a table, not of files", found=at)
+    return verify_paths(
+        target,
+        data=data,
+        sample=sample,
+        against=against,
+        aad_prefixes=aad_prefixes,
+        threads=threads,
+        io=io,
+        encryption_keys=encryption_keys,
+        engine=engine,
+        spark=spark,
+        column_names=column_names,
+    )
 
-    With ``data``, every value of the indexed columns is looked up in the filters, page indexes are compared with the
-    pages, and row indexes of ORC files with the values of their row groups. This covers all data files, or a
-    ``sample`` of them (a share, chosen at random). The result's ``looked_up`` then counts them. It is a problem if
-    there are data files and nothing was looked up. Without ``data``, the result's ``scope`` says what was left out.
 
-    ``encryption_keys`` open encrypted bundles and data files. A bundle without its key cannot be checked, which is a
-    problem. ``engine`` and ``spark`` say where values are looked up, as for :func:`sidecar.build`.
+def _verify_table(
+    table: Table,
+    at: int | str | None,
+    data: bool,
+    sample: float | None,
+    encryption_keys: EncryptionKeys | None,
+    engine: BuildEngine | None,
+    spark: Any,
+) -> Verification:
+    """Check the sidecar that answers for a snapshot of ``table``, and the manifests that it lists.
 
-    Damage is a problem, not an exception. Raises :class:`sidecar.errors.UsageError` for an unknown snapshot, and
-    :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot
-    be read.
+    A ``sample`` is a share of the data files. It is a problem if values were asked for, there are data files and
+    nothing was looked up. A bundle without its key is a problem, too. Raises :class:`sidecar.errors.UsageError` for an
+    unknown snapshot, and :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the
+    table's own metadata cannot be read.
     """
     asked_engine(engine, spark)  # a wrong name is refused, whatever there is to check
     table, snapshot_id = table_at(table, at)
     if is_empty(table, snapshot_id):
-        return Verification(0, [], NO_SNAPSHOT)
+        return Verification((), {}, checked=0, problems=[], scope=NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)
     doubts: list[StatisticsDoubt] = []
     found = look_for_sidecar(table, snapshot.snapshot_id, doubts)
@@ -85,7 +126,7 @@ def verify_table(
     if found is None:
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
-        return Verification(0, problems, NOTHING)
+        return Verification((), {}, checked=0, problems=problems, scope=NOTHING)
     found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     try:
@@ -102,14 +143,22 @@ def verify_table(
                 if check is not None:
                     files += [raw.entry for raw in _live(read_manifest(table.io, line))]
         if check is None:
-            return Verification(checked, problems, STRUCTURE_ONLY)
+            return Verification((), {}, checked=checked, problems=problems, scope=STRUCTURE_ONLY)
         size = sum(entry.data_file.file_size_in_bytes for entry in files)
         workers = work_engine(engine, spark, lambda: size)
         problems += _of_values(table, found, files, check, encryption_keys, workers)
     finally:
         found.sidecar.close()
     looked_up = check.looked_up(len(files) - check.units_total)
-    return Verification(checked, problems, looked_up=looked_up, engine=workers.name, engine_reason=workers.reason)
+    return Verification(
+        (),
+        {},
+        checked=checked,
+        problems=problems,
+        looked_up=looked_up,
+        engine=workers.name,
+        engine_reason=workers.reason,
+    )
 
 
 def _of_values(

@@ -21,7 +21,7 @@ from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
@@ -72,10 +72,8 @@ class SidecarSearch:
 
     def _in_folder(self) -> Iterable[str]:
         try:
-            return find_files(
-                statistics_folder(self._table), self._table.io, endings=PUFFIN_ENDINGS, skip_bad=True
-            ).files
-        except UsageError:  # no such file in it
+            return find_files(statistics_folder(self._table), self._table.io, endings=PUFFIN_ENDINGS).files
+        except (StorageError, UsageError):  # it cannot be listed, or has no such file
             return ()
 
     def _of_file(self, path: str, snapshots: list[int], questions: Sequence[ValueQuestion]) -> Iterator[SidecarAsked]:

@@ -6,18 +6,27 @@ A result is a frozen dataclass that inherits from :class:`Result`. The names of 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
 
 LONGEST_TEXT = 80
 """Characters of a text that the short form of a result shows."""
 
+SHOWN_RECORDS = 20
+"""Records that notebooks show."""
+
 
 class Summarized:
-    """An object with a short ``repr``, and a small table for notebooks. Collections are shown as their length."""
+    """An object with a short ``repr``, in which collections are lengths, tables for notebooks, and a DataFrame."""
 
     __slots__ = ()
+
+    records_in: ClassVar[str | None] = None
+    """The attribute with the results that are rows of the DataFrame; ``None`` if the object is one row."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the facts that the short form shows, by name. ``None`` is not shown."""
@@ -27,13 +36,23 @@ class Summarized:
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._facts())})"
 
     def _repr_html_(self) -> str:
-        """Return the facts as an HTML table, which notebooks show. All texts are escaped."""
-        rows = "".join(
-            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f'<td style="text-align:left">{html.escape(text)}</td></tr>'
-            for name, text in self._facts()
-        )
-        return f"<table><caption>{html.escape(type(self).__name__)}</caption>{rows}</table>"
+        """Return the facts, then the first records, as HTML tables, which notebooks show. All texts are escaped."""
+        facts = _html_table(type(self).__name__, (), self._facts())
+        records = self.records() if self.records_in else []
+        names = list(dict.fromkeys(name for record in records for name in record))
+        cells = ([_brief(record.get(name)) for name in names] for record in records[:SHOWN_RECORDS])
+        return facts + _html_table(f"{self.records_in}: {len(records)}", names, cells) if names else facts
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of the DataFrame as plain data."""
+        parts = getattr(self, self.records_in) if self.records_in else [self]
+        return [plain_data(part) if isinstance(part, Result) else part.summary() for part in parts]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame, which needs pandas: a row for each part, else one row. Columns in parts are ``a.b``."""
+        import pandas as pd
+
+        return pd.json_normalize([dict(record) for record in self.records()])
 
     def _facts(self) -> Iterable[tuple[str, str]]:
         return ((name, _brief(value)) for name, value in self.summary().items() if value is not None)
@@ -82,6 +101,18 @@ class ProbedRowGroup(Result):
     """Whether the row group may have the value; ``None`` if nothing certain is known."""
     reason: str
     """Why nothing certain is known, or how the answer was found; it may be empty."""
+
+
+def _html_table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table. Without headings, the first cell of a row is its heading."""
+    cell, head = '<td style="text-align:left">{}</td>', '<th style="text-align:left">{}</th>'
+    kinds = (cell,) if headings else (head, cell)
+    lines = ["".join(head.format(html.escape(name)) for name in headings)] if headings else []
+    for row in rows:
+        texts = enumerate(map(html.escape, row))
+        lines.append("".join(kinds[min(place, len(kinds) - 1)].format(text) for place, text in texts))
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><caption>{html.escape(caption)}</caption>{body}</table>"
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:

@@ -65,13 +65,13 @@ def peak_of(act: Callable[[], object]) -> int:
 
 def refuse(path: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="too many row groups"):
-        sidecar.probe_file(path, "4", "5")
+        sidecar.probe(path, "4", "5")
 
 
 def test_claims_cost_nothing(path: str) -> None:
     assert peak_of(lambda: refuse(path)) < MOST_BYTES
-    assert peak_of(lambda: sidecar.inspect_file(path, fill=True)) < MOST_BYTES
-    found = sidecar.inspect_file(path, fill=True).to_dict()
+    assert peak_of(lambda: sidecar.inspect(path, fill=True).only) < MOST_BYTES
+    found = sidecar.inspect(path, fill=True).only.to_dict()
     assert found["files"] == []
     assert [entry["units"] for entry in found["segments"][0]["coverage"]] == [{"indexed": CLAIMED}] * 2
     assert any("too many row groups" in warning for warning in found["warnings"])

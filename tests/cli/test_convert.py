@@ -38,7 +38,7 @@ def column_file(path: Path, values: Any, **options: Any) -> str:
 
 
 def maybe(path: str, kind: str, value: str) -> Any:
-    return answer("probe", path, kind, value)["units"][0]["might_contain"]
+    return answer("probe", path, kind, value)["files"][0]["units"][0]["might_contain"]
 
 
 @pytest.mark.parametrize(("use_dictionary", "way"), [(True, "dictionary"), (False, "values")])
@@ -51,7 +51,7 @@ def test_a_historical_filter_is_rebuilt_from_its_column(use_dictionary: bool, wa
     assert unit["rate_before"] < 1e-10
     assert unit["rate_after"] <= 0.01
     assert report["conversion"] == "MurmurHash3 filter to XXH64 filter"
-    assert "XXH64" in answer("inspect", target)["form"]
+    assert "XXH64" in answer("inspect", target)["files"][0]["form"]
     assert [maybe(target, "string", value) for value in STORED] == [True] * 4
     assert maybe(target, "string", "absent") is False
     assert run("verify", target).exit_code == 0

@@ -28,7 +28,7 @@ def test_extract_strip_embed_from(tmp_path: Path) -> None:
     assert run("strip", NATIVE, bare).exit_code == 0
     data = json.loads(run("embed", bare, back, "--from", puffin, "--json").stdout)
     assert data["ways"] == {"bloom": {"exact": 54, "none": 3}}
-    units = json.loads(run("probe", back, "c_sdir", "k79w", "--json").stdout)["units"]
+    units = json.loads(run("probe", back, "c_sdir", "k79w", "--json").stdout)["files"][0]["units"]
     assert [unit["might_contain"] for unit in units] == [False, True, False]
     result = run("embed", "--from", puffin, "--all-to", tmp_path / "all")
     assert result.exit_code == 0, result.output
@@ -41,11 +41,13 @@ def test_convert_to_the_other_kind(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "orc to puffin" in result.stdout
     assert "values" in result.stdout
-    blobs = {blob["type"] for blob in json.loads(run("inspect", target, "--json").stdout)["blobs"]}
+    blobs = {blob["type"] for blob in json.loads(run("inspect", target, "--json").stdout)["files"][0]["blobs"]}
     assert "sidecar-orc-bloom-v1" not in blobs
     result = run("convert", PARQUET, tmp_path / "y.puffin", "--as", "orc", "--columns", "str")
     assert result.exit_code == 0, result.output
-    blobs = {blob["type"] for blob in json.loads(run("inspect", tmp_path / "y.puffin", "--json").stdout)["blobs"]}
+    blobs = {
+        blob["type"] for blob in json.loads(run("inspect", tmp_path / "y.puffin", "--json").stdout)["files"][0]["blobs"]
+    }
     assert "sidecar-orc-bloom-v1" in blobs
 
 

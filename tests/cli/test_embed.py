@@ -38,7 +38,7 @@ def test_embed_probe_verify_strip(plain: Path) -> None:
     assert "indexed.parquet" in result.stdout
     assert "tags.list.element" in result.stdout
     key = int(pq.read_table(plain)["k"][1500].as_py())
-    units = json.loads(run("probe", target, "k", key, "--json").stdout)["units"]
+    units = json.loads(run("probe", target, "k", key, "--json").stdout)["files"][0]["units"]
     assert units[1]["might_contain"]
     assert not units[0]["might_contain"]
     assert run("verify", target).exit_code == 0

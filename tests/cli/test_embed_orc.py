@@ -24,7 +24,7 @@ def test_embed_probe_verify_strip(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "c_sdir" in result.stdout
     assert "page indexes" not in result.stdout
-    units = json.loads(run("probe", target, "c_sdir", "k79w", "--json").stdout)["units"]
+    units = json.loads(run("probe", target, "c_sdir", "k79w", "--json").stdout)["files"][0]["units"]
     assert [unit["might_contain"] for unit in units] == [False, False, True]
     assert run("verify", target).exit_code == 0
     result = run("strip", target, bare)

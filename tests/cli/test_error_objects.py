@@ -49,7 +49,7 @@ def test_each_error_is_an_object_with_its_parts(
     def fail(*_: Any, **__: Any) -> None:
         raise kind("it broke", **PARTS)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("sidecar.files.inspect_file", fail)
+    monkeypatch.setattr("sidecar.many_files.inspect.inspect_file", fail)
     result = run("inspect", SOUND, "--format", form)
     code = 2 if kind is errors.UsageError else 1
     assert result.exit_code == code

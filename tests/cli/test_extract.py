@@ -47,7 +47,7 @@ def test_extract_inspect_verify_embed(files: list[Path], tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     assert "exact" in result.stdout
     assert run("verify", puffin).exit_code == 0
-    described = answer("inspect", puffin)
+    (described,) = answer("inspect", puffin)["files"]
     assert described["segments"][0]["units"] == 6
     assert len(described["segments"][0]["page_indexes"]) == 2
     assert "sidecar-page-index-v1" in run("inspect", puffin).stdout

@@ -29,7 +29,7 @@ def answer(*args: str) -> Any:
 def test_inspect_has_what_the_design_asks_of_data_files() -> None:
     expected = json.loads((DATA / "expected" / "j118_v1_none.json").read_text())
     assert expected, "the fixture says nothing"
-    data = answer("inspect", FILE)
+    (data,) = answer("inspect", FILE)["files"]
     assert {"row_group", "rows", "columns"} <= set(data["units"][0])
     columns = data["units"][0]["columns"]
     assert set(columns["i32_opt"]) == {"bloom_filter", "column_index", "offset_index"}
@@ -53,12 +53,12 @@ def written_value(column: str) -> str:
 
 @pytest.mark.parametrize("column", ["i32_opt", "i64_opt", "str"])
 def test_probe_finds_a_value_that_is_there(column: str) -> None:
-    data = answer("probe", FILE, column, written_value(column))
+    (data,) = answer("probe", FILE, column, written_value(column))["files"]
     assert any(unit["might_contain"] for unit in data["units"])
 
 
 def test_probe_takes_a_negative_number_as_a_value() -> None:
-    units = answer("probe", FILE, "i32_opt", "-1999999999")["units"]
+    units = answer("probe", FILE, "i32_opt", "-1999999999")["files"][0]["units"]
     assert [unit["might_contain"] for unit in units] == [False] * len(units)
     assert "cannot hold it" in run("probe", FILE, "i32_opt", "-1999999999").stdout
 
@@ -137,10 +137,10 @@ def test_keys_of_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.M
     path = str(DATA / "j118_enc_gcm_encfooter.parquet")
     for place in (str(tmp_path / "keys.json"), "env:ALL"):
         option = ["--encryption-keys", place]
-        shown = answer("inspect", path, *option)["encryption"]
+        shown = answer("inspect", path, *option)["files"][0]["encryption"]
         assert (shown["columns"], shown["locked"]) == (["i64_desc", "f64_clean", "str"], [])
         assert answer("verify", path, "--data", *option)["problems"] == []
-        units = answer("probe", path, "str", "nothing like it", *option)["units"]
+        units = answer("probe", path, "str", "nothing like it", *option)["files"][0]["units"]
         assert {unit["might_contain"] for unit in units} == {False}
         assert run("scan", path, "f64_clean > 0", "--json", *option).stdout.count("\n") > 10
     refused = run("inspect", path, "--encryption-keys", "env:NONE")

@@ -49,11 +49,10 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.mark.parametrize(
     ("line", "code", "sentence"),
     [
-        (["inspect", "nix.parquet"], 1, "no such file; file nix.parquet. If it is a table, name its catalog"),
-        (["verify", "NIX.ORC"], 1, "no such file; file NIX.ORC"),
-        (["probe", "x.puffin", "a", "5"], 1, "no such file; file x.puffin"),
+        (["inspect", "nix.parquet"], 1, "cannot open the file: No such file or directory; file nix.parquet"),
+        (["verify", "NIX.ORC"], 1, "no such file; file NIX.ORC. If it is a table, name its catalog"),
+        (["probe", "x.puffin", "a", "5"], 1, "No such file or directory; file x.puffin"),
         (["scan", "nix.parquet", "a = 5"], 1, "no such file; file nix.parquet"),
-        (["inspect", "f.parquet", "nix.parquet"], 1, "no such file; file nix.parquet"),
         (
             ["inspect", "./nix.parquet"],
             1,
@@ -84,11 +83,11 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["extract", "f.parquet", "no/x.puffin"], 1, "The folder no does not exist: make it first."),
         (["scan", "db.t", "a = 5", "-o", "no/x.csv"], 2, "Make it first: mkdir -p no"),
         (
-            ["inspect", "f.parquet", "db.t"],
+            ["verify", "f.parquet", "db.t"],
             2,
             "found the file f.parquet and the table db.t. Write ./db.t if it is",
         ),
-        (["inspect", "part-*"], 2, "db.** also those of the namespaces in it; ./part-* are files."),
+        (["verify", "part-*"], 2, "db.** also those of the namespaces in it; ./part-* are files."),
         (["inspect", "./part-*"], 2, "no file matches; file ./part-*"),
         (
             ["embed", "f.parquet", "g.parquet", "h.parquet", "--page-index"],
@@ -98,8 +97,8 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["strip", "f.parquet"], 2, "sidecar strip SRC... --into DIR"),
         (["embed", "f.parquet", "--into", "d", "--from", "x.puffin"], 2, "--all-to writes all files"),
         (["status", "db.t", "--at", "dev"], 2, "no branch or tag 'dev'"),
-        (["inspect", "db.*", "--skip-bad"], 2, "--skip-bad is for files"),
-        (["probe", "db.t", "db.empty", "a", "5"], 2, "probe takes one table"),
+        (["inspect", "db.t"], 2, "inspect is for files; found db.t. For the sidecar of a table: sidecar status db.t"),
+        (["probe", "db.t", "a", "5"], 2, "For a table: sidecar plan db.t 'a = 5'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -113,10 +112,10 @@ def test_a_mistake_gets_a_hint_in_one_line(run: Run, line: list[str], code: int,
 
 
 def test_a_table_whose_name_ends_like_a_file_can_be_named(run: Run) -> None:
-    result = run("inspect", "db.stats")
+    result = run("verify", "db.stats")
     assert (result.exit_code, "no such file" in result.stderr) == (1, True)
-    assert "db.`stats`: 1 file" in run("inspect", "db.stats", "--catalog", "default").stdout
-    assert "db.`stats`: 1 file" in run("inspect", "db.`stats`").stdout
+    for line in (["verify", "db.stats", "--catalog", "default"], ["verify", "db.`stats`"]):
+        assert "ancestors has a sidecar" in run(*line).stdout
     assert run("status", "db.stats").exit_code == 0
 
 
@@ -125,10 +124,8 @@ def test_a_table_whose_name_ends_like_a_file_can_be_named(run: Run) -> None:
     [
         (["build", "db.empty", "--columns", "a"], "there is nothing to index"),
         (["status", "db.empty"], "db.empty: no snapshot yet"),
-        (["inspect", "db.empty"], "db.empty: no snapshot yet"),
         (["verify", "db.empty", "--data"], "there was nothing to check (the table has no snapshot yet)"),
         (["plan", "db.empty", "a = 5"], "kept"),
-        (["probe", "db.empty", "a", "5"], "units"),
         (["scan", "db.empty", "a = 5"], "0 rows"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,

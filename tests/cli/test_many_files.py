@@ -68,21 +68,21 @@ def test_inspect_names_each_file_once(run: Run, paths: list[str]) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     data = document(result)
     assert sorted(os.path.normpath(file["file"]) for file in data["files"]) == GOOD
-    assert data["summary"]["files"] == len(data["summary"]["lines"]) == 4
-    assert data["summary"]["rows"] == 900 + sidecar.inspect_file(GOOD[3]).to_dict()["rows"]
+    assert len(data["files"]) == len(data["lines"]) == 4
+    assert data["rows"] == 900 + sidecar.inspect(GOOD[3]).only.to_dict()["rows"]
     for file in data["files"]:
         alone = document(run("inspect", f"./{file['file']}", "--json"))
-        assert alone["units"] == file["units"]
+        assert alone["files"][0]["units"] == file["units"]
 
 
 def test_inspect_narrows_what_it_shows_and_keeps_values_to_itself(run: Run) -> None:
     data = document(run("inspect", "data", "--columns", "k,s", "--json"))
-    assert [column["column"] for column in data["summary"]["columns"]] == ["k", "s"]
+    assert [column["column"] for column in data["columns"]] == ["k", "s"]
     assert {name for file in data["files"] for unit in file["units"] for name in unit["columns"]} == {
         "k",
         "s",
     }
-    assert [line["columns_with_filter"] for line in data["summary"]["lines"]] == [2, 2, 2, 2]
+    assert [line["columns_with_filter"] for line in data["lines"]] == [2, 2, 2, 2]
     missing = run("inspect", "data", "--columns", "k,nosuch")
     assert (missing.exit_code, "no file has a column 'nosuch'" in missing.stderr) == (2, True)
     indexes = [unit["columns"]["k"]["row_index"] for unit in data["files"][3]["units"]]
@@ -116,27 +116,28 @@ def test_inspect_draws_files_columns_and_totals(run: Run) -> None:
     ],
     ids=lambda line: line[0],
 )
-def test_bad_files_end_a_command_or_are_listed(damaged: Run, line: list[str]) -> None:
-    stopped = damaged(*line)
+def test_a_bad_file_ends_a_command_alone_and_is_listed_among_many(damaged: Run, line: list[str]) -> None:
+    stopped = damaged(line[0], BAD[0], *line[2:])
     assert stopped.exit_code == 1
     assert stopped.stderr.startswith("error: ")
     assert BAD[0] in stopped.stderr
     assert not Path("out.puffin").exists()
     shutil.rmtree("out", ignore_errors=True)
-    went_on = damaged(*line, "--skip-bad", "--json")
+    went_on = damaged(*line, "--json")
     assert went_on.exit_code == 1
     data = document(went_on)
-    assert [file["file"] for file in data["skipped"]] == BAD
-    assert [file["error"]["kind"] for file in data["skipped"]] == ["damaged-file", "storage", "damaged-file"]
+    assert list(data["failed"]) == BAD
+    assert [error["kind"] for error in data["failed"].values()] == ["damaged-file", "storage", "damaged-file"]
     assert len(data.get("files", data.get("sources"))) == 4
     shutil.rmtree("out", ignore_errors=True)
     Path("out.puffin").unlink(missing_ok=True)
-    text = damaged(*line, "--skip-bad")
-    assert (text.exit_code, text.stdout.count("skipped: ")) == (1, 3)
+    text = damaged(*line)
+    assert (text.exit_code, text.stdout.count("failed: ")) == (1, 3)
     shutil.rmtree("out", ignore_errors=True)
     Path("out.puffin").unlink(missing_ok=True)
-    rows = damaged(*line, "--skip-bad", "--format", "jsonl")
-    assert (rows.exit_code, rows.stderr.count("warning: skipped: ")) == (1, 3)
+    rows = damaged(*line, "--format", "jsonl")
+    named = [one["file"] for one in map(json.loads, rows.stdout.splitlines()) if "error" in one]
+    assert (rows.exit_code, len(named) + rows.stderr.count("warning: failed: ")) == (1, 3)
 
 
 def test_convert_goes_on_past_bad_files_and_names_them(damaged: Run) -> None:
@@ -162,13 +163,13 @@ def test_convert_goes_on_past_bad_files_and_names_them(damaged: Run) -> None:
     assert (alone.exit_code, alone.stderr[:7], Path("no.puffin").exists()) == (1, "error: ", False)
 
 
-def test_verify_reports_damage_and_skips_what_cannot_be_opened(damaged: Run) -> None:
-    stopped = damaged("verify", "data")
+def test_verify_reports_damage_and_what_cannot_be_opened(damaged: Run) -> None:
+    stopped = damaged("verify", BAD[1])
     assert (stopped.exit_code, BAD[1] in stopped.stderr) == (1, True)
-    data = document(damaged("verify", "data", "--skip-bad", "--json"))
-    assert [file["file"] for file in data["skipped"]] == BAD[1:2]
+    data = document(damaged("verify", "data", "--json"))
+    assert list(data["failed"]) == BAD[1:2]
     assert {problem["file"] for problem in data["problems"]} == {BAD[0], BAD[2]}
-    text = damaged("verify", "data", "--skip-bad").stdout
+    text = damaged("verify", "data").stdout
     assert "6 files checked, 2 with problems" in text
     assert text.count("problem: ") == 2
 
@@ -223,12 +224,12 @@ def test_strip_and_embed_write_one_file_for_each(run: Run) -> None:
     assert run("verify", "new", "--data").exit_code == 0
 
 
-def test_one_plain_file_is_as_before(run: Run) -> None:
-    for path in (f"./{GOOD[1]}", GOOD[2]):
+def test_one_file_has_the_shape_of_many(run: Run) -> None:
+    many = document(run("inspect", "data", "--json"))
+    for path in (f"./{GOOD[1]}", GOOD[2], "data/day=1/*#*"):
         data = document(run("inspect", path, "--json"))
-        assert (data["file"], "summary" in data) == (path, False)
-    assert "summary" in document(run("inspect", "data/day=1/*#*", "--json"))
-    assert "summary" in document(run("inspect", GOOD[0], "--skip-bad", "--json"))
+        assert [os.path.normpath(file["file"]) for file in data["files"]] == [GOOD[1] if "[" in path else GOOD[2]]
+        assert data.keys() - {"path", "paths"} == many.keys() - {"path", "paths"}
 
 
 def test_a_glob_without_a_match_does_nothing(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""build, status, inspect and verify of many tables: one line a table, errors beside results, exit codes."""
+"""build, status and verify of many tables: one line a table, errors beside results, exit codes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_second_build_has_nothing_new_and_succeeds(run: Run) -> None:
         assert all(one["file_size"] > 0 for one in tables)
 
 
-@pytest.mark.parametrize("command", ["status", "inspect", "verify"])
+@pytest.mark.parametrize("command", ["status", "verify"])
 def test_each_result_is_that_of_the_table_alone(run: Run, command: str) -> None:
     run("build", "db.a", "--columns", "k", "--engine", "local")
     many = json.loads(run(command, "db.**", "--json").stdout)

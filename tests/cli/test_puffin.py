@@ -37,7 +37,7 @@ def test_inspect_draws_columns_and_the_first_files(folder: Path) -> None:
     assert "and 1 more: --json names all" in text
     assert "by fill" not in text
     assert "by fill" in run("inspect", folder / "x.puffin", "--fill").stdout
-    data = json.loads(run("inspect", folder / "x.puffin", "--json").stdout)
+    (data,) = json.loads(run("inspect", folder / "x.puffin", "--json").stdout)["files"]
     assert len(data["files"]) == 6
 
 
@@ -82,7 +82,8 @@ def test_inspect_says_how_a_column_is_named(folder: Path, text: str) -> None:
 
 
 def test_inspect_names_and_narrows_at_once(folder: Path) -> None:
-    shown = json.loads(run("inspect", folder / "x.puffin", "-c", "1=key:decimal(9, 2),key", "-c", "2", "--json").stdout)
+    given = ("-c", "1=key:decimal(9, 2),key", "-c", "2")
+    (shown,) = json.loads(run("inspect", folder / "x.puffin", *given, "--json").stdout)["files"]
     assert [(column["id"], column["name"], column["type"]) for column in shown["columns"]] == [
         (1, "key", "decimal(9, 2)"),
         (2, "s", None),
@@ -110,7 +111,7 @@ def test_puffin_files_among_many_files(folder: Path) -> None:
     assert one["columns"][0]["name"] == "key"
     assert one["columns"][0]["kinds"]["bloom"]["fill"]["filters_read"] == 18
     narrow = json.loads(run("inspect", puffin, data, "-c", "k", "--json").stdout)
-    assert [column["column"] for column in narrow["summary"]["columns"]] == ["k"]
+    assert [column["column"] for column in narrow["columns"]] == ["k"]
     assert [column["name"] for column in narrow["files"][0]["columns"]] == ["k"]
     assert {name for unit in narrow["files"][1]["units"] for name in unit["columns"]} == {"k"}
     assert run("verify", folder, "--columns", "1=key").exit_code == 0
@@ -138,12 +139,11 @@ def test_columns_from_texts() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("inspect", "db.t", "--fill"),
-        ("probe", "db.t", "k", "5", "--columns", "1=k"),
+        ("verify", "db.t", "--columns", "1=k"),
         ("verify", "db.t", "--against", "a.parquet"),
     ],
 )
 def test_options_of_puffin_files_are_refused_with_tables(args: tuple[str, ...]) -> None:
     result = run(*args)
     assert result.exit_code == 2
-    assert "for the path of a Puffin file" in result.stderr
+    assert "for a Puffin file, not for a table" in result.stderr

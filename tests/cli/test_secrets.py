@@ -115,16 +115,16 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
     keys = sidecar.EncryptionKeys(sidecar.KmsKeys(Kms, None))
     shown = [
         repr(keys),
-        sidecar.inspect_file(path, encryption_keys=keys),
-        sidecar.verify_file(path, data=True, encryption_keys=keys),
+        sidecar.inspect(path, encryption_keys=keys).only,
+        sidecar.verify(path, data=True, encryption_keys=keys),
         sidecar.embed_file(path, target, bloom=["s"], page_index=True, encryption_keys=keys).to_dict(),
-        sidecar.inspect_file(target, encryption_keys=keys),
-        sidecar.inspect_file(target),
+        sidecar.inspect(target, encryption_keys=keys).only,
+        sidecar.inspect(target).only,
     ]
     assert sidecar.scan_file(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [7]
     refusing = sidecar.EncryptionKeys(sidecar.KmsKeys(Refusing, None))
     with pytest.raises(sidecar.errors.StorageError) as error:
-        sidecar.inspect_file(path, encryption_keys=refusing)
+        sidecar.inspect(path, encryption_keys=refusing)
     shown.append(str(error.value))
     for text in map(repr, shown):
         clean = text.replace(str(tmp_path), "").replace(str(sealed["signed"].parent), "")

@@ -213,13 +213,12 @@ def test_a_plan_says_why_of_each_file(lake: Any, built: Any, run: Any, answer: A
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("k", "-125"), ("dec", "62.5"), ("ts", "2024-05-05"), ("s", "text 125"), ("nested.x", "125")],
+    [("k", "-125"), ("dec", "62.5"), ("ts", "'2024-05-05'"), ("s", "'text 125'"), ("nested.x", "125")],
 )
-def test_probe_takes_values_as_a_person_writes_them(column: str, value: str, built: Any, answer: Any, run: Any) -> None:
-    units = answer("probe", "db.t", column, value)["units"]
-    assert [unit["might_contain"] for unit in units].count(True) == 1
-    assert len(units) == FILES
-    assert "may hold it" in run("probe", "db.t", column, value).stdout
+def test_a_plan_has_the_row_groups_of_a_value(column: str, value: str, built: Any, answer: Any) -> None:
+    found = answer("plan", "db.t", f"{column} = {value}")
+    assert found["files"]["kept"] == 1
+    assert found["funnel"]["row_groups"]["kept"] == 1
 
 
 @pytest.mark.parametrize(
@@ -237,12 +236,10 @@ def test_probe_takes_values_as_a_person_writes_them(column: str, value: str, bui
         (("plan", "nosuch.t", "k = 1"), "no namespace 'nosuch'"),
         (("plan", "t", "k = 1"), "'t' is not a table name"),
         (("scan", "db.t", "k = 1", "--columns", "nosuch"), "nosuch"),
-        (("probe", "db.t", "nosuch", "1"), "nosuch"),
-        (("probe", "db.t", "k", "1.5"), "1.5"),
         (("build", "db.t", "--columns", "nosuch"), "nosuch"),
         (("build", "db.t", "--columns", "nested"), "nested"),
         (("build", "db.t", "--columns", "k", "--kinds", "bloom,btree"), "btree"),
-        (("inspect", "db.nosuch"), "no table 'db.nosuch'"),
+        (("status", "db.nosuch"), "no table 'db.nosuch'"),
         (("verify", "db.nosuch"), "no table 'db.nosuch'"),
     ],
 )
@@ -264,12 +261,12 @@ def test_spark_without_java_is_one_sentence(run: Any, tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_inspect_shows_coverage_by_column_and_kind(built: Any, answer: Any, run: Any) -> None:
-    data = answer("inspect", "db.t")
+def test_status_shows_coverage_by_column_and_kind(built: Any, answer: Any, run: Any) -> None:
+    data = answer("status", "db.t")
     assert set(data["coverage"]) == set(COLUMNS.split(","))
     assert data["coverage"]["k"]["bloom"]["files"] == FILES
     assert data["coverage"]["k"]["theta"]["ndv"] == FILES * ROWS
-    text = run("inspect", "db.t").stdout
+    text = run("status", "db.t").stdout
     assert "nested.x" in text
     assert "bloom" in text
 
@@ -277,7 +274,7 @@ def test_inspect_shows_coverage_by_column_and_kind(built: Any, answer: Any, run:
 def test_inspect_and_verify_of_the_puffin_file_itself(built: Any) -> None:
     path = built["statistics_path"]
     runner = CliRunner()
-    data = json.loads(runner.invoke(app, ["inspect", path, "--json"]).stdout)
+    (data,) = json.loads(runner.invoke(app, ["inspect", path, "--json"]).stdout)["files"]
     assert [blob["type"] for blob in data["blobs"]].count("sidecar-sbbf-v1") == len(COLUMNS.split(","))
     assert data["segments"][0]["bundles"][0]["groups"][0]["units"] == FILES
     assert "sidecar-units-v1" in runner.invoke(app, ["inspect", path]).stdout
@@ -296,8 +293,7 @@ def test_a_table_without_a_sidecar(run: Any, answer: Any) -> None:
     assert plan["files"] == {"total": FILES, "covered": 0, "kept": FILES}
     assert plan["index_bytes_read"] == 0
     assert len(run("scan", "db.bare", "k = -125", "--json").stdout.splitlines()) == 1
-    assert "no sidecar" in run("inspect", "db.bare").stdout
-    assert {unit["might_contain"] for unit in answer("probe", "db.bare", "k", "-125")["units"]} == {None}
+    assert "no sidecar" in run("status", "db.bare").stdout
     result = run("verify", "db.bare", "--json")
     assert result.exit_code == 1
     assert "sidecar" in json.loads(result.stdout)["problems"][0]["problem"]
@@ -424,7 +420,6 @@ def test_distinct_counts_that_are_upper_bounds_are_shown_as_such(lake: Any, run:
     path = table.catalog.load_table("db.counted").metadata.statistics[-1].statistics_path.removeprefix("file:")
     for shown in (
         run("status", "db.counted"),
-        run("inspect", "db.counted"),
         CliRunner().invoke(app, ["inspect", path]),
     ):
         assert "≤ 155" in shown.output

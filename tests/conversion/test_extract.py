@@ -291,7 +291,7 @@ def test_filters_of_values_lose_no_value(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("k", "s", "n"):
         for value in pq.read_table(path)[name].to_pylist()[::50]:
             if value is not None:
-                units = sidecar.probe_file(str(back), name, value).units
+                units = sidecar.probe(str(back), name, value).only.units
                 assert any(unit.might_contain for unit in units)
 
 

@@ -151,7 +151,7 @@ def test_a_parquet_file_is_refolded(paths: list[Path], tmp_path: Path) -> None:
     assert changed == {("k", "bloom"), ("s", "bloom")}
     for name in ENCODINGS:
         for value in pq.read_table(paths[0])[name].drop_null().to_pylist()[::97]:
-            units = sidecar.probe_file(str(back), name, value).units
+            units = sidecar.probe(str(back), name, value).only.units
             assert any(unit.might_contain for unit in units)
 
 

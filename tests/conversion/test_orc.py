@@ -227,7 +227,7 @@ def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path)
     assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
         ("str", "values", "the sidecar has an ORC filter for it, which a Parquet file cannot hold")
     ] * 3
-    problems = sidecar.verify_file(str(back), data=True).problems
+    problems = sidecar.verify(str(back), data=True).problems
     assert [problem for problem in problems if problem.column == "str"] == []
 
 
@@ -246,12 +246,12 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
     assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")
     # The rows of plain.orc, not those of a.parquet: every value is found, and those of the other file are denied.
     for value, expected in ((1, True), (8998, True), (3, False), (8997, False)):
-        answers = {unit.might_contain for unit in sidecar.probe_file(str(target), "k", str(value)).units}
+        answers = {unit.might_contain for unit in sidecar.probe(str(target), "k", str(value)).only.units}
         assert (True in answers) == expected, value
-    assert sidecar.verify_file(str(target), data=True).problems == []
+    assert sidecar.verify(str(target), data=True).problems == []
     report = sidecar.convert([str(target)], str(again), onto=str(bare), columns=["s"])
     assert {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"} == {("s", "dictionary")}
-    assert sidecar.verify_file(str(again), data=True).problems == []
+    assert sidecar.verify(str(again), data=True).problems == []
     assert pq.read_table(again) == table
     with pytest.raises(UsageError, match="--onto"):
         sidecar.convert([str(filled)], str(tmp_path / "no.orc"))
@@ -292,7 +292,7 @@ def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) 
             key = (0, "BLOOM_FILTER_UTF8", column)
             assert made[key] == native[key], column
         assert (0, "BLOOM_FILTER", column) not in made
-    assert sidecar.verify_file(str(target), data=True).problems == []
+    assert sidecar.verify(str(target), data=True).problems == []
     with pytest.raises(UsageError, match="nothing to convert"):
         sidecar.convert([str(target)], str(tmp_path / "no.orc"))
 

@@ -53,7 +53,7 @@ def answers(found: dict[str, Any]) -> list[tuple[str, int, bool | None]]:
 
 def test_inspect_describes_files_columns_and_fill(folder: Path) -> None:
     path = str(folder / "x.puffin")
-    found = sidecar.inspect_file(path, fill=True).to_dict()
+    found = sidecar.inspect(path, fill=True).only.to_dict()
     assert [(Path(f["path"]).name, f["rows"], f["row_groups"]) for f in found["files"]] == [
         (f"part-{number}.parquet", 3000, 3) for number in range(3)
     ]
@@ -68,7 +68,7 @@ def test_inspect_describes_files_columns_and_fill(folder: Path) -> None:
         own = [
             unit["columns"][name]["bloom_filter"]
             for number in range(3)
-            for unit in sidecar.inspect_file(str(folder / f"part-{number}.parquet")).to_dict()["units"]
+            for unit in sidecar.inspect(str(folder / f"part-{number}.parquet")).only.to_dict()["units"]
         ]
         filters = columns[name]["kinds"]["bloom"]
         assert (filters["units"], filters["sealed"], filters["encrypted"]) == (9, None, False)
@@ -80,24 +80,24 @@ def test_inspect_describes_files_columns_and_fill(folder: Path) -> None:
 
 
 def test_inspect_reads_no_filter_unless_asked(folder: Path) -> None:
-    kinds = [column["kinds"] for column in sidecar.inspect_file(str(folder / "x.puffin")).to_dict()["columns"]]
+    kinds = [column["kinds"] for column in sidecar.inspect(str(folder / "x.puffin")).only.to_dict()["columns"]]
     assert {index["fill"] for kind in kinds for name, index in kind.items() if name == "bloom"} == {None}
 
 
 def test_fill_of_filters_of_several_sizes_and_of_orc_filters(tmp_path: Path) -> None:
     small, large = indexed(tmp_path, 1, 300), indexed(tmp_path, 2, 3000)
     sidecar.convert([str(small), str(large)], str(tmp_path / "w.puffin"))
-    found = sidecar.inspect_file(str(tmp_path / "w.puffin"), fill=True).to_dict()["columns"]
+    found = sidecar.inspect(str(tmp_path / "w.puffin"), fill=True).only.to_dict()["columns"]
     own = [
         unit["columns"]["k"]["bloom_filter"]["fill"]
         for path in (small, large)
-        for unit in sidecar.inspect_file(str(path)).to_dict()["units"]
+        for unit in sidecar.inspect(str(path)).only.to_dict()["units"]
     ]
     fill = next(c for c in found if c["name"] == "k")["kinds"]["bloom"]["fill"]["fill"]
     assert fill == pytest.approx({"min": min(own), "mean": sum(own) / len(own), "max": max(own)})
     orc.write_table(pa.table({"k": pa.array(range(5000))}), tmp_path / "a.orc", bloom_filter_columns=[1])
     sidecar.extract_files([str(tmp_path / "a.orc")], str(tmp_path / "o.puffin"))
-    (column,) = sidecar.inspect_file(str(tmp_path / "o.puffin"), fill=True).to_dict()["columns"]
+    (column,) = sidecar.inspect(str(tmp_path / "o.puffin"), fill=True).only.to_dict()["columns"]
     found_orc = column["kinds"]["orc-bloom"]["fill"]
     (segment,) = SidecarFile.open(LocalSource(str(tmp_path / "o.puffin"))).segments
     (group,) = segment.fields[column["id"]]
@@ -116,11 +116,11 @@ def test_probe_answers_as_the_data_files_do(folder: Path) -> None:
                 value = row[column]
                 if value is None:
                     continue
-                found = answers(sidecar.probe_file(path, column, str(value)).to_dict())
+                found = answers(sidecar.probe(path, column, str(value)).only.to_dict())
                 own = [
                     (f"part-{part}.parquet", unit["row_group"], unit["might_contain"])
                     for part in range(3)
-                    for unit in sidecar.probe_file(str(folder / f"part-{part}.parquet"), column, str(value)).to_dict()[
+                    for unit in sidecar.probe(str(folder / f"part-{part}.parquet"), column, str(value)).only.to_dict()[
                         "units"
                     ]
                 ]
@@ -130,17 +130,17 @@ def test_probe_answers_as_the_data_files_do(folder: Path) -> None:
 
 def test_probe_takes_python_values_ids_and_names(folder: Path) -> None:
     path, value = str(folder / "x.puffin"), rows(0)["k"][0].as_py()
-    expected = answers(sidecar.probe_file(path, "k", str(value)).to_dict())
-    assert answers(sidecar.probe_file(path, "k", value).to_dict()) == expected
-    assert answers(sidecar.probe_file(path, "1", value).to_dict()) == expected
-    assert answers(sidecar.probe_file(path, "key", value, column_names={1: "key"}).to_dict()) == expected
-    assert sidecar.probe_file(path, "key", value, column_names={1: "key:long"}).to_dict()["types"] == ["long"]
+    expected = answers(sidecar.probe(path, "k", str(value)).only.to_dict())
+    assert answers(sidecar.probe(path, "k", value).only.to_dict()) == expected
+    assert answers(sidecar.probe(path, "1", value).only.to_dict()) == expected
+    assert answers(sidecar.probe(path, "key", value, column_names={1: "key"}).only.to_dict()) == expected
+    assert sidecar.probe(path, "key", value, column_names={1: "key:long"}).only.to_dict()["types"] == ["long"]
     with pytest.raises(UsageError, match=r"no column 'kk'.*Did you mean k"):
-        sidecar.probe_file(path, "kk", value)
+        sidecar.probe(path, "kk", value)
     with pytest.raises(UsageError, match="does not fit the column 'k'"):
-        sidecar.probe_file(path, "k", "many")
+        sidecar.probe(path, "k", "many")
     with pytest.raises(UsageError, match="the name of a column is empty"):
-        sidecar.probe_file(path, "k", value, column_names={1: " "})
+        sidecar.probe(path, "k", value, column_names={1: " "})
 
 
 @pytest.mark.parametrize("column", ["i", "s", "dec9", "u", "tz"])
@@ -152,15 +152,15 @@ def test_probe_of_a_tables_sidecar_answers_as_the_table(table: Any, column: str)
         text = str(value).replace("+00:00", "Z")
         own = sidecar.probe_table(table, column, text).to_dict()
         for asked, given in ((str(field.field_id), None), (column, {field.field_id: column})):
-            found = sidecar.probe_file(sidecar_of(table), asked, text, column_names=given).to_dict()
+            found = sidecar.probe(sidecar_of(table), asked, text, column_names=given).only.to_dict()
             assert sorted(answers(found)) == sorted(answers(own))
             assert any(unit["might_contain"] for unit in found["units"])
     with pytest.raises(UsageError, match="does not name the fields"):
-        sidecar.probe_file(sidecar_of(table), column, "1")
+        sidecar.probe(sidecar_of(table), column, "1")
 
 
 def test_inspect_of_a_tables_sidecar_has_table_snapshot_and_distinct_counts(table: Any) -> None:
-    found = sidecar.inspect_file(sidecar_of(table), column_names={1: "first"}).to_dict()
+    found = sidecar.inspect(sidecar_of(table), column_names={1: "first"}).only.to_dict()
     assert found["tables"] == [str(table.metadata.table_uuid)]
     assert found["snapshots"] == [table.metadata.current_snapshot_id]
     data = table.scan().to_arrow()
@@ -176,13 +176,13 @@ def test_a_value_that_can_be_text_or_bytes_is_asked_as_both(tmp_path: Path) -> N
     pq.write_table(data, tmp_path / "a.parquet", bloom_filter_options={"b": {"ndv": 2, "fpp": 1e-4}})
     path = str(tmp_path / "x.puffin")
     sidecar.extract_files([str(tmp_path / "a.parquet")], path)
-    both = sidecar.probe_file(path, "b", "0x00ff").to_dict()
+    both = sidecar.probe(path, "b", "0x00ff").only.to_dict()
     assert both["types"] == ["string", "binary"]
     assert [unit["might_contain"] for unit in both["units"]] == [True]
-    assert [u["might_contain"] for u in sidecar.probe_file(path, "b", "0x41").to_dict()["units"]] == [True]
-    as_text = sidecar.probe_file(path, "b", "0x00ff", column_names={1: "b:string"}).to_dict()
+    assert [u["might_contain"] for u in sidecar.probe(path, "b", "0x41").only.to_dict()["units"]] == [True]
+    as_text = sidecar.probe(path, "b", "0x00ff", column_names={1: "b:string"}).only.to_dict()
     assert [unit["might_contain"] for unit in as_text["units"]] == [False]
-    assert [u["might_contain"] for u in sidecar.probe_file(path, "b", b"\x00\xff").to_dict()["units"]] == [True]
+    assert [u["might_contain"] for u in sidecar.probe(path, "b", b"\x00\xff").only.to_dict()["units"]] == [True]
 
 
 def test_one_name_in_files_of_different_types(tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_one_name_in_files_of_different_types(tmp_path: Path) -> None:
         pq.write_table(data, tmp_path / f"{name}.parquet", bloom_filter_options={"v": {"ndv": 100}})
     path = str(tmp_path / "x.puffin")
     sidecar.extract_files([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], path)
-    assert answers(sidecar.probe_file(path, "v", "5").to_dict()) == [
+    assert answers(sidecar.probe(path, "v", "5").only.to_dict()) == [
         ("a.parquet", 0, True),
         ("b.parquet", 0, True),
     ]
-    text = sidecar.probe_file(path, "v", "five").to_dict()
+    text = sidecar.probe(path, "v", "five").only.to_dict()
     assert answers(text) == [("a.parquet", 0, None), ("b.parquet", 0, False)]
 
 
@@ -203,18 +203,18 @@ def test_a_damaged_filter_is_kept_with_a_reason(folder: Path, tmp_path: Path) ->
     data = bytearray((folder / "x.puffin").read_bytes())
     (blob,) = (
         blob
-        for blob in sidecar.inspect_file(str(folder / "x.puffin")).to_dict()["blobs"]
+        for blob in sidecar.inspect(str(folder / "x.puffin")).only.to_dict()["blobs"]
         if blob["type"] == "sidecar-sbbf-v1" and blob["fields"] == [1]
     )
     for at in range(blob["offset"] + 100, blob["offset"] + 15_000, 2000):
         data[at] ^= 1
     path = tmp_path / "damaged.puffin"
     path.write_bytes(data)
-    found = sidecar.probe_file(str(path), "k", 5).to_dict()
+    found = sidecar.probe(str(path), "k", 5).only.to_dict()
     assert {unit["might_contain"] for unit in found["units"]} <= {None, False}
     assert None in {unit["might_contain"] for unit in found["units"]}
     assert found["warnings"]
-    fill = next(c for c in sidecar.inspect_file(str(path), fill=True).to_dict()["columns"] if c["id"] == 1)["kinds"][
+    fill = next(c for c in sidecar.inspect(str(path), fill=True).only.to_dict()["columns"] if c["id"] == 1)["kinds"][
         "bloom"
     ]
     assert fill["fill"]["filters_read"] == 0
@@ -226,13 +226,13 @@ def test_sealed_filters_are_named_and_open_with_keys(tmp_path: Path) -> None:
     own = keys(**dict.fromkeys(columns, "master"))
     sidecar.extract_files([str(foreign(FILE))], path, columns=columns, encryption_keys=own)
     for given, is_open in ((None, False), (EncryptionKeys(None, FOOTER), False), (keys(), True)):
-        found = sidecar.inspect_file(path, fill=True, encryption_keys=given).to_dict()
+        found = sidecar.inspect(path, fill=True, encryption_keys=given).only.to_dict()
         for column in found["columns"]:
             filters = column["kinds"]["bloom"]
             assert filters["encrypted"]
             assert (filters["sealed"] is None) == is_open
             assert (filters["fill"]["filters_read"] > 0) == is_open
-        probed = sidecar.probe_file(path, "str", "surely absent", encryption_keys=given).to_dict()
+        probed = sidecar.probe(path, "str", "surely absent", encryption_keys=given).only.to_dict()
         assert {unit["might_contain"] for unit in probed["units"]} == ({False} if is_open else {None})
         assert bool(probed["warnings"]) != is_open
 
@@ -241,23 +241,23 @@ def test_sealed_filters_are_named_and_open_with_keys(tmp_path: Path) -> None:
     "path", [PUBLISHED / "iceberg.puffin", *sorted(FOREIGN.glob("*.bin"))], ids=lambda path: path.stem
 )
 def test_files_of_others_are_described_and_have_no_filters(path: Path) -> None:
-    found = sidecar.inspect_file(str(path), fill=True).to_dict()
+    found = sidecar.inspect(str(path), fill=True).only.to_dict()
     assert (found["files"], found["tables"], found["warnings"]) == ([], [], [])
     assert len(found["snapshots"]) == len({blob["snapshot-id"] for blob in found["blobs"]})
     if path.stem == "iceberg":
         assert [(c["id"], c["distinct_values"], set(c["kinds"])) for c in found["columns"]] == [(1, 300, {"theta"})]
     with pytest.raises(UsageError, match="it is not a sidecar"):
-        sidecar.probe_file(str(path), "1", "5")
+        sidecar.probe(str(path), "1", "5")
     with pytest.raises(UsageError, match="it is not a sidecar"):
-        sidecar.verify_file(str(path), against=["a.parquet"])
+        sidecar.verify(str(path), against=["a.parquet"])
 
 
 def test_what_a_file_may_claim_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(folder / "x.puffin")
     monkeypatch.setattr(listed_files, "MOST_UNITS", 8)
     with pytest.raises(UnsupportedFeatureError, match="too many row groups"):
-        sidecar.probe_file(path, "k", 5)
-    found = sidecar.inspect_file(path).to_dict()
+        sidecar.probe(path, "k", 5)
+    found = sidecar.inspect(path).only.to_dict()
     assert found["files"] == []
     assert any("too many row groups" in warning for warning in found["warnings"])
 
@@ -267,4 +267,4 @@ def test_a_sidecar_without_readable_segments_raises_its_damage(folder: Path, tmp
     path = tmp_path / "bad.puffin"
     path.write_bytes(data.replace(b"SCUN", b"XXXX").replace(b"SCTC", b"XXXX"))
     with pytest.raises(DamagedFileError):
-        sidecar.probe_file(str(path), "k", 5)
+        sidecar.probe(str(path), "k", 5)

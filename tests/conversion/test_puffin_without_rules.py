@@ -18,7 +18,7 @@ def test_a_probe_keeps_row_groups_whose_encoding_has_no_rule(tmp_path: Path) -> 
     sidecar.embed_file(plain, indexed, bloom=["u"])
     sidecar.extract_files([indexed], puffin)
     for path in (indexed, puffin):
-        assert [unit.might_contain for unit in sidecar.probe_file(path, "u", "5").units] == [None], path
+        assert [unit.might_contain for unit in sidecar.probe(path, "u", "5").only.units] == [None], path
 
 
 def test_against_takes_a_list_of_files(tmp_path: Path) -> None:
@@ -27,4 +27,4 @@ def test_against_takes_a_list_of_files(tmp_path: Path) -> None:
     sidecar.embed_file(str(tmp_path / "plain.parquet"), source, bloom=["k"])
     sidecar.extract_files([source], puffin)
     with pytest.raises(UsageError, match="against is a list of texts, not one text"):
-        sidecar.verify_file(puffin, against=source)
+        sidecar.verify(puffin, against=source)

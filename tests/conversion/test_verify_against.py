@@ -50,7 +50,7 @@ def swap_value(path: Path) -> None:
 
 def clear_bit(path: Path) -> None:
     """Clear one set bit in the first filter of a data file."""
-    found = sidecar.inspect_file(str(path)).to_dict()["units"][0]["columns"]["k"]["bloom_filter"]
+    found = sidecar.inspect(str(path)).only.to_dict()["units"][0]["columns"]["k"]["bloom_filter"]
     data = bytearray(path.read_bytes())
     first = found["offset"] + found["length"] - found["bytes"]
     at = next(at for at in range(first, first + found["bytes"]) if data[at])
@@ -81,12 +81,12 @@ def extract(folder: Path) -> str:
 
 def test_the_files_that_were_indexed_have_no_problem(folder: Path) -> None:
     puffin = extract(folder)
-    found = sidecar.verify_file(puffin, against=paths(folder)).to_dict()
+    found = sidecar.verify(puffin, against=paths(folder)).to_dict()
     assert found["problems"] == []
     assert found["looked_up"] == {
         "units": 3, "units_total": 3, "values": 3 * ROWS, "indexes": 6, "files_not_given": 0,
     }  # fmt: skip
-    some = sidecar.verify_file(puffin, against=paths(folder)[:2], sample=0.5).to_dict()
+    some = sidecar.verify(puffin, against=paths(folder)[:2], sample=0.5).to_dict()
     assert (some["looked_up"]["units"], some["looked_up"]["files_not_given"], some["checked"]) == (1, 1, 3)
 
 
@@ -95,7 +95,7 @@ def test_a_swapped_file_of_equal_name_size_and_rows_is_noticed(folder: Path, dig
     with nullcontext() if digest else as_remote():
         puffin = extract(folder)
     swap_value(folder / "1.parquet")
-    found = sidecar.verify_file(puffin, against=paths(folder)).to_dict()
+    found = sidecar.verify(puffin, against=paths(folder)).to_dict()
     assert {problem["file"] for problem in found["problems"]} == {str(folder / "1.parquet")}
     expected = "rewritten" if digest else "denies 1 of 2000 values"
     assert any(expected in text for text in texts(found))
@@ -118,7 +118,7 @@ def gone(folder: Path) -> None:
 def test_a_changed_file_is_noticed(folder: Path, change: Callable[[Path], None]) -> None:
     puffin, before = extract(folder), paths(folder)
     change(folder)
-    found = sidecar.verify_file(puffin, against=before).to_dict()
+    found = sidecar.verify(puffin, against=before).to_dict()
     assert {problem["file"] for problem in found["problems"]} == {str(folder / "1.parquet")}
     assert found["looked_up"]["units"] == 2
 
@@ -128,8 +128,8 @@ def test_a_filter_with_a_bit_cleared_is_noticed(folder: Path) -> None:
     clear_bit(folder / "1.parquet")
     with as_remote():
         puffin = extract(folder)
-    assert sidecar.verify_file(puffin).to_dict()["problems"] == []
-    found = sidecar.verify_file(puffin, against=paths(folder)).to_dict()
+    assert sidecar.verify(puffin).to_dict()["problems"] == []
+    found = sidecar.verify(puffin, against=paths(folder)).to_dict()
     (problem,) = found["problems"]
     assert (problem["file"], problem["unit"], problem["column"]) == (str(folder / "1.parquet"), 0, "k")
     assert "sidecar: Bloom filter: denies" in problem["problem"]
@@ -137,23 +137,22 @@ def test_a_filter_with_a_bit_cleared_is_noticed(folder: Path) -> None:
 
 def test_a_bit_that_is_cleared_in_the_puffin_file_is_noticed(folder: Path) -> None:
     puffin = Path(extract(folder))
-    (blob,) = (b for b in sidecar.inspect_file(str(puffin)).to_dict()["blobs"] if b["type"] == "sidecar-sbbf-v1")
+    (blob,) = (b for b in sidecar.inspect(str(puffin)).only.to_dict()["blobs"] if b["type"] == "sidecar-sbbf-v1")
     data = bytearray(puffin.read_bytes())
     at = next(at for at in range(blob["offset"] + 40, len(data)) if data[at])
     data[at] &= data[at] - 1
     puffin.write_bytes(data)
-    assert any("checksum" in text for text in texts(sidecar.verify_file(str(puffin), against=paths(folder)).to_dict()))
+    assert any("checksum" in text for text in texts(sidecar.verify(str(puffin), against=paths(folder)).to_dict()))
 
 
 def test_a_file_that_is_not_listed_and_one_that_is_given_as_two(folder: Path) -> None:
     puffin = extract(folder)
     other = write(folder / "other.parquet", 9)
     assert any(
-        "sidecar does not list this file" in t
-        for t in texts(sidecar.verify_file(puffin, against=[str(other)]).to_dict())
+        "sidecar does not list this file" in t for t in texts(sidecar.verify(puffin, against=[str(other)]).to_dict())
     )
     copy = shutil.copy(folder / "1.parquet", folder / "copy.parquet")
-    found = sidecar.verify_file(puffin, against=[str(folder / "1.parquet"), str(copy)]).to_dict()
+    found = sidecar.verify(puffin, against=[str(folder / "1.parquet"), str(copy)]).to_dict()
     assert texts(found) == [f"sidecar: it is the same listed file as {folder / '1.parquet'}"]
 
 
@@ -161,9 +160,9 @@ def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
     puffin = extract(folder)
     for wrong in ([], [paths(folder)[0]] * 2):
         with pytest.raises(UsageError, match="give each data file once"):
-            sidecar.verify_file(puffin, against=wrong)
+            sidecar.verify(puffin, against=wrong)
     with pytest.raises(UsageError, match="only a Puffin file is compared"):
-        sidecar.verify_file(paths(folder)[0], against=paths(folder))
+        sidecar.verify(paths(folder)[0], against=paths(folder))
 
 
 def test_a_tables_sidecar_against_its_files(catalog: Any) -> None:
@@ -173,14 +172,14 @@ def test_a_tables_sidecar_against_its_files(catalog: Any) -> None:
     table.refresh()
     puffin = table.metadata.statistics[0].statistics_path
     files = [local(task.file.file_path) for task in table.scan().plan_files()]
-    found = sidecar.verify_file(puffin, against=[str(path) for path in files]).to_dict()
+    found = sidecar.verify(puffin, against=[str(path) for path in files]).to_dict()
     assert found["problems"] == []
     assert found["looked_up"]["values"] > 0
     kept = files[0].read_bytes()
     data = pq.read_table(files[0])
     try:
         pq.write_table(data.slice(1), files[0])
-        assert texts(sidecar.verify_file(puffin, against=[str(files[0])]).to_dict())
+        assert texts(sidecar.verify(puffin, against=[str(files[0])]).to_dict())
     finally:
         files[0].write_bytes(kept)
 
@@ -189,19 +188,19 @@ def test_orc_files_and_encrypted_ones(tmp_path: Path) -> None:
     orc.write_table(pa.table({"k": pa.array(range(5000))}), tmp_path / "a.orc", bloom_filter_columns=[1])
     puffin = str(tmp_path / "o.puffin")
     sidecar.extract_files([str(tmp_path / "a.orc")], puffin)
-    found = sidecar.verify_file(puffin, against=[str(tmp_path / "a.orc")]).to_dict()
+    found = sidecar.verify(puffin, against=[str(tmp_path / "a.orc")]).to_dict()
     assert (found["problems"], found["looked_up"]["values"]) == ([], 5000)
     orc.write_table(pa.table({"k": pa.array(range(1, 5001))}), tmp_path / "a.orc", bloom_filter_columns=[1])
-    assert sidecar.verify_file(puffin, against=[str(tmp_path / "a.orc")]).to_dict()["problems"]
+    assert sidecar.verify(puffin, against=[str(tmp_path / "a.orc")]).to_dict()["problems"]
     sealed, own = str(tmp_path / "e.puffin"), keys(str="master")
     source = str(foreign(FILE))
     sidecar.extract_files([source], sealed, columns=["str"], encryption_keys=own)
-    assert sidecar.verify_file(sealed, against=[source], encryption_keys=own).to_dict()["problems"] == []
-    without = sidecar.verify_file(sealed, against=[source]).to_dict()["problems"]
+    assert sidecar.verify(sealed, against=[source], encryption_keys=own).to_dict()["problems"] == []
+    without = sidecar.verify(sealed, against=[source]).to_dict()["problems"]
     assert any("not checked" in problem["problem"] for problem in without)
 
 
 def test_many_columns_of_a_file_with_nulls_and_lists(tmp_path: Path) -> None:
     parts = [str(indexed(tmp_path, number)) for number in range(2)]
     sidecar.extract_files(parts, str(tmp_path / "x.puffin"))
-    assert sidecar.verify_file(str(tmp_path / "x.puffin"), against=parts).to_dict()["problems"] == []
+    assert sidecar.verify(str(tmp_path / "x.puffin"), against=parts).to_dict()["problems"] == []

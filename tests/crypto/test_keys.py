@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
+import sidecar
 from sidecar.crypto.aes import decrypt_gcm, encrypt_gcm
 from sidecar.crypto.key_material import KmsKeys, material_path
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys, encryption_keys_from
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.files import inspect_file
 from sidecar.reading.file_scanning import scan_file
 
 SECRET = b"0123456789abcdef"
@@ -78,7 +78,7 @@ def test_a_master_key_that_may_not_be_used_locks_its_column(tmp_path: Path) -> N
 
     path = written(tmp_path / "file.parquet")
     keys = EncryptionKeys(KmsKeys(Denying, CONFIG))
-    assert inspect_file(path, encryption_keys=keys).encryption.locked == ["c"]
+    assert sidecar.inspect(path, encryption_keys=keys).only.encryption.locked == ["c"]
     assert scan_file(path, "b = 'text 3'", ["a"], encryption_keys=keys).num_rows == 13
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         scan_file(path, "c > 0", encryption_keys=keys)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sidecar
 from sidecar.embedding.file import embed_file
-from sidecar.files import verify_file
 from sidecar.parquet.bloom import read_bloom_filter
 from tests.embedding.cases import (
     assert_same_pages,
@@ -39,7 +39,7 @@ def test_nulls_alone_get_a_filter_only_if_the_footer_says_so(tmp_path: Path, dic
         pq.write_table(table, path, write_statistics=statistics, use_dictionary=dictionary)
         target, report = embedded(path, ["n", "k"])
         assert ways_of(report, "bloom", "n") == way
-        assert verify_file(target, data=True).problems == []
+        assert sidecar.verify(target, data=True).problems == []
         target.unlink()
 
 
@@ -51,7 +51,7 @@ def test_small_integers_get_a_filter_only_if_bounds_hold_them(tmp_path: Path) ->
         pq.write_table(table, path, write_statistics=statistics, use_dictionary=False)
         target, report = embedded(path, ["n"])
         assert ways_of(report, "bloom", "n") == ({"values"} if statistics else {"none"})
-        assert verify_file(target, data=True).problems == []
+        assert sidecar.verify(target, data=True).problems == []
         target.unlink()
 
 

@@ -40,11 +40,11 @@ def test_files_keep_their_paths_below_the_named_folder(data: Path, tmp_path: Pat
     assert [os.path.relpath(file.target, tmp_path / "bare") for file in report.files] == NAMES
     for name in NAMES[1:]:
         assert pq.read_table(tmp_path / "bare" / name).equals(pq.read_table(data / name))
-    assert report.to_dict()["summary"]["size_before"] == sum((data / name).stat().st_size for name in NAMES)
+    assert report.to_dict()["size_before"] == sum((data / name).stat().st_size for name in NAMES)
     again = sidecar.embed_files(f"{tmp_path}/bare/**/*.parquet", str(tmp_path / "new"), bloom=["k"])
     assert tree(tmp_path / "new") == NAMES[1:]
     assert again.ways()["bloom"]["values"] == 6
-    assert sidecar.verify_files(str(tmp_path / "new"), data=True).problems == []
+    assert sidecar.verify(str(tmp_path / "new"), data=True).problems == []
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,25 @@ def test_a_link_in_the_folder_does_not_lead_out(data: Path, tmp_path: Path) -> N
     assert tree(tmp_path / "elsewhere") == []
 
 
-def test_bad_files_are_skipped_only_if_asked_and_leave_nothing(data: Path, tmp_path: Path) -> None:
+def test_bad_files_do_not_stop_the_others_and_leave_nothing(data: Path, tmp_path: Path) -> None:
     (data / "p=1" / "cut.parquet").write_bytes((data / NAMES[1]).read_bytes()[:5000])
     with pytest.raises(DamagedFileError, match=r"cut\.parquet"):
-        sidecar.strip_files(str(data), str(tmp_path / "one"))
-    assert tree(tmp_path / "one") == NAMES[:2]  # those before the bad one, whole
-    report = sidecar.embed_files(f"{data}/p=*", str(tmp_path / "two"), bloom=["k"], skip_bad=True)
+        sidecar.strip_files(str(data / "p=1" / "cut.parquet"), str(tmp_path / "one"))
+    assert tree(tmp_path / "one") == []
+    report = sidecar.embed_files(f"{data}/p=*", str(tmp_path / "two"), bloom=["k"])
     assert tree(tmp_path / "two") == NAMES[1:]
-    assert [os.path.basename(file.file) for file in report.skipped] == ["cut.parquet"]
-    assert report.to_dict()["skipped"][0]["error"]
+    assert [os.path.basename(file) for file in report.failed] == ["cut.parquet"]
+    assert list(report.to_dict()["failed"]) == list(report.failed)
 
 
 def test_local_and_remote_files_do_not_mix(data: Path, tmp_path: Path) -> None:
     from sidecar.embedding.many import targets_of
     from sidecar.many_files.find import FoundFiles
 
-    found = FoundFiles(("/d/a.parquet", "s3://b/a.parquet"), ("/d", "s3://b"))
+    found = FoundFiles(("/d/a.parquet", "s3://b/a.parquet"), ("/d", "s3://b"), {})
     with pytest.raises(UsageError, match="no folder in common"):
         targets_of(found, "out")
-    remote = FoundFiles(("s3://b/t/p=1/a.parquet", "s3://b/t/p=2/a.parquet"), ("s3://b/t/", "s3://b/t/"))
+    remote = FoundFiles(("s3://b/t/p=1/a.parquet", "s3://b/t/p=2/a.parquet"), ("s3://b/t/", "s3://b/t/"), {})
     assert list(targets_of(remote, "s3://c/out").values()) == [
         "s3://c/out/p=1/a.parquet",
         "s3://c/out/p=2/a.parquet",

@@ -50,7 +50,7 @@ def column_indexes(path: Path) -> set[str]:
 
 
 def problems_of(path: Path) -> list[tuple[str | None, str]]:
-    return [(p.column, p.problem) for p in sidecar.verify_file(str(path), data=True).problems]
+    return [(p.column, p.problem) for p in sidecar.verify(str(path), data=True).problems]
 
 
 def test_verify_names_what_arrow_writes(foreign: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_tables_sidecar_keeps_the_index_and_its_plans_keep_nan(foreign: Path, 
     table.add_files([str(foreign)])
     sidecar.build(table, ["f", "g"], kinds=["page-index"], engine="local")
     table.refresh()
-    found = sidecar.verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.problems == []
     assert found.looked_up.indexes == 2
     rows = sidecar.scan(table, "f is nan or f > 1e9", columns=["n"])["n"].to_pylist()

@@ -27,8 +27,8 @@ NAMED = EncryptionKeys(ExplicitKeys({b"name": KEY}))
 
 Door = Callable[[str, str, EncryptionKeys], Any]
 DOORS: dict[str, Door] = {
-    "inspect": lambda path, to, keys: sidecar.inspect_file(path, encryption_keys=keys),
-    "probe": lambda path, to, keys: sidecar.probe_file(path, "ssn", "a", encryption_keys=keys),
+    "inspect": lambda path, to, keys: sidecar.inspect(path, encryption_keys=keys).only,
+    "probe": lambda path, to, keys: sidecar.probe(path, "ssn", "a", encryption_keys=keys).only,
     "scan": lambda path, to, keys: sidecar.scan_file(path, "id = 5", encryption_keys=keys),
     "embed": lambda path, to, keys: sidecar.embed_file(path, to, bloom=["id"], encryption_keys=keys),
     "strip": lambda path, to, keys: sidecar.strip_file(path, to, encryption_keys=keys),
@@ -62,9 +62,9 @@ def test_it_is_refused_at_every_door(twin: str, door: str, keys: EncryptionKeys,
 
 
 def test_verify_names_it(twin: str) -> None:
-    (problem,) = sidecar.verify_file(twin, encryption_keys=FOOTER).problems
+    (problem,) = sidecar.verify(twin, encryption_keys=FOOTER).problems
     assert "not encrypted, although" in problem.problem
-    assert sidecar.verify_file(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True)).problems == []
+    assert sidecar.verify(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True)).problems == []
 
 
 def test_keys_that_may_be_of_other_files_log_a_warning(twin: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,7 +57,7 @@ def test_all_values_of_such_a_file_are_read(created_by: str, tmp_path: Path) -> 
         for chunk in group.columns:
             pages = [page for page in walk_pages(source, chunk) if page.is_data]
             assert sum(page.num_values for page in pages) == chunk.num_values
-    found = sidecar.verify_file(path, data=True).problems
+    found = sidecar.verify(path, data=True).problems
     assert [problem.column for problem in found] == ["a", "b"]
     assert all("total_compressed_size: not believed" in problem.problem for problem in found)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import sidecar
 from sidecar.engines import choice
 from sidecar.engines.choice import asked_engine, choose_engine
 from sidecar.engines.work import FileIOs, LocalWork, estimated_size
@@ -26,7 +27,8 @@ def half(number: int) -> int:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_and_errors_come_in_the_order_of_the_items(threads: int) -> None:
     seen: list[Any] = []
-    answers = list(LocalWork(threads).run(half, range(20), lambda *told: seen.append(told)))
+    with sidecar.progress(lambda *step: seen.append(step)):
+        answers = list(LocalWork(threads).run(half, range(20)))
     assert [answer if isinstance(answer, int) else answer.found for answer in answers] == [
         number if number % 2 else number // 2 for number in range(20)
     ]

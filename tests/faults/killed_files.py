@@ -205,9 +205,9 @@ def check_opens(path: Path) -> None:
         assert path.read_bytes().endswith(b"}")
     elif path.parts[-2:] == ("new", "sealed.parquet"):
         assert Path(material_path(str(path))).exists(), "an encrypted file without its key material"
-        assert sidecar.verify_file(path, data=True, encryption_keys=keys()).problems == []
+        assert sidecar.verify(path, data=True, encryption_keys=keys()).problems == []
     else:
-        assert sidecar.verify_file(path).problems == []
+        assert sidecar.verify(path).problems == []
 
 
 def is_readable(path: Path) -> bool:

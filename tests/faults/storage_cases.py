@@ -173,11 +173,11 @@ COMMANDS = {
         lambda report: (report.answer, {file.file for file in report.files}),
         lambda right, found: found == right or (found[0] == "not proven" and found[1] <= right[1]),
     ),
-    "verify": Command(lambda lake: sidecar.verify_table(lake.table, data=True), lambda result: None),
+    "verify": Command(lambda lake: sidecar.verify(lake.table, data=True), lambda result: None),
     "status": Command(lambda lake: sidecar.status_table(lake.table)),
-    "inspect": Command(lambda lake: sidecar.inspect_file(lake.path("embedded.parquet"), lake.io)),
+    "inspect": Command(lambda lake: sidecar.inspect(lake.path("embedded.parquet"), io=lake.io).only),
     "probe": Command(
-        lambda lake: sidecar.probe_file(lake.path("embedded.parquet"), "k", 3, lake.io),
+        lambda lake: sidecar.probe(lake.path("embedded.parquet"), "k", 3, io=lake.io).only,
         lambda probe: denied(probe),
         lambda right, denied: denied <= right,
     ),
@@ -452,7 +452,7 @@ class Grid:
         if mode in OTHER_BYTES and not self._lost:
             # After "embed TABLE" the sidecar may list none of the files, as the report says: no value is looked up.
             is_listed = sidecar.plan(table, KEYS).funnel.listed > 0
-            problems = sidecar.verify_table(table, data=is_listed).problems
+            problems = sidecar.verify(table, data=is_listed).problems
             assert not problems, f"verify finds: {problems}"
 
     def _check_target(self, name: str) -> None:
@@ -462,7 +462,7 @@ class Grid:
             location = lake.path(target)
             if self.place.exists(location):
                 against = None if target == "out" else [lake.path("embedded.parquet")]
-                problems = sidecar.verify_file(location, lake.io, data=target == "out", against=against).problems
+                problems = sidecar.verify(location, io=lake.io, data=target == "out", against=against).problems
                 assert not problems, f"a target is half written: {problems}"
                 if target == "out":
                     assert pq.read_table(io.BytesIO(self.place.get(location))).equals(self._plain), "other rows"

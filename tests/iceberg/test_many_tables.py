@@ -142,7 +142,7 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.build(wrong, ["k"]),
         lambda: sidecar.inspect_table(wrong),
         lambda: sidecar.status_table(wrong),
-        lambda: sidecar.verify_table(wrong),
+        lambda: sidecar.verify(wrong),
         lambda: sidecar.probe_table(wrong, "k", 1),
         lambda: sidecar.repair(wrong),
         lambda: sidecar.open_sidecar(wrong),
@@ -176,7 +176,7 @@ def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[
     for data in (sidecar.inspect_table(table).to_dict(), sidecar.status_table(table).to_dict()):
         assert (data["snapshot_id"], data["files"], data["warnings"]) == (None, {"live": 0, "listed": 0}, [])
     assert sidecar.status_table(table).refs == []
-    verified = sidecar.verify_table(table, data=True).to_dict()
+    verified = sidecar.verify(table, data=True).to_dict()
     assert verified == {"checked": 0, "problems": [], "scope": "the table has no snapshot yet"}
     assert sidecar.probe_table(table, "k", 1).units == []
     assert sidecar.plan(table, "k = 1").to_dict()["kept_files"] == []

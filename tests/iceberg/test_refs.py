@@ -79,7 +79,7 @@ def test_a_branch_uses_the_sidecar_of_its_ancestor_for_files_that_are_live(table
     assert status.files.to_dict() == {"live": 4, "listed": 3}
     units = sidecar.probe_table(table, "k", 41, at="side").units
     assert [unit.might_contain for unit in units].count(None) == 1
-    assert sidecar.verify_table(table, at="before").problems == []
+    assert sidecar.verify(table, at="before").problems == []
     found = sidecar.open_sidecar(table, at="side")
     assert len(found.segments) == 1
     found.close()

@@ -93,7 +93,7 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
         status = sidecar.status_table(table)
         assert status.files.to_dict() == {"live": 2, "listed": 2}
         assert len(status.repairs[0].reasons) == 2
-        assert any("registers statistics" in p.problem for p in sidecar.verify_table(table).problems)
+        assert any("registers statistics" in p.problem for p in sidecar.verify(table).problems)
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
         sidecar.build(opened, ["k"])
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):

@@ -161,14 +161,14 @@ def test_a_sidecar_beside_another_file_is_used_and_seen(catalog: Any, indexed: T
 def test_verify_looks_at_both(catalog: Any, indexed: Table, number: int) -> None:
     put(catalog, indexed, all_entries(indexed)[:: 1 if number else -1])
     theirs = paths(indexed)[1 - number]
-    problems = [(problem.file, problem.problem) for problem in sidecar.verify_table(indexed).problems]
+    problems = [(problem.file, problem.problem) for problem in sidecar.verify(indexed).problems]
     assert [file for file, text in problems if "sketch cannot be read" in text] == [theirs], "it is a text, no sketch"
     damage(theirs, lambda data: data[:-1] + b"x")
-    (problem,) = sidecar.verify_table(indexed).problems
+    (problem,) = sidecar.verify(indexed).problems
     assert local(theirs).name in problem.problem
     assert "does not end with the magic" in problem.problem
     local(theirs).unlink()
-    assert [problem.file for problem in sidecar.verify_table(indexed).problems] == [theirs]
+    assert [problem.file for problem in sidecar.verify(indexed).problems] == [theirs]
 
 
 def test_a_build_of_another_column_merges_both(indexed: Table) -> None:

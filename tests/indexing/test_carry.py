@@ -88,7 +88,7 @@ def test_what_is_left_is_sound_and_told_truly(table: Any) -> None:
     table = built(table, "b", "c")
     path = table.metadata.statistics[0].statistics_path
     assert verify_sidecar(open_source(path)) == []
-    assert sidecar.verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
     coverage = sidecar.inspect_table(table).coverage
     for kind in ("bloom", "theta"):
         assert {column: kinds[kind].units for column, kinds in coverage.items()} == {

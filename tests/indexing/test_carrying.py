@@ -84,7 +84,7 @@ def assert_plans_are_right(table: Any) -> None:
     for key in keys_of(table)[::37]:
         assert sidecar.scan(table, f"k = {key}").num_rows == 1
     assert lookup(table, 2**59 + 1)[2] == 0
-    assert sidecar.verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
 
 
 def test_a_lookup_costs_little_more_than_after_a_fresh_build_at_any_time(

@@ -98,7 +98,7 @@ def test_the_sidecar_is_sound(catalog: Any) -> None:
     table = some_table(catalog, "sound")
     report = sidecar.build(table, list(KINDS), engine="local")
     assert verify_sidecar(LocalSource(local_path(report.statistics_path or "") or "")) == []
-    assert sidecar.verify_table(catalog.load_table("db.sound")).problems == []
+    assert sidecar.verify(catalog.load_table("db.sound")).problems == []
 
 
 # --- tables that are not plain ------------------------------------------------------------------------------

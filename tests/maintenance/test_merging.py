@@ -77,7 +77,7 @@ def test_segments_become_one_with_the_same_filters_and_sketches(table: Any, cata
     assert (filters_of(table), sketches_of(table)) == (filters, sketches)
     (after,) = [s for s in table.metadata.statistics if s.snapshot_id == before.snapshot_id]
     assert (after.statistics_path, after.blob_metadata) == (report.statistics_path, before.blob_metadata)
-    assert sidecar.verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
     assert refresh(table).action == "current"
     sidecar.build(table, ["k", "s"], engine="local")
     assert segments_of(table) == [3]  # nothing is indexed again

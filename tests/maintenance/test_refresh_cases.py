@@ -100,7 +100,7 @@ def test_two_refreshes_at_once_lose_nothing(table: Any) -> None:
     assert entry.statistics_path == report.statistics_path
     assert len(statistics_of(table)) == 1
     assert coverage(table) == {"id": 4, "ssn": 4}
-    assert sidecar.verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
     assert refresh(table).action == "current"
 
 

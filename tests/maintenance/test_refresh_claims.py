@@ -108,7 +108,7 @@ def test_a_count_that_row_deletes_made_a_bound_stays_one(table: Any, step: str) 
     bound = counts(table)[1]
     assert bound == ("161", ["row-deletes"])
     assert [one.upper_bound for one in collect_facts(table, with_advice=False).distinct] == [bound[1]]
-    assert sidecar.verify_table(table.refresh(), data=True).problems == []
+    assert sidecar.verify(table.refresh(), data=True).problems == []
     if step == "refresh":
         table.append(rows(5))
         assert refresh(table) == "written"
@@ -119,7 +119,7 @@ def test_a_count_that_row_deletes_made_a_bound_stays_one(table: Any, step: str) 
     with closing(sidecar.open_sidecar(table)) as opened:
         stored = [blob for blob in opened.puffin.metadata.blobs if "ndv" in blob.properties]
     assert [CountMarks.of(blob.properties).upper_bound for blob in stored] == [bound[1]]
-    assert sidecar.verify_table(table.refresh(), data=True).problems == []
+    assert sidecar.verify(table.refresh(), data=True).problems == []
 
 
 def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> None:
@@ -129,9 +129,9 @@ def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> No
     for _ in range(2):
         table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")
         assert refresh(table) == "registered"
-    assert sidecar.verify_table(table.refresh()).problems == []
+    assert sidecar.verify(table.refresh()).problems == []
     table.maintenance.expire_snapshots().by_id(first).commit()
-    assert sidecar.verify_table(table.refresh()).problems == []
+    assert sidecar.verify(table.refresh()).problems == []
     (entry,) = table.metadata.statistics
     old = local(entry.statistics_path)
     data = old.read_bytes()
@@ -139,7 +139,7 @@ def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> No
         renamed.write_bytes(data)
         moved = entry.model_copy(update={"statistics_path": f"file:{renamed}"})
         table.update_statistics().set_statistics(moved).commit()
-        problems = sidecar.verify_table(table.refresh()).problems
+        problems = sidecar.verify(table.refresh()).problems
         assert any("belongs to snapshot" in problem.problem for problem in problems) is (renamed != old)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
+from sidecar.many_files.readable import readable_files
 from tests.conversion.cases import indexed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
@@ -57,25 +58,25 @@ def parquet_files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("threads", [1, 3, None])
 def test_each_result_is_that_of_the_file_alone(folder: Path, threads: int | None) -> None:
-    found = sidecar.inspect_files(str(folder), threads=threads)
+    found = sidecar.inspect(str(folder), threads=threads)
     paths = sorted([*map(str, parquet_files(folder)), f"{folder}/indexes.puffin", f"{folder}/orc_java.orc"])
     assert [file.file for file in found.files] == paths
-    assert list(found.files) == [sidecar.inspect_file(path) for path in paths]
-    assert (found.skipped, found.others) == ((), 0)
-    verified = sidecar.verify_files(str(folder), threads=threads)
+    assert list(found.files) == [sidecar.inspect(path).only for path in paths]
+    assert (found.failed, found.others) == ({}, 0)
+    verified = sidecar.verify(str(folder), threads=threads)
     assert [file.file for file in verified.files] == paths
-    assert [file.result for file in verified.files] == [sidecar.verify_file(path) for path in paths]
-    probed = sidecar.probe_files(f"{folder}/**/*.parquet", "k", 5, threads=threads)
-    assert [list(file.units) for file in probed.files] == [
-        sidecar.probe_file(str(path), "k", 5).units for path in parquet_files(folder)
+    assert list(verified) == [sidecar.verify(path).only for path in paths]
+    probed = sidecar.probe(f"{folder}/**/*.parquet", "k", 5, threads=threads)
+    assert [file.units for file in probed] == [
+        sidecar.probe(str(path), "k", 5).only.units for path in parquet_files(folder)
     ]
 
 
 def test_the_summary_is_the_sum_of_what_pyarrow_and_duckdb_see(folder: Path) -> None:
-    found = sidecar.inspect_files(f"{folder}/**/*.parquet")
+    found = sidecar.inspect(f"{folder}/**/*.parquet")
     metadata = [pq.read_metadata(path) for path in parquet_files(folder)]
-    summary = found.to_dict()["summary"]
-    assert summary["files"] == 6
+    summary = found.to_dict()
+    assert len(summary["files"]) == 6
     assert summary["rows"] == sum(m.num_rows for m in metadata)
     assert summary["row_groups"] == sum(m.num_row_groups for m in metadata)
     assert summary["size"] == sum(path.stat().st_size for path in parquet_files(folder))
@@ -120,7 +121,7 @@ def assert_spread(spread: Any, numbers: list[float]) -> None:
 
 
 def test_row_indexes_of_a_stripe_count_once(folder: Path) -> None:
-    found = sidecar.inspect_files(f"{folder}/*.orc")
+    found = sidecar.inspect(f"{folder}/*.orc")
     (data,) = found.to_dict()["files"]
     for column in found.columns:
         streams = {
@@ -132,53 +133,81 @@ def test_row_indexes_of_a_stripe_count_once(folder: Path) -> None:
 
 
 CALLS: list[Callable[..., Any]] = [
-    lambda path, **options: sidecar.inspect_files(path, **options),
-    lambda path, **options: sidecar.probe_files(path, "k", 5, **options),
+    lambda path, **options: sidecar.inspect(path, **options),
+    lambda path, **options: sidecar.probe(path, "k", 5, **options),
 ]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_bad_files_are_skipped_only_if_asked(damaged: Path, folder: Path, call: Callable[..., Any]) -> None:
+def test_a_bad_file_raises_alone_and_fails_among_many(damaged: Path, folder: Path, call: Callable[..., Any]) -> None:
     with pytest.raises(DamagedFileError, match=r"day=0/cut\.parquet"):
-        call(str(damaged))
-    found = call(str(damaged), skip_bad=True)
-    assert [os.path.relpath(file.file, damaged) for file in found.skipped] == BAD
+        call(f"{damaged}/day=0/cut.parquet")
+    found = call(str(damaged))
+    assert [os.path.relpath(file, damaged) for file in found.failed] == BAD
     assert len(found.files) == len(call(str(folder)).files)
-    plain = found.to_dict()["skipped"]
-    assert [set(file) for file in plain] == [{"file", "error"}] * 4
-    assert "No such file" in plain[3]["error"]["message"]
+    plain = found.to_dict()["failed"]
+    assert list(plain) == list(found.failed)
+    assert "No such file" in plain[str(damaged / BAD[3])]["message"]
     with pytest.raises(StorageError, match="No such file"):
-        call([f"{damaged}/day=2", f"{damaged}/day=0"])
+        call([f"{damaged}/{BAD[3]}"])
+
+
+def test_the_only_result_of_many(damaged: Path) -> None:
+    good = str(damaged / "day=0" / "plain.parquet")
+    found = sidecar.inspect(f"{damaged}/day=0/pl*")
+    assert found.only is found[0]
+    assert found.only == sidecar.inspect(good).only
+    with pytest.raises(DamagedFileError, match=r"cut\.parquet"):
+        _ = sidecar.inspect(f"{damaged}/day=0/c*").only
+    with pytest.raises(UsageError, match="there is not one file; found 3 files"):
+        _ = sidecar.inspect(f"{damaged}/day=0").only
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(found)
+    assert sidecar.verify(good).ok
+    assert not sidecar.verify(f"{damaged}/day=2").ok  # one link leads nowhere
+
+
+def test_results_are_tables_for_pandas_and_notebooks(damaged: Path) -> None:
+    found = sidecar.inspect(str(damaged))
+    frame = found.to_pandas()
+    assert list(frame["file"]) == [file.file for file in found]
+    assert frame["filters"].sum() == found.to_dict()["filters"]
+    assert len(repr(found)) < 300
+    probed = sidecar.probe([str(damaged / "day=0"), str(damaged / "day=1")], "k", 5)
+    assert list(probed.to_pandas()["might_contain"]) == [file.might_contain for file in probed]
+    shown = probed._repr_html_()
+    assert shown.count("<tr>") > len(probed)
+    assert "<script" not in shown
 
 
 def test_damage_is_a_problem_and_a_missing_file_is_not_checked(damaged: Path) -> None:
     with pytest.raises(StorageError, match=r"missing\.parquet"):
-        sidecar.verify_files(str(damaged))
-    found = sidecar.verify_files(str(damaged), skip_bad=True)
-    assert [os.path.relpath(file.file, damaged) for file in found.skipped] == BAD[3:]
+        sidecar.verify(f"{damaged}/{BAD[3]}")
+    found = sidecar.verify(str(damaged))
+    assert [os.path.relpath(file, damaged) for file in found.failed] == BAD[3:]
     assert sorted({os.path.relpath(p.file or "", damaged) for p in found.problems}) == BAD[:3]
     assert len(found.problems) == sum(len(file.problems) for file in found.files) == 3
 
 
 def test_values_are_looked_up_where_there_are_any(folder: Path) -> None:
-    found = sidecar.verify_files(str(folder), data=True)
+    found = sidecar.verify(str(folder), data=True)
     assert found.problems == []
-    single = [sidecar.verify_file(str(path), data=True).looked_up for path in parquet_files(folder)]
-    single.append(sidecar.verify_file(f"{folder}/orc_java.orc", data=True).looked_up)
+    single = [sidecar.verify(str(path), data=True).looked_up for path in parquet_files(folder)]
+    single.append(sidecar.verify(f"{folder}/orc_java.orc", data=True).looked_up)
     looked_up = found.looked_up
     assert looked_up is not None
     assert looked_up.values == sum(one.values for one in single if one) > 0
     puffin = next(file for file in found.files if file.file.endswith(".puffin"))
-    assert "structure only" in str(puffin.result.scope)
+    assert "structure only" in str(puffin.scope)
 
 
 def test_a_probe_never_rules_out_a_file_that_has_the_value(folder: Path) -> None:
     for path in parquet_files(folder):
         value = pq.read_table(path, columns=["k"])["k"][17].as_py()
-        found = sidecar.probe_files(f"{folder}/**/*.parquet", "k", value)
+        found = sidecar.probe(f"{folder}/**/*.parquet", "k", value)
         assert str(path) in [file.file for file in found.kept]
-        summary = found.to_dict()["summary"]
-        assert summary["cannot_hold"] + summary["may_hold"] + summary["unknown"] == summary["files"] == 6
+        summary = found.to_dict()
+        assert summary["cannot_hold"] + summary["may_hold"] + summary["unknown"] == len(summary["files"]) == 6
         assert summary["unknown"] == 3  # those without filters
         assert summary["kept_size"] == sum(os.path.getsize(file.file) for file in found.kept)
         assert summary["bytes_read"] == sum(file.bytes_read for file in found.files) > 0
@@ -186,27 +215,27 @@ def test_a_probe_never_rules_out_a_file_that_has_the_value(folder: Path) -> None
 
 
 def test_a_file_that_cannot_be_asked_is_kept(folder: Path) -> None:
-    found = sidecar.probe_files(str(folder), "n", 5)
+    found = sidecar.probe(str(folder), "n", 5)
     (orc,) = (file for file in found.files if file.file.endswith(".orc"))
     assert (orc.might_contain, orc in found.kept) == (None, True)
-    assert "no column 'n'" in str(orc.refused)
+    assert "no column 'n'" in orc.reason
     assert not any(file.file.endswith(".puffin") for file in found.files)
     with pytest.raises(UsageError, match="no column 'nosuch'"):
-        sidecar.probe_files(str(folder), "nosuch", 5)
+        sidecar.probe(str(folder), "nosuch", 5)
 
 
 def test_progress_and_threads(folder: Path) -> None:
     seen: list[tuple[object, ...]] = []
     with sidecar.progress(lambda *step: seen.append(step)):
-        sidecar.verify_files(str(folder), threads=2)
+        sidecar.verify(str(folder), threads=2)
     assert seen == [("files", number, 8) for number in range(1, 9)]
     with pytest.raises(UsageError, match="at least 1"):
-        sidecar.inspect_files(str(folder), threads=0)
+        sidecar.inspect(str(folder), threads=0)
 
 
 def test_files_without_a_readable_footer_are_sorted_out(damaged: Path) -> None:
-    found = sidecar.readable_files(str(damaged))
-    assert [os.path.relpath(file.file, damaged) for file in found.unreadable] == BAD
+    found = readable_files(str(damaged))
+    assert [os.path.relpath(file, damaged) for file in found.failed] == BAD
     assert len(found.files) == len(found.roots) == 8
     with pytest.raises(DamagedFileError, match="cut"):
-        sidecar.readable_files(f"{damaged}/day=0/cut.parquet")
+        readable_files(f"{damaged}/day=0/cut*")

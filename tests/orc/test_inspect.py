@@ -111,14 +111,14 @@ def test_sound_files_have_no_problem(name: str) -> None:
 
 def test_values_are_held_against_statistics_and_filters() -> None:
     """Eight row groups' values of the tinyint are denied, a bigint among them where the hash was wrong."""
-    found = sidecar.verify_file(str(DATA / PYARROW), data=True)
+    found = sidecar.verify(str(DATA / PYARROW), data=True)
     assert found.looked_up.units == 3
     denied = [p for p in found.problems if "denies" in p.problem and p.unit is not None]
     assert {p.column for p in denied} == {"c_tiny"}
-    bad = sidecar.verify_file(str(DATA / BAD), data=True)
+    bad = sidecar.verify(str(DATA / BAD), data=True)
     assert "the filter denies 2 of 5 values that the row group has" in [p.problem.split(": ")[-1] for p in bad.problems]
     for name in JAVA:
-        assert not [p for p in sidecar.verify_file(str(DATA / name), data=True).problems if p.unit is not None]
+        assert not [p for p in sidecar.verify(str(DATA / name), data=True).problems if p.unit is not None]
 
 
 def test_statistics_that_lie_are_found_by_the_values() -> None:

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 def test_an_ambiguous_path_is_an_error(path: Path, column: str, tmp_path: Path) -> None:
     target = tmp_path / "target.parquet"
     for call in (
-        lambda: sidecar.probe_file(path, column, "5"),
+        lambda: sidecar.probe(path, column, "5").only,
         lambda: sidecar.embed_file(path, target, bloom=[column]),
         lambda: sidecar.scan_file(path, f"{column} = 5"),
         lambda: sidecar.scan_file(path, f"k = 5 and {column} is not null"),
@@ -53,14 +53,14 @@ def test_other_columns_are_scanned_probed_and_indexed(path: Path, tmp_path: Path
     everything = sidecar.scan_file(path, "k = 25")
     assert everything.column_names == ["x", "x", "a", "a.b", "k"]
     assert [column.to_pylist() for column in everything.columns] == [[25], [125], [{"b": 1025, "c": 25}], [2025], [25]]
-    assert [unit.might_contain for unit in sidecar.probe_file(path, "k", "25").units] == [False, False, True, False]
+    assert [unit.might_contain for unit in sidecar.probe(path, "k", "25").only.units] == [False, False, True, False]
     target = tmp_path / "target.parquet"
     sidecar.embed_file(path, target, bloom=["k", "a.c"], page_index=True, harvest="never")
     assert sidecar.scan_file(target, "k = 25").equals(everything)
 
 
 def test_inspect_shows_each_leaf(path: Path) -> None:
-    columns = sidecar.inspect_file(path).units[0].columns
+    columns = sidecar.inspect(path).only.units[0].columns
     assert list(columns) == ["x (leaf 0)", "x (leaf 1)", "a.b (leaf 2)", "a.c", "a.b (leaf 4)", "k"]
     assert [name for name, column in columns.items() if column.bloom_filter] == [
         name for name in columns if name.startswith(("a.", "k"))
@@ -84,4 +84,4 @@ def test_a_leaf_is_found_by_its_path_only_if_it_is_the_only_one(path: Path) -> N
     assert leaf is not None
     assert (leaf.index, footer.label(leaf), footer.is_ambiguous(leaf)) == (3, "a.c", False)
     with pytest.raises(UsageError, match="leaves 2, 4"):
-        sidecar.probe_file(path, "a.b", "5")
+        sidecar.probe(path, "a.b", "5")

@@ -18,7 +18,6 @@ import xxhash
 import sidecar
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.files import inspect_file, probe_file, verify_file
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
@@ -98,7 +97,7 @@ def test_every_value_that_was_written_is_there_and_in_its_filter(name: str) -> N
 @pytest.mark.parametrize("name", [*WRITTEN, *REBUILT, *PUBLIC])
 def test_verify_opens_every_module(name: str) -> None:
     assert verify(opened(name), ValueCheck()) == []
-    assert verify_file(path_of(name), encryption_keys=keys_of(name)).problems == []
+    assert sidecar.verify(path_of(name), encryption_keys=keys_of(name)).problems == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -151,7 +150,7 @@ def test_dictionaries_of_encrypted_columns_are_asked() -> None:
 
 def test_inspect_shows_what_is_encrypted_and_no_secret() -> None:
     path = path_of("j118_enc_gcm_encfooter")
-    shown = inspect_file(path, encryption_keys=EncryptionKeys(None, OURS["footer_key"]))
+    shown = sidecar.inspect(path, encryption_keys=EncryptionKeys(None, OURS["footer_key"])).only
     assert shown.encryption.to_dict() == {
         "algorithm": "AES_GCM_V1",
         "footer": "encrypted",
@@ -160,11 +159,11 @@ def test_inspect_shows_what_is_encrypted_and_no_secret() -> None:
         "columns": ["i64_desc", "f64_clean", "str"],
         "locked": ["f64_clean", "str"],
     }
-    locked = inspect_file(path)
+    locked = sidecar.inspect(path).only
     assert (locked.units, locked.rows) == ([], None)
     assert locked.encryption.columns is None
     assert not locked.encryption.verified
-    clear = inspect_file(path_of("variants/er_enc_pf_badsig"))
+    clear = sidecar.inspect(path_of("variants/er_enc_pf_badsig")).only
     assert clear.encryption.footer == "plaintext"
     assert clear.units[0].columns["i32_req_asc"].bloom_filter.trusted
     assert "is encrypted" in clear.units[0].columns["str"].bloom_filter.reason
@@ -173,7 +172,7 @@ def test_inspect_shows_what_is_encrypted_and_no_secret() -> None:
         assert "kc1" not in text
         assert "kc2" not in text
         assert "0123456789012345" not in text
-    assert inspect_file(path_of("j118_v1_none")).encryption is None
+    assert sidecar.inspect(path_of("j118_v1_none")).only.encryption is None
 
 
 def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
@@ -202,7 +201,7 @@ def test_a_wrong_signature_is_refused_with_keys_and_the_clear_columns_read_witho
         scan_file(path_of(name), "i32_req_asc > 0", encryption_keys=keys_of(name))
     assert raised.value.offset == 52330
     assert raised.value.file == path_of(name)
-    (problem,) = verify_file(path_of(name), encryption_keys=keys_of(name)).problems
+    (problem,) = sidecar.verify(path_of(name), encryption_keys=keys_of(name)).problems
     assert "signature" in problem.problem
     found = scan_file(path_of(name), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
     same = scan_file(path_of("j118_v1_none"), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
@@ -216,9 +215,9 @@ def test_a_filter_in_clear_is_named_and_never_used() -> None:
     keys = keys_of("variants/rs_enc_bloom")
     assert all(
         unit.might_contain is None and "column is not encrypted" in unit.reason
-        for unit in probe_file(path, "str", "nothing like it", encryption_keys=keys).units
+        for unit in sidecar.probe(path, "str", "nothing like it", encryption_keys=keys).only.units
     )
-    problems = verify_file(path, encryption_keys=keys).problems
+    problems = sidecar.verify(path, encryption_keys=keys).problems
     assert problems
     assert all(p.column == "str" and "column is not encrypted" in p.problem for p in problems)
     rows = scan_file(path, "str is not null", encryption_keys=keys)
@@ -327,7 +326,7 @@ def test_a_set_of_parts_is_checked_as_a_whole(tmp_path: Path) -> None:
         by_rule = EncryptionKeys(None, key, {}, lambda path: Path(path).name.encode())
 
         def problems(paths: list[str], prefixes: list[bytes], keys: EncryptionKeys) -> str:
-            found = sidecar.verify_parts(paths, prefixes, keys)
+            found = sidecar.verify(paths, aad_prefixes=prefixes, encryption_keys=keys)
             assert found.checked == len(paths)
             return "; ".join(problem.problem for problem in found.problems)
 
@@ -341,4 +340,4 @@ def test_a_set_of_parts_is_checked_as_a_whole(tmp_path: Path) -> None:
         pq.write_table(pa.table({"a": [1]}), tmp_path / "part-1")
         assert "not encrypted" in problems(paths, prefixes, keys)
     with pytest.raises(UsageError, match="twice"):
-        sidecar.verify_parts([], ["a", b"a"], keys)
+        sidecar.verify(paths, aad_prefixes=["a", b"a"], encryption_keys=keys)

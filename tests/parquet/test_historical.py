@@ -172,14 +172,14 @@ def test_bare_filters_are_told_apart_by_content(path: Path, kind: type, header_l
 def test_files_are_recognised_by_their_front_door(tmp_path: Path) -> None:
     path = tmp_path / "filter"
     path.write_bytes(OLD.read_bytes())
-    shown = sidecar.inspect_file(str(path))
+    shown = sidecar.inspect(str(path)).only
     assert (shown.format, shown.bloom_filter.hash) == ("bloom-filter", "MURMUR3_X64_128")
     assert "historical" in shown.form
-    assert "XXH64" in sidecar.inspect_file(str(NEW)).form
-    verified = sidecar.verify_file(str(path))
+    assert "XXH64" in sidecar.inspect(str(NEW)).only.form
+    verified = sidecar.verify(str(path))
     assert (verified.checked, verified.problems) == (1, [])
     assert verified.scope == "structure only; the file does not say which values it has"
-    assert sidecar.probe_file(str(path), "string", "hello").units[0].to_dict() == {
+    assert sidecar.probe(str(path), "string", "hello").only.units[0].to_dict() == {
         "row_group": None,
         "might_contain": True,
         "reason": "asked as byte_array",
@@ -196,7 +196,7 @@ def test_a_bare_filter_of_another_length_is_damaged(path: Path, cut: int, tmp_pa
             with pytest.raises(DamagedFileError, match="has the wrong length"):
                 read_bare_filter(source)
         (tmp_path / "cut").write_bytes(data)
-        assert len(sidecar.verify_file(str(tmp_path / "cut")).problems) == 1
+        assert len(sidecar.verify(str(tmp_path / "cut")).problems) == 1
 
 
 @pytest.mark.parametrize("path", [OLD, NEW], ids=["old", "new"])

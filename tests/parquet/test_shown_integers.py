@@ -53,7 +53,7 @@ def test_what_readers_show_is_found(
     for number in {shown[3], shown[701], min(shown), max(shown)}:
         for file in (path, indexed):
             assert sidecar.scan_file(file, f"x = {number}").num_rows == shown.count(number)
-            units = sidecar.probe_file(file, "x", str(number)).units
+            units = sidecar.probe(file, "x", str(number)).only.units
             groups = [shown[start : start + 500] for start in range(0, 2000, 500)]
             assert all(
                 unit.might_contain is not False for unit, group in zip(units, groups, strict=True) if number in group
@@ -77,4 +77,4 @@ def test_no_bounds_are_written_of_numbers_that_no_reader_shows(tmp_path: Path) -
     built = build_page_index(source, footer, footer.row_groups[0].columns[0])
     assert built.column_index is None
     assert "8 bits" in built.reason
-    assert any("8 bits" in problem.problem for problem in sidecar.verify_file(path).problems)
+    assert any("8 bits" in problem.problem for problem in sidecar.verify(path).problems)

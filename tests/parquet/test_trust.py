@@ -128,14 +128,14 @@ def test_a_scan_finds_the_rows_that_are_stored(name: str, predicate: str, rows: 
 
 @pytest.mark.parametrize("name", [*EXPECTED, "ci_max.parquet", "null_count.parquet", "num_rows_zero.parquet"])
 def test_verify_names_what_is_not_believed_without_the_values(name: str) -> None:
-    assert sidecar.verify_file(WRONG / name).problems
+    assert sidecar.verify(WRONG / name).problems
 
 
 @pytest.mark.parametrize("name", [*EXPECTED, "null_count.parquet", "num_rows_zero.parquet", "p816.parquet"])
 def test_inspect_names_what_verify_names(name: str) -> None:
     named = {problem.problem for problem in inspect_file(LocalSource(str(WRONG / name))).not_believed}
     assert named
-    assert named <= {problem.problem for problem in sidecar.verify_file(WRONG / name).problems}
+    assert named <= {problem.problem for problem in sidecar.verify(WRONG / name).problems}
 
 
 def test_statistics_that_the_values_confirm_are_no_problem_of_a_wrong_writer() -> None:

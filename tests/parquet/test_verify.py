@@ -72,7 +72,7 @@ def test_sound_files_pass_with_their_values_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DEFECTIVE))
 def test_each_defect_is_named(name: str) -> None:
-    answer = sidecar.verify_file(str(VARIANTS / f"{name}.parquet"))
+    answer = sidecar.verify(str(VARIANTS / f"{name}.parquet"))
     assert any(DEFECTIVE[name] in problem.problem for problem in answer.problems)
 
 
@@ -189,12 +189,12 @@ def test_a_sample_reads_some_row_groups_and_says_how_many(tmp_path: Any) -> None
     path = tmp_path / "x.parquet"
     table = pa.table({"x": pa.array(range(4000), pa.int64())})
     pq.write_table(table, path, row_group_size=100, bloom_filter_options={"x": {"ndv": 100}}, use_dictionary=False)
-    answer = sidecar.verify_file(str(path), sample=0.1)
+    answer = sidecar.verify(str(path), sample=0.1)
     assert answer.problems == []
     assert answer.looked_up.to_dict() == {"units": 4, "units_total": 40, "values": 400, "indexes": 0}
-    full = sidecar.verify_file(str(path), data=True)
+    full = sidecar.verify(str(path), data=True)
     assert full.looked_up.to_dict() == {"units": 40, "units_total": 40, "values": 4000, "indexes": 0}
-    assert "looked_up" not in sidecar.verify_file(str(path)).to_dict()
+    assert "looked_up" not in sidecar.verify(str(path)).to_dict()
     few = CountingSource(LocalSource(str(path)))
     verify_file(few, ValueCheck(0.001, random.Random(1)))
     all_of_it = CountingSource(LocalSource(str(path)))
@@ -205,12 +205,12 @@ def test_a_sample_reads_some_row_groups_and_says_how_many(tmp_path: Any) -> None
 @pytest.mark.parametrize("sample", [0.0, -1.0, 1.5])
 def test_what_is_no_share_is_refused(sample: float) -> None:
     with pytest.raises(UsageError, match="share above 0"):
-        sidecar.verify_file(str(VARIANTS / "base.parquet"), sample=sample)
+        sidecar.verify(str(VARIANTS / "base.parquet"), sample=sample)
 
 
 def test_what_has_no_values_is_refused() -> None:
     with pytest.raises(UsageError, match="has values to check against"):
-        sidecar.verify_file(str(DATA / "apache_bloom_filter.xxhash.bin"), data=True)
+        sidecar.verify(str(DATA / "apache_bloom_filter.xxhash.bin"), data=True)
 
 
 # defects of structure
@@ -264,8 +264,8 @@ def test_a_metadata_file_is_inspected_and_its_chunks_named(tmp_path: Any) -> Non
     pq.write_to_dataset(table, tmp_path, metadata_collector=collected)
     pq.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=collected)
     path = str(tmp_path / "_metadata")
-    assert sidecar.inspect_file(path).rows == 3
-    problems = sidecar.verify_file(path).problems
+    assert sidecar.inspect(path).only.rows == 3
+    problems = sidecar.verify(path).problems
     assert problems
     assert all("is in another file (file_path)" in p.problem for p in problems)
 
@@ -333,5 +333,5 @@ def test_every_page_is_held_against_the_statistics_of_its_chunk(
     footer = int.from_bytes(sound[-8:-4], "little") + 8
     path = tmp_path / "a.parquet"
     path.write_bytes(other[: len(sound) - footer] + sound[-footer:])
-    found = [one.problem for one in sidecar.verify_file(str(path), data=True).problems]
+    found = [one.problem for one in sidecar.verify(str(path), data=True).problems]
     assert found == [f"statistics: the pages have a value {problem}"]

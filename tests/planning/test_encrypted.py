@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+import sidecar
 from sidecar.bundle.model import UnitState
 from sidecar.cli.app import app
 from sidecar.conversion.protection import NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.files import inspect_file
 from sidecar.iceberg.find_sidecar import open_sidecar
 from sidecar.indexing.driver import build
 from sidecar.indexing.tasks import BuildPlan
@@ -28,7 +28,6 @@ from sidecar.parquet.footer import read_footer
 from sidecar.planning.inspect import inspect_table
 from sidecar.planning.planner import plan
 from sidecar.planning.probe import probe_table
-from sidecar.planning.verify import verify_table
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
 from sidecar.source import open_source
@@ -98,8 +97,8 @@ def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_fo
     assert [unit.might_contain for unit in units] == [False, False, True, False]
     units = probe_table(table, "ssn", WANTED).units
     assert [unit.might_contain for unit in units] == [None] * 4
-    assert verify_table(table, data=True, encryption_keys=keys).problems == []
-    assert any("not checked" in p.problem for p in verify_table(table).problems)
+    assert sidecar.verify(table, data=True, encryption_keys=keys).problems == []
+    assert any("not checked" in p.problem for p in sidecar.verify(table).problems)
     _check_secrets(report.statistics_path, table, caplog.text, keys)
 
 
@@ -120,7 +119,7 @@ def _check_secrets(path: str, table: Any, log: str, keys: EncryptionKeys) -> Non
     texts = [
         log,
         repr(blobs_of(path)),
-        json.dumps(inspect_file(path), default=str),
+        json.dumps(sidecar.inspect(path).only, default=str),
         json.dumps(inspect_table(table), default=str),
         repr(keys),
         repr(replace(plan(table, "id = 1", encryption_keys=keys))),
@@ -194,7 +193,7 @@ def test_bounds_of_encrypted_columns_stay_in_the_manifests(local, keyed):
     assert found.funnel.dropped_by_metadata > 0
     assert [task.file.file_path for task in found.tasks if "part-0002" in task.file.file_path]
     assert plan(table, "id = 550", encryption_keys=keys).files_kept == 1
-    assert verify_table(table, encryption_keys=keys).problems == []
+    assert sidecar.verify(table, encryption_keys=keys).problems == []
 
 
 def test_segments_are_carried_to_later_snapshots_and_older_plaintext_stays(local):
@@ -279,6 +278,6 @@ def test_spark_seals_on_its_workers(local, spark):
     table = local.load_table("db.t")
     found = plan(table, f"ssn = '{SECRET.format(6950)}'", encryption_keys=keys)
     assert (found.files_kept, found.warnings) == (1, ())
-    assert verify_table(table, encryption_keys=keys).problems == []
+    assert sidecar.verify(table, encryption_keys=keys).problems == []
     settings = dict(spark.sparkContext.getConf().getAll()) | dict(spark.conf.getAll)
     assert not [text for text in map(repr, settings.items()) if "planted" in text or MASTER.hex() in text]

@@ -11,12 +11,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.statistics import StatisticsFile
 
+import sidecar
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.indexing.driver import build
 from sidecar.planning.planner import plan
 from sidecar.planning.probe import probe_table
-from sidecar.planning.verify import verify_table
 from tests.iceberg.encrypted_tables import (
     SECRET,
     Retriever,
@@ -129,7 +129,7 @@ def test_no_file_is_lost_to_who_has_the_keys(local, change):
     for given in (keys, file_keys()):  # both have the key; only one names the column
         assert lost(table, given) == []
         assert plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=given).warnings
-    assert verify_table(table, encryption_keys=keys).problems
+    assert sidecar.verify(table, encryption_keys=keys).problems
 
 
 def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_keys(local):
@@ -146,7 +146,7 @@ def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_key
             assert f"in plaintext although {why}" in warning
             assert "column ssn" in warning
             assert "bundle_keys" in warning
-        problems = verify_table(table, encryption_keys=keys).problems
+        problems = sidecar.verify(table, encryption_keys=keys).problems
         assert any(f"in plaintext although {why}" in problem.problem for problem in problems)
 
 
@@ -199,7 +199,7 @@ def test_a_forged_sidecar_is_not_built_upon(local):
     report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
     assert (report.files_carried, report.units) == (0, 6)
     table = local.load_table("db.t")
-    assert verify_table(table, encryption_keys=bundle_keys()).problems == []
+    assert sidecar.verify(table, encryption_keys=bundle_keys()).problems == []
     assert plan(table, f"ssn = '{SECRET.format(250)}'", encryption_keys=bundle_keys()).files_kept == 1
 
 

@@ -40,8 +40,8 @@ def test_a_forged_filter_loses_rows_until_values_are_compared(catalog: Any) -> N
     assert plan.files_kept == 0
     assert not plan.warnings
     assert table.scan("n = 3").to_arrow().num_rows == 1  # pyiceberg does not ask the sidecar
-    assert sidecar.verify_table(table).problems == []
-    found = [problem.problem for problem in sidecar.verify_table(table, data=True).problems]
+    assert sidecar.verify(table).problems == []
+    found = [problem.problem for problem in sidecar.verify(table, data=True).problems]
     assert any("denies" in problem for problem in found), found
 
 
@@ -51,7 +51,7 @@ def built_with(made: Any, name: str, forged: Any) -> list[str]:
         patch.setattr(*forged)
         sidecar.build(made, ["i"], engine="local", full=True)
     made.refresh()
-    found = sidecar.verify_table(made).problems
+    found = sidecar.verify(made).problems
     assert {problem.file for problem in found} == {entry.statistics_path for entry in made.metadata.statistics}
     return [problem.problem for problem in found if name in str(problem.column or name)]
 
@@ -60,7 +60,7 @@ def test_bounds_and_partitions_that_are_not_those_of_the_manifests_are_named(cat
     made = create(catalog, "db.forged_columns", files=3)
     sidecar.build(made, ["i"], engine="local")
     made.refresh()
-    assert sidecar.verify_table(made).problems == []
+    assert sidecar.verify(made).problems == []
     real_bounds, real_partitions = writer._bounds, arrow_tables.encode_partitions
 
     def narrow(files: Any, field_id: int) -> bytes:

@@ -16,7 +16,6 @@ import sidecar
 from sidecar.errors import Problem, UsageError
 from sidecar.planning.inspect import inspect_table
 from sidecar.planning.probe import probe_table
-from sidecar.planning.verify import verify_table
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.source import BytesSource
@@ -87,7 +86,7 @@ def test_inspect_and_verify_without_a_sidecar(bare: Table) -> None:
     found = inspect_table(bare)
     assert (found.sidecar, found.coverage, found.segments) == (None, {}, [])
     assert found.files.to_dict() == {"live": 1, "listed": 0}
-    assert "has a sidecar" in verify_table(bare).problems[0].problem
+    assert "has a sidecar" in sidecar.verify(bare).problems[0].problem
     assert [unit.might_contain for unit in probe_table(bare, "i", "1").units] == [None]
 
 
@@ -144,7 +143,7 @@ def test_wrong_probes_are_refused(table: Table, column: str, value: object, word
 
 
 def test_a_sound_sidecar_has_no_problem(table: Table) -> None:
-    found = verify_table(table)
+    found = sidecar.verify(table)
     assert found.problems == []
     assert found.checked == 4, "the sidecar and the three manifests that it lists"
 
@@ -154,7 +153,7 @@ def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
     made.append(pa.table({"k": range(30_000)}))
     sidecar.build(made, ["k"], kinds=["theta"], engine="local")
     made.refresh()
-    assert verify_table(made).problems == []
+    assert sidecar.verify(made).problems == []
     assert abs(inspect_table(made).coverage["k"]["theta"].ndv - 30_000) < 1_500
 
 
@@ -205,7 +204,7 @@ def test_blobs_of_another_snapshot_are_named(table: Table, key: str, all_blobs: 
     footer = b"".join((b"PFA1", text, len(text).to_bytes(4, "little"), whole[-8:]))
     assert len(footer) == puffin.footer_length
     with replaced(path, whole[: puffin.footer_offset] + footer):
-        problems = [problem.problem for problem in verify_table(table).problems]
+        problems = [problem.problem for problem in sidecar.verify(table).problems]
     named = [text for text in problems if "registered for" in text]
     assert len(named) == (len(ours) if all_blobs else 1)
     assert any("several snapshots" in text for text in problems) is not all_blobs
@@ -215,7 +214,7 @@ def _problems_of_flip(table: Table, path: Path, whole: bytes, position: int, bit
     data = bytearray(whole)
     data[position] ^= 1 << bit
     with replaced(path, bytes(data)):
-        return verify_table(table).problems
+        return sidecar.verify(table).problems
 
 
 def _spans(whole: bytes, blob_type: str) -> list[tuple[int, int]]:
@@ -233,7 +232,7 @@ def _of_created_by(whole: bytes) -> tuple[int, int]:
 
 def test_a_missing_file_is_a_problem(table: Table) -> None:
     with replaced(statistics_file(table), None):
-        found = verify_table(table)
+        found = sidecar.verify(table)
         assert found.checked == 0
         assert "not used" in found.problems[0].problem
         assert inspect_table(table).warnings
@@ -246,7 +245,7 @@ def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
         changed = metadata.model_copy(update={"statistics": [metadata.statistics[0].model_copy(update=changes)]})
         table.metadata = changed
         try:
-            return " ".join(problem.problem for problem in verify_table(table).problems)
+            return " ".join(problem.problem for problem in sidecar.verify(table).problems)
         finally:
             table.metadata = metadata
 
@@ -282,7 +281,7 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
         )
 
     monkeypatch.setattr(verify, "read_manifest", shifted)
-    found = verify_table(table).problems
+    found = sidecar.verify(table).problems
     assert len(found) == 3
     assert all("differs from the one in its manifest" in problem.problem for problem in found)
 
@@ -296,12 +295,13 @@ def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
     boolean = found.coverage["bo"]["bloom"]
     assert boolean.units == 0
     assert sum(boolean.not_indexed.values()) == found.segments[0].units
-    assert verify_table(made).problems == []
+    assert sidecar.verify(made).problems == []
 
 
 def test_an_unknown_snapshot_is_refused(table: Table) -> None:
-    for ask in (inspect_table, verify_table):
-        with pytest.raises(UsageError, match="no snapshot 5"):
-            ask(table, at=5)
+    with pytest.raises(UsageError, match="no snapshot 5"):
+        inspect_table(table, at=5)
+    with pytest.raises(UsageError, match="no snapshot 5"):
+        sidecar.verify(table, at=5)
     with pytest.raises(UsageError, match="no snapshot 5"):
         probe_table(table, "i", "1", at=5)

@@ -60,7 +60,7 @@ def test_files_are_found_again_by_relative_path(copied: Table) -> None:
 
 
 def test_verify_looks_their_values_up(copied: Table) -> None:
-    found = sidecar.verify_table(copied, data=True)
+    found = sidecar.verify(copied, data=True)
     assert found.problems == []
     assert (found.looked_up.units, found.looked_up.values) == (3, 120)
     assert found.looked_up.files_not_indexed == 0

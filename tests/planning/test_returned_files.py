@@ -23,7 +23,6 @@ from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.files import cheapest
 from sidecar.planning.funnel import KeptBecause
-from sidecar.planning.verify import verify_table
 from tests.iceberg.cases import comparable, local, oracle
 from tests.iceberg.rest_server import client, serving
 from tests.iceberg.table_cases import delete_by_position
@@ -163,7 +162,7 @@ def test_all_that_speaks_of_a_table_takes_it_for_a_new_file(returned: Any) -> No
     assert (segment.files, segment.live_files) == (3, 2)
     units = sidecar.probe_table(table, "k", NEW).units
     assert sorted(str(unit.might_contain) for unit in units) == ["False", "False", "None"]
-    verified = verify_table(table, data=True)
+    verified = sidecar.verify(table, data=True)
     assert verified.problems == []
     assert verified.looked_up.units == 2
 
@@ -198,9 +197,9 @@ def test_embedding_into_the_table_builds_from_the_new_values(returned: Any) -> N
     assert_nothing_is_lost(table)
     for file in report.replaced:
         keys = pq.read_table(local(file.new_path))["k"].to_pylist()
-        for row_group in sidecar.probe_file(str(local(file.new_path)), "k", keys[0]).units:
+        for row_group in sidecar.probe(str(local(file.new_path)), "k", keys[0]).only.units:
             assert row_group.might_contain
-        assert sidecar.verify_file(str(local(file.new_path)), data=True).problems == []
+        assert sidecar.verify(str(local(file.new_path)), data=True).problems == []
 
 
 def test_a_file_that_is_added_again_as_it_was_is_indexed_again(catalog: Any, tmp_path: Path) -> None:

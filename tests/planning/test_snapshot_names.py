@@ -167,7 +167,7 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
     assert [*sidecar.inspect_table(table, **how).coverage] == ["a"]
     assert [*sidecar.status_table(table, **how).covered] == ["a"]
     assert [one.name for one in sidecar.advise(table, ["a"], **how).columns] == ["a"]
-    assert sidecar.verify_table(table, data=True, **how).problems == []
+    assert sidecar.verify(table, data=True, **how).problems == []
     assert [*sidecar.inspect_table(table).coverage] == ["b" if is_older else "a"]
     assert sidecar.plan(table, "a = 7", **how).funnel.indexed == 1
 

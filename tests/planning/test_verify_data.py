@@ -14,7 +14,6 @@ import sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet import page_index_build
-from sidecar.planning.verify import verify_table
 from tests.iceberg.cases import INDEXED, append, create, local
 
 FILES = 4
@@ -32,18 +31,18 @@ def table(catalog: Any) -> Table:
 
 
 def test_what_a_build_made_denies_no_value(table: Table) -> None:
-    found = verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.problems == []
     assert (found.looked_up.units, found.looked_up.units_total) == (FILES, FILES)
     rows = sum(task.file.record_count for task in table.scan().plan_files()) - 40
     assert found.looked_up.values > 0.2 * rows * len(INDEXED)  # entries of dictionaries count once
-    assert "looked_up" not in verify_table(table).to_dict()
+    assert "looked_up" not in sidecar.verify(table).to_dict()
 
 
 def test_page_indexes_alone_are_something_that_is_looked_at(catalog: Any) -> None:
     made = create(catalog, "db.verify_pages_alone", files=1, partitioned=False)
     sidecar.build(made, ["i"], kinds=["page-index"], engine="local")
-    found = verify_table(made.refresh(), data=True)
+    found = sidecar.verify(made.refresh(), data=True)
     assert found.problems == []
     assert found.looked_up.values == 0 < found.looked_up.indexes
 
@@ -61,14 +60,14 @@ def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.Monkey
     monkeypatch.setattr(verify_values, "open_source", counting)
     for sample, count in ((0.01, 1), (0.5, 2), (1.0, FILES)):
         opened.clear()
-        found = verify_table(table, sample=sample)
+        found = sidecar.verify(table, sample=sample)
         assert found.problems == []
         assert found.looked_up.units == len(set(opened)) == len(opened) == count
 
 
 def test_no_share_is_wrong_usage(table: Table) -> None:
     with pytest.raises(UsageError, match="share above 0"):
-        verify_table(table, sample=0.0)
+        sidecar.verify(table, sample=0.0)
 
 
 def lying(
@@ -80,8 +79,8 @@ def lying(
         spoil(patch)
         sidecar.build(made, ["i", "s", "st.x"], kinds=KINDS, engine="local", harvest="never")
     made.refresh()
-    assert verify_table(made).problems == []
-    return list(verify_table(made, data=True).problems)
+    assert sidecar.verify(made).problems == []
+    return list(sidecar.verify(made, data=True).problems)
 
 
 def test_filters_that_lack_values_are_named(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +114,9 @@ def test_a_data_file_that_was_written_anew_is_named(catalog: Any) -> None:
     path = local(next(iter(made.scan().plan_files())).file.file_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-4] + b"XXXX")
-    problems = verify_table(made, data=True).problems
+    problems = sidecar.verify(made, data=True).problems
     assert [local(p.file) for p in problems] == [path]
     pq.write_table(pa.table({"i": pa.array([1], pa.int32())}), path)
-    assert any("not the one that was indexed" in p.problem for p in verify_table(made, data=True).problems)
+    assert any("not the one that was indexed" in p.problem for p in sidecar.verify(made, data=True).problems)
     path.write_bytes(whole)
-    assert verify_table(made, data=True).problems == []
+    assert sidecar.verify(made, data=True).problems == []

@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
-from sidecar.files import verify_file
-from sidecar.planning.verify import verify_table
 from sidecar.puffin.reader import PuffinReader
 from sidecar.source import LocalSource
 from tests.iceberg.cases import create, local, replaced
@@ -54,7 +52,7 @@ def test_damage_of_a_column_has_its_name(kind: str, column: str, table: Table) -
     field_id = table.schema().find_field(column).field_id
     with replaced(path, damaged(path, kind, field_id)):
         for data in (False, True):
-            problems = verify_table(table, data=data).problems
+            problems = sidecar.verify(table, data=data).problems
             assert problems
             assert {(local(p.file), p.column) for p in problems} == {(path, column)}
             assert not [p for p in problems if re.search(r"field \d", p.problem)]
@@ -70,12 +68,12 @@ def test_damage_of_a_column_has_its_name(kind: str, column: str, table: Table) -
 def test_a_file_by_its_path_has_no_names_but_those_that_columns_were_found_by(table: Table, tmp_path: Path) -> None:
     path = statistics(table)
     with replaced(path, damaged(path, "sidecar-sbbf-v1", 3)):
-        assert {p.column for p in verify_file(str(path)).problems} == {"field 3"}
+        assert {p.column for p in sidecar.verify(str(path)).problems} == {"field 3"}
     data_file, plain = tmp_path / "x.parquet", tmp_path / "x.puffin"
     pq.write_table(pa.table({"a": [1], "b": [{"c": 2}]}), data_file, write_page_index=True)
     number = sidecar.extract_files([str(data_file)], str(plain)).fields["b.c"]
     with replaced(plain, damaged(plain, "sidecar-page-index-v1", number)):
-        assert {p.column for p in verify_file(str(plain)).problems} == {"b.c"}
+        assert {p.column for p in sidecar.verify(str(plain)).problems} == {"b.c"}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PFA1", "half", "other"], ids=str)
@@ -85,7 +83,7 @@ def test_a_sidecar_that_is_broken_or_gone_is_named(content: bytes | str | None, 
     data = {"half": whole[: len(whole) // 2], "other": whole + b"x"}.get(content, content)  # type: ignore[arg-type]
     with replaced(path, data):  # type: ignore[arg-type]
         for looked in (False, True):
-            found = verify_table(table, data=looked)
+            found = sidecar.verify(table, data=looked)
             assert found.problems
             assert {p.file for p in found.problems} == {table.metadata.statistics[0].statistics_path}
 
@@ -99,7 +97,7 @@ def test_what_is_registered_wrongly_names_the_column(table: Table) -> None:
     wrong = entry.model_copy(update={"blob_metadata": [changed, *others]})
     metadata = table.metadata.model_copy(update={"statistics": [wrong]})
     forged = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-    problems = verify_table(forged).problems
+    problems = sidecar.verify(forged).problems
     assert [(p.column, local(p.file)) for p in problems] == [("i", statistics(table))]
 
 
@@ -113,7 +111,7 @@ def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(lat
     if later:
         sidecar.build(table, ["id"], kinds=["bloom"], engine="local", encryption_keys=file_keys())
         table.refresh()
-    found = verify_table(table, data=True, encryption_keys=bundle_keys())
+    found = sidecar.verify(table, data=True, encryption_keys=bundle_keys())
     texts = [p.problem for p in found.problems]
     assert not [text for text in texts if "anew" in text or "not the one" in text]
     if later:
@@ -136,7 +134,7 @@ def test_a_segment_that_could_not_read_a_file_leaves_it_to_a_later_one(catalog: 
     sidecar.build(table, ["id"], kinds=["bloom", "page-index"], engine="local", encryption_keys=file_keys())
     table.refresh()
     assert len(sidecar.open_sidecar(table).segments) == 2
-    found = verify_table(table, data=True, encryption_keys=trusting(file_keys()))
+    found = sidecar.verify(table, data=True, encryption_keys=trusting(file_keys()))
     assert found.problems == []
     assert (found.looked_up.units, found.looked_up.values) == (4, 400)
 
@@ -156,4 +154,4 @@ def test_the_command_says_how_far_it_looked(table: Table, tmp_path: Path) -> Non
     data_file = str(local(next(iter(table.scan().plan_files())).file.file_path))
     assert said(data_file) == "fine: 1 checked (structure and page indexes; --data looks every value up)"
     assert "fine: 1 checked; nothing was there to look up" in said(data_file, "--data")
-    assert verify_table(table).scope == "structure only; --data looks every value up"
+    assert sidecar.verify(table).scope == "structure only; --data looks every value up"

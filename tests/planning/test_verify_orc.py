@@ -14,7 +14,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar.orc.tail import read_tail
-from sidecar.planning.verify import verify_table
 from sidecar.source import LocalSource
 from tests.iceberg.cases import INDEXED, local
 from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
@@ -50,7 +49,7 @@ def test_every_value_of_orc_files_is_looked_up(form: str, catalog: Any) -> None:
     columns = [name for name in COLUMNS if "." not in name]
     sidecar.build(table, columns, kinds=KINDS, engine="local", filter_format=form)
     table.refresh()
-    found = verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.problems == []
     assert (found.looked_up.units, found.looked_up.units_total) == (2, 2)
     coverage = sidecar.inspect_table(table).coverage
@@ -71,7 +70,7 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
     table = create_narrow(catalog, "db.verify_orc_alone")
     sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
     table.refresh()
-    found = verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.to_dict() == {
         "checked": 3,
         "problems": [],
@@ -86,8 +85,8 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
         "engine_reason": "at most 4 GiB of data files are to be read",
     }
     append_narrow(table, 2)
-    assert verify_table(table, data=True).looked_up.files_not_indexed == 1
-    sample = verify_table(table, sample=0.5).looked_up
+    assert sidecar.verify(table, data=True).looked_up.files_not_indexed == 1
+    sample = sidecar.verify(table, sample=0.5).looked_up
     assert (sample.units, sample.values) == (1, 2 * 120)
 
 
@@ -99,7 +98,7 @@ def test_row_indexes_of_every_stripe_are_those_of_their_own_row_groups(catalog: 
     assert [stripe.num_row_groups for stripe in tail.stripes] == [2, 2]
     sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
     table.refresh()
-    found = verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.problems == []
     assert (found.looked_up.values, found.looked_up.indexes) == (2 * 120, 2 * 4)
 
@@ -116,7 +115,7 @@ def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -
     path.unlink()
     write_orc(path, narrow_rows(0, "b"), table.schema(), row_index_stride=50, compression="uncompressed")
     assert len(before) == path.stat().st_size, "the file could be told by its size"
-    problems = verify_table(table, data=True).problems
+    problems = sidecar.verify(table, data=True).problems
     assert {(local(p.file), p.column) for p in problems} == {(path, "s")}
     texts = [p.problem for p in problems]
     assert "sidecar: row index: it differs from the file's" in texts
@@ -132,7 +131,7 @@ def test_a_damaged_orc_file_is_a_problem(catalog: Any) -> None:
     path = local(next(iter(table.scan().plan_files())).file.file_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-8] + bytes(8))
-    problems = verify_table(table, data=True).problems
+    problems = sidecar.verify(table, data=True).problems
     assert [local(p.file) for p in problems] == [path]
 
 
@@ -148,12 +147,12 @@ def test_nothing_looked_up_is_not_fine(orc: bool, catalog: Any) -> None:
         append_narrow(table, 1)
     else:
         table.append(narrow_rows(1))
-    found = verify_table(table, data=True)
+    found = sidecar.verify(table, data=True)
     assert found.looked_up.values == 0
     (problem,) = found.problems
     assert problem.problem.startswith(NOTHING)
     assert problem.file == table.metadata.statistics[0].statistics_path
-    assert verify_table(table).problems == []
+    assert sidecar.verify(table).problems == []
 
 
 def test_readable_columns_are_those_of_the_mixed_tables() -> None:

@@ -36,12 +36,12 @@ report = sidecar.embed_files(files, str(folder / "new"), bloom=["k"], spark=spar
 assert report.engine == "spark", report
 sidecar.extract_files(files, str(folder / "extracted.puffin"), spark=spark)
 sidecar.convert(files, str(folder / "converted.puffin"), as_="orc", spark=spark)
-found = sidecar.verify_files(str(folder / "new"), data=True, spark=spark)
+found = sidecar.verify(str(folder / "new"), data=True, spark=spark)
 assert (len(found.files), found.problems) == (4, []), found
 table = open_store(folder / "lake").load_table("db.lost")
 embedded = sidecar.embed_table(table, bloom=["k"], spark=spark)
 assert len(embedded.replaced) == 4 and embedded.refresh.engine == "spark", embedded
-found = sidecar.verify_table(table, data=True, spark=spark)
+found = sidecar.verify(table, data=True, spark=spark)
 assert found.problems == [] and found.looked_up.values > 1000, found
 spark.stop()
 """
@@ -104,8 +104,8 @@ def test_each_command_goes_on_without_an_executor(tmp_path: Path) -> None:
         old, new = (pq.read_table(tmp_path / folder / f"{number}.parquet") for folder in ("data", "new"))
         assert new.equals(old)
     files = sorted(map(str, (tmp_path / "data").iterdir()))
-    assert sidecar.verify_file(tmp_path / "extracted.puffin", against=files).problems == []
-    assert sidecar.verify_file(tmp_path / "converted.puffin", against=files).problems == []
+    assert sidecar.verify(tmp_path / "extracted.puffin", against=files).problems == []
+    assert sidecar.verify(tmp_path / "converted.puffin", against=files).problems == []
     table = open_store(tmp_path / "lake").load_table("db.lost")
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == rows
     assert sidecar.plan(table, f"k = {rows[5]}").funnel is not None

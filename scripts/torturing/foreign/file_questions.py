@@ -52,12 +52,12 @@ class FileQuestions(Asking):
     def ask_all(self) -> None:
         self.suffix = f".{self.kind}"
         if self.kind not in ("parquet", "orc"):
-            self.ours("inspect", lambda: sidecar.inspect_file(self.path), may_refuse=True)
-            self.ours("verify", lambda: sidecar.verify_file(self.path), may_refuse=True)
+            self.ours("inspect", lambda: sidecar.inspect(self.path).only, may_refuse=True)
+            self.ours("verify", lambda: sidecar.verify(self.path), may_refuse=True)
             return
         is_large = cells_of(self.path) > MOST_CELLS
         self.theirs = {} if is_large else self.answers_of_all(self.path)
-        info = self.ours("inspect", lambda: sidecar.inspect_file(self.path))
+        info = self.ours("inspect", lambda: sidecar.inspect(self.path).only)
         self.created_by = getattr(info, "created_by", None) or ""
         self.known = self.problems("verify", self.path, data=False) + self.problems("verify --data", self.path)
         if is_large:
@@ -86,7 +86,7 @@ class FileQuestions(Asking):
 
     def problems(self, question: str, path: str, data: bool = True, known: Iterable[str] = ()) -> list[str]:
         """The problems that ``verify`` finds, those that are known left out."""
-        found = self.ours(question, lambda: sidecar.verify_file(path, data=data))
+        found = self.ours(question, lambda: sidecar.verify(path, data=data))
         texts = [
             f"{problem.column or ''}: {problem.problem}".replace(path, self.path)
             for problem in (found.problems if found else ())
@@ -164,12 +164,12 @@ class FileQuestions(Asking):
             asked = name if fields is None else str(fields.get(name))
             if asked == "None":
                 continue
-            call = partial(sidecar.probe_file, path, asked, text)
+            call = partial(sidecar.probe, path, asked, text)
             found = self.ours(f"{question} {name} {text!r}", call, may_refuse=fields is not None)
             if found is None:
                 continue
             number, place = next((n, one) for n, (one, start, stop) in enumerate(groups) if start <= row < stop)
-            answers = {(unit.stripe, unit.row_group): unit.might_contain for unit in found.units}
+            answers = {(unit.stripe, unit.row_group): unit.might_contain for unit in found.only.units}
             # a sidecar numbers the row groups of an ORC file from its start
             if answers.get(place, answers.get((None, number))) is False:
                 self.differ(f"{question} {name} {text!r}", "denied", {"Python": f"is in row {row}"})
@@ -241,7 +241,7 @@ class FileQuestions(Asking):
     def sidecar_of(self, path: str, target: str, fields: dict[str, int] | None) -> None:
         """A sidecar of a file is sound, agrees with it, and denies none of its values."""
         self.problems("sidecar, verify", target, data=False)
-        found = self.ours("sidecar, verify --against", lambda: sidecar.verify_file(target, against=[path]))
+        found = self.ours("sidecar, verify --against", lambda: sidecar.verify(target, against=[path]))
         faults = {f"sidecar: {text.partition(': ')[2]}" for text in self.known}
         new = [one.problem for one in (found.problems if found else ()) if one.problem not in faults]
         if new:
@@ -265,7 +265,7 @@ class FileQuestions(Asking):
             return
         if columns_of(sidecar.scan_file(target, "true")) != before:
             self.differ("convert, read", "other rows", {"sidecar": "those of the data file"})
-        found = sidecar.verify_file(data, data=True).problems
+        found = sidecar.verify(data, data=True).problems
         self.problems("convert, verify --data", target, known=[f"{one.column or ''}: {one.problem}" for one in found])
 
 

@@ -92,7 +92,7 @@ class TableQuestions(Asking):
             with suppress(Exception):
                 self.theirs[name] = reader(self.table, self.foreign, self.folder)
         self.ours("status", lambda: sidecar.status_table(self.table))
-        self.ours("verify", lambda: sidecar.verify_table(self.table))
+        self.ours("verify", lambda: sidecar.verify(self.table))
         self.whole = self.ours("scan", lambda: sidecar.scan(self.table, "true"))
         if self.whole is not None:
             self.compare_rows(self.whole)
@@ -112,7 +112,7 @@ class TableQuestions(Asking):
         self.serve(columns)
 
     def sound(self, question: str, data: bool = False) -> None:
-        found = self.ours(question, lambda: sidecar.verify_table(self.table, data=data, engine="local"))
+        found = self.ours(question, lambda: sidecar.verify(self.table, data=data, engine="local"))
         if found and found.problems:
             texts = [f"{problem.column or ''}: {problem.problem}" for problem in found.problems]
             self.differ(question, f"{len(texts)} problems: " + "; ".join(texts[:3]), self.reads)

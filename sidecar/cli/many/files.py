@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
-from sidecar.cli.output import Output, escaped, facts, table, without_folder
+from sidecar.cli.output import Output, escaped, facts, shown, table, without_folder
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.run_log import quantity
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def draw_inspected(to: Console, data: Any) -> None:
     """Draw one line for each file, one for each column over all files, then the totals."""
-    total = data["summary"]
-    folder, names = without_folder([line["file"] for line in total["lines"]])
+    folder, names = without_folder([line["file"] for line in data["lines"]])
     _title(to, folder)
     headings = (
         "file",
@@ -33,7 +32,7 @@ def draw_inspected(to: Console, data: Any) -> None:
         "filters",
     )
     drawn = table(*headings, right=(2, 3, 4, 5, 6, 7))
-    for name, line in zip(names, total["lines"], strict=True):
+    for name, line in zip(names, data["lines"], strict=True):
         drawn.add_row(
             escaped(name),
             line["format"],
@@ -45,12 +44,12 @@ def draw_inspected(to: Console, data: Any) -> None:
             humanize.size(line["filter_bytes"]) if line["filters"] else "–",
         )
     to.print(drawn)
-    if total["columns"]:
-        to.print(_columns(total["columns"]))
-    amounts = f"{humanize.size(total['size'])}, {humanize.count(total['rows'])} rows"
-    filters = f"{quantity(total['filters'], 'filter')}, {humanize.size(total['filter_bytes'])}"
-    to.print(facts([("files", f"{humanize.count(total['files'])}, {amounts}"), ("indexes", filters)]))
-    draw_skipped(to, data)
+    if data["columns"]:
+        to.print(_columns(data["columns"]))
+    amounts = f"{humanize.size(data['size'])}, {humanize.count(data['rows'])} rows"
+    filters = f"{quantity(data['filters'], 'filter')}, {humanize.size(data['filter_bytes'])}"
+    to.print(facts([("files", f"{humanize.count(len(data['lines']))}, {amounts}"), ("indexes", filters)]))
+    draw_failed(to, data)
 
 
 def _columns(columns: Iterable[Any]) -> Any:
@@ -97,21 +96,20 @@ def draw_verified(to: Console, data: Any) -> None:
         to.print(f"problem: {where}: {problem['problem']}", markup=False, soft_wrap=True)
     bad = sum(bool(file["problems"]) for file in data["files"])
     found = f", {humanize.count(bad)} with problems" if bad else ""
-    scope = "" if "looked_up" in data else " (structure and page indexes; --data looks every value up)"
+    scope = f" ({data['scope']})" if "scope" in data else ""
     to.print(f"{quantity(data['checked'], 'file')} checked{found}{scope}")
-    draw_skipped(to, data)
+    draw_failed(to, data)
 
 
 def draw_probed(to: Console, data: Any) -> None:
     """Draw how many files may hold the value, then these, then what the answer cost."""
-    total = data["summary"]
     lines = [
-        ("files", f"{humanize.count(total['files']):>8}"),
-        ("cannot hold it", f"{humanize.count(total['cannot_hold']):>8}"),
-        ("may hold it", f"[bold]{humanize.count(total['may_hold']):>8}[/]"),
-        ("unknown: kept", f"{humanize.count(total['unknown']):>8}"),
-        ("to read", f"{humanize.size(total['kept_size'])} of {humanize.size(total['size'])}"),
-        ("index", f"{humanize.size(total['bytes_read'])} in {quantity(total['reads'], 'read')}"),
+        ("files", f"{humanize.count(len(data['files'])):>8}"),
+        ("cannot hold it", f"{humanize.count(data['cannot_hold']):>8}"),
+        ("may hold it", f"[bold]{humanize.count(data['may_hold']):>8}[/]"),
+        ("unknown: kept", f"{humanize.count(data['unknown']):>8}"),
+        ("to read", f"{humanize.size(data['kept_size'])} of {humanize.size(data['size'])}"),
+        ("index", f"{humanize.size(data['bytes_read'])} in {quantity(data['reads'], 'read')}"),
     ]
     to.print(facts(lines))
     kept = [file for file in data["files"] if file["might_contain"] is not False]
@@ -123,7 +121,7 @@ def draw_probed(to: Console, data: Any) -> None:
         for name, file in zip(names, kept, strict=True):
             drawn.add_row(escaped(name), humanize.size(file["size"]), _units_to_read(file), escaped(_answer(file)))
         to.print(drawn)
-    draw_skipped(to, data)
+    draw_failed(to, data)
 
 
 def _units_to_read(file: Any) -> str:
@@ -140,7 +138,6 @@ def _answer(file: Any) -> str:
 
 def draw_written(to: Console, data: Any) -> None:
     """Draw one line for each new file, then the totals."""
-    total = data["summary"]
     _, names = without_folder([file["target"] for file in data["files"]])
     drawn = table("file", "before", "now", "filters", "page indexes", right=(1, 2, 3, 4))
     for name, file in zip(names, data["files"], strict=True):
@@ -152,32 +149,41 @@ def draw_written(to: Console, data: Any) -> None:
             humanize.size(file.get("page_index_bytes", 0)),
         )
     to.print(drawn)
-    sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
-    written = f"{quantity(total['files'], 'file')} in {escaped(data['folder'])}"
+    sizes = f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
+    written = f"{quantity(len(data['files']), 'file')} in {escaped(data['folder'])}"
     lines = [("written", written), ("size", sizes), *engine_fact(data)]
     to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
-    draw_skipped(to, data)
+    draw_failed(to, data)
 
 
-def draw_skipped(to: Console, data: Any) -> None:
+def draw_failed(to: Console, data: Any) -> None:
     """Draw the files that could not be read, each with its error, and how many others the folders have."""
-    for file in data.get("skipped", ()):
-        error = file["error"]
+    for file, error in data["failed"].items():
         known = [
             error["message"],
             *(f"{k} {error[k]}" for k in ("offset", "expected", "found") if k in error),
         ]
-        to.print(f"skipped: {file['file']}: {'; '.join(known)}", markup=False, soft_wrap=True)
+        to.print(f"failed: {file}: {'; '.join(known)}", markup=False, soft_wrap=True)
     if data.get("others"):
         others = f"{humanize.count(data['others'])} other file{'s' * (data['others'] > 1)}"
         to.print(f"[dim]left out, for their endings: {others} of the folders[/]")
 
 
-def skipped_of(found: FoundFiles) -> dict[str, Any]:
+def errors_of(found: FoundFiles) -> dict[str, Any]:
     """What the result of a command says of files that it left out."""
-    if not found.unreadable:
-        return {}
-    return {"skipped": [file.to_dict() for file in found.unreadable]}
+    return {file: error.to_dict() for file, error in found.failed.items()}
+
+
+def only_file(data: dict[str, Any]) -> Any:
+    """The result of the one file, as it is drawn; ``None`` if there are more files."""
+    return shown(data["files"][0]) if len(data["files"]) == 1 and not data["failed"] else None
+
+
+def warn_of_each(out: Output, data: dict[str, Any]) -> None:
+    """Print the warnings of all files; of more than one file with its path."""
+    is_one = len(data["files"]) == 1
+    for file in data["files"]:
+        out.warn(text if is_one else f"{file['file']}: {text}" for text in file.get("warnings", ()))
 
 
 def show(
@@ -188,11 +194,15 @@ def show(
     each: str | None = "files",
     failed: bool = False,
 ) -> None:
-    """Print a result of many files. ``each`` as in :meth:`Output.result`. It fails if files were skipped."""
-    skipped = data.get("skipped", ())
+    """Print a result of files; ``each`` as in :meth:`Output.result`. A file that failed has a line, and exit code 1."""
+    errors = data.get("failed", {})
     if out.form is OutputFormat.jsonl:
-        out.warn(f"skipped: {file['file']}: {file['error']['message']}" for file in skipped)
-    out.result(data, draw, each=each, failed=failed or bool(skipped))
+        lines = [{"file": file, "error": error} for file, error in errors.items()]
+        if each is None:
+            out.warn(f"failed: {line['file']}: {line['error']['message']}" for line in lines)
+        else:
+            data = {**data, each: [*data[each], *lines]}
+    out.result(data, draw, each=each, failed=failed or bool(errors))
 
 
 def _title(to: Console, folder: str, what: str = "files") -> None:

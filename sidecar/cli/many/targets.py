@@ -29,9 +29,9 @@ Tables = Annotated[
         help="Tables as namespace.table (a part with a dot in backticks), or globs: db.*, db.** with namespaces in it.",
     ),
 ]
-SkipBad = Annotated[
-    bool,
-    typer.Option("--skip-bad", help="Go on past files that cannot be read, and list them; the exit code is then 1."),
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH...", help="Parquet, ORC and Puffin files (paths, URLs, folders, globs)."),
 ]
 Into = Annotated[
     str | None,
@@ -58,40 +58,36 @@ def are_paths(targets: Sequence[str], at: str | None = None) -> bool:
     return True
 
 
-def is_one_path(paths: Sequence[str], skip_bad: bool = False) -> bool:
-    """Whether paths are one plain file, whose result is not one of many. Raises for a local file that is missing."""
-    from sidecar.many_files.find import is_one_file
-
-    check_there(paths, skip_bad)
-    return not skip_bad and is_one_file(paths)
-
-
-def check_there(paths: Sequence[str], skip_bad: bool = False) -> None:
+def check_there(path: str) -> None:
     """Raise :class:`StorageError` for a name without a slash that is a file by its ending only, and is missing."""
     from sidecar.many_files.find import is_glob
 
-    for path in () if skip_bad else paths:
-        if "/" not in path and not is_glob(path) and not os.path.lexists(path):
-            raise StorageError("no such file", file=path, hint="If it is a table, name its catalog: --catalog NAME.")
+    if "/" not in path and not is_glob(path) and not os.path.lexists(path):
+        raise StorageError("no such file", file=path, hint="If it is a table, name its catalog: --catalog NAME.")
 
 
-def are_several_tables(names: Sequence[str], skip_bad: bool = False) -> bool:
+def refuse_tables(command: str, paths: Sequence[str], hint: str) -> None:
+    """Raise :class:`UsageError`, with ``hint``, for names that are tables and no files or globs of files."""
+    from sidecar.many_files.find import is_glob
+
+    for path in paths:
+        if not is_path(path) and "." in path and not is_glob(path) and not os.path.lexists(path):
+            raise UsageError(f"{command} is for files", found=path, hint=hint.format(path))
+
+
+def are_several_tables(names: Sequence[str]) -> bool:
     """Whether names are more than one plain table, so that the result is one of many."""
     from sidecar.iceberg.table_names import is_table_glob
 
-    if skip_bad:
-        raise UsageError("--skip-bad is for files", hint="An error in one table never stops the others.")
     return len(names) > 1 or is_table_glob(names[0])
 
 
-def expanded(paths: Sequence[str], skip_bad: bool, endings: Sequence[str], keys: str | None = None) -> FoundFiles:
-    """The files that paths, folders and globs name; with ``skip_bad`` without those that cannot be read."""
-    from sidecar import find_files, readable_files
+def expanded(paths: Sequence[str], endings: Sequence[str], keys: str | None = None) -> FoundFiles:
+    """The files that paths, folders and globs name, without those among many that cannot be read."""
     from sidecar.cli.options import encryption_keys
+    from sidecar.many_files.readable import readable_files
 
-    if skip_bad:
-        return readable_files(paths, endings=endings, encryption_keys=encryption_keys(keys))
-    return find_files(paths, endings=endings)
+    return readable_files(paths, endings=endings, encryption_keys=encryption_keys(keys))
 
 
 def one_predicate(command: str, target: str, words: Sequence[str] | None) -> str:
@@ -132,15 +128,13 @@ def check_order(targets: Sequence[str], column: str, value: str) -> None:
     if place is not None:
         rest = [word for word in words if word is not place]
         raise UsageError(
-            "the file or table comes first, then the column and the value",
+            "the file comes first, then the column and the value",
             hint=f"Write: sidecar probe {' '.join([place, *rest])}",
         )
 
 
-def source_and_target(command: str, paths: Sequence[str], skip_bad: bool = False) -> tuple[str, str]:
+def source_and_target(command: str, paths: Sequence[str]) -> tuple[str, str]:
     """The file to read and the file to write. Raises :class:`UsageError` for one or for more than two."""
-    if skip_bad:
-        raise UsageError("--skip-bad is for many files", hint=f"Write: sidecar {command} SRC... --into DIR")
     if len(paths) != 2:
         raise UsageError(
             f"{command} needs one file and the file to write",
