@@ -157,7 +157,8 @@ def test_fill_by_file_has_the_mean_of_all_filters(table: Table) -> None:
 
 def test_names_that_are_markup_are_text(tmp_path: Path) -> None:
     name = f"k{HOSTILE}"
-    made = open_store(tmp_path).create_table(("db", f"t{HOSTILE}".replace("/", "|")), pa.schema([(name, pa.int64())]))
+    of_table = f"t{HOSTILE}".replace("/", "|").replace("\x1b", "")  # no location may have control characters
+    made = open_store(tmp_path).create_table(("db", of_table), pa.schema([(name, pa.int64())]))
     made.append(pa.table({name: [1, 2, 3]}))
     sidecar.build(made.refresh(), [name], engine="local")
     sidecar.report(made.refresh(), tmp_path / "hostile.html")
