@@ -48,7 +48,6 @@ from sidecar.reading.file_scanning import scan_file as scan_file
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.reports.advising import advise as advise
-from sidecar.reports.advising import auto_columns as auto_columns
 from sidecar.reports.finding import find as find
 from sidecar.reports.page.writing import report as report
 from sidecar.reports.status import status_table as status_table

@@ -358,7 +358,7 @@ def build(history: History, among: Collection[str] | None = None) -> str | None:
     chosen = [name for name in chosen if name in names]
     if not chosen:
         return None
-    options: dict[str, Any] = {"filter_format": rng.choice(["auto", "parquet", "orc"])}
+    options: dict[str, Any] = {"as_": rng.choice(["auto", "parquet", "orc"])}
     options["snapshot_id"] = None if snapshot is None else snapshot.snapshot_id
     sidecar.build(table, chosen, kinds=kinds, fpp=fpp, engine="local", threads=1, **options)
     history.indexed = sorted({*history.indexed, *chosen})

@@ -61,9 +61,9 @@ ROOMS_OF = {
     "httpx": {"serving"},
     "pyiceberg": {"source", "s3_upload", "target", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
 }
-UPWARD = {("engines", "spark"), ("indexing", "spark"), ("planning", "reading")}
-"""An engine is picked by name, and Spark's is loaded only then. A plan hands over its rows, and loads what reads them
-only then."""
+UPWARD = {("engines", "spark"), ("indexing", "spark"), ("indexing", "reports"), ("planning", "reading")}
+"""An engine is picked by name, and Spark's is loaded only then. A build that chooses its columns loads what advises. A
+plan hands over its rows, and loads what reads them only then."""
 
 PLANNING = ("sidecar.planning.planner", "sidecar.reading.scanning")
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

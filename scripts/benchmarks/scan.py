@@ -2,7 +2,7 @@
 
 *Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), four keys that one file each has, one
 after the other. One sidecar has the filters of the files, as builds take them over, the other filters at the automatic
-rate (``--harvest never``). pyiceberg scans the table, the engines read the list of its files, whose filters they use
+rate (``--reuse never``). pyiceberg scans the table, the engines read the list of its files, whose filters they use
 where they can. *Broad*: one table of mixed columns, predicates that leave most rows, and one that 1 % of rows meet.
 """
 
@@ -54,7 +54,7 @@ def needle(bench: Bench, files: int, rows: int) -> None:
     catalog = catalog_of_longs(files, rows, with_filters=True)
     build = partial(sidecar.build, columns=["k"], kinds=["bloom"], engine="local", full=True)
     build(catalog.load_table("db.longs"))
-    build(catalog.load_table("db.rated"), harvest="never")
+    build(catalog.load_table("db.rated"), reuse="never")
     table, rated = catalog.load_table("db.longs"), catalog.load_table("db.rated")
     duck, context, keys = duckdb.connect(), datafusion.SessionContext(), keys_of(files, rows)[:KEYS]
     context.sql("SET datafusion.execution.parquet.bloom_filter_on_read = true").collect()

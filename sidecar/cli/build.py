@@ -39,11 +39,7 @@ SHOWN = 20
 """How many of the files to be indexed the text of a dry run names; JSON names all."""
 
 
-AUTO = "auto"
-"""What ``--columns`` names for the columns that ``advise`` names."""
-
-
-class Harvest(str, Enum):
+class Reuse(str, Enum):
     """Which of the filters in the files are used as they are."""
 
     good = "good"
@@ -91,11 +87,11 @@ def build(
         bool,
         typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
     ] = False,
-    harvest: Annotated[
-        Harvest,
-        choice("--harvest", Harvest, "Use the filters in the files. good: those of a rate of at most 1 %."),
-    ] = Harvest.good,
-    filter_format: Annotated[
+    reuse: Annotated[
+        Reuse,
+        choice("--reuse", Reuse, "Use the filters in the files. good: those of a rate of at most 1 %."),
+    ] = Reuse.good,
+    as_: Annotated[
         Format,
         choice("--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
     ] = Format.auto,
@@ -124,21 +120,20 @@ def build(
       sidecar build 'db.*' --columns l_partkey --dry-run
     """
     out = output()
-    indexed_columns = None if columns is None else names(columns)
+    indexed_columns: Any = None if columns is None else names(columns)
     target_rate = None if fpp is None else rate(fpp)
     chosen_kinds = None if kinds is None else cast("list[BuildKind]", names(kinds))  # build checks the names
     mode: dict[str, Any] = {"dry_run": True} if dry_run else {}  # a dry run has another result
-    from sidecar import auto_columns
     from sidecar import build as build_index
 
     def build_table(table: Any) -> BuildReport | PlannedBuild:
         report: BuildReport | PlannedBuild = build_index(
             table,
-            auto_columns(table, at=at) if indexed_columns == [AUTO] else indexed_columns,
+            "auto" if indexed_columns == ["auto"] else indexed_columns,
             kinds=chosen_kinds,
             fpp=target_rate,
-            harvest=harvest.value,
-            filter_format=filter_format.value,
+            reuse=reuse.value,
+            as_=as_.value,
             engine=engine_name(engine),
             at=at,
             full=full,

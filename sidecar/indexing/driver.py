@@ -46,21 +46,21 @@ log = logging.getLogger(__name__)
 @overload
 def build(
     table: Table,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Literal["auto"] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    harvest: HarvestRule = GOOD,
-    filter_format: FilterFormat = "auto",
-    engine: BuildEngine | None = None,
+    reuse: HarvestRule = GOOD,
+    as_: FilterFormat = "auto",
     at: int | str | None = None,
-    spark: Any = None,
-    threads: int | None = None,
     full: bool = False,
     force: bool = False,
+    save: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+    threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-    save: bool = False,
     dry_run: Literal[False] = False,
 ) -> BuildReport: ...
 
@@ -68,88 +68,73 @@ def build(
 @overload
 def build(
     table: Table,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Literal["auto"] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    harvest: HarvestRule = GOOD,
-    filter_format: FilterFormat = "auto",
-    engine: BuildEngine | None = None,
+    reuse: HarvestRule = GOOD,
+    as_: FilterFormat = "auto",
     at: int | str | None = None,
-    spark: Any = None,
-    threads: int | None = None,
     full: bool = False,
     force: bool = False,
+    save: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+    threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-    save: bool = False,
     dry_run: Literal[True],
 ) -> PlannedBuild: ...
 
 
 def build(
     table: Table,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Literal["auto"] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    harvest: HarvestRule = GOOD,
-    filter_format: FilterFormat = "auto",
-    engine: BuildEngine | None = None,
+    reuse: HarvestRule = GOOD,
+    as_: FilterFormat = "auto",
     at: int | str | None = None,
-    spark: Any = None,
-    threads: int | None = None,
     full: bool = False,
     force: bool = False,
+    save: bool = False,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+    threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-    save: bool = False,
     dry_run: bool = False,
 ) -> BuildReport | PlannedBuild:
-    """Index columns of a table's snapshot and register the sidecar.
+    """Index columns of a table's snapshot and register the sidecar. Files that a sidecar covers are not indexed again.
 
-    ``table``: a table of pyiceberg. It is refreshed after the commit.
-    ``columns``: names of primitive columns (``a``, ``struct.field``, ``list.element``). By default those that the table
-    declares (:mod:`sidecar.indexing.declaration`), or else those that the last sidecar has.
-    ``kinds``: ``bloom``, ``theta``, ``page-index``; by default what the table declares for a column, what the last
-    sidecar has of it if its columns are taken, or else the first two.
-    ``fpp``: target false-positive rate, or ``auto``: 1 % or one over the number of units, whichever is smaller, at up
-    to 32 bits per value. The default is as for ``kinds``, and ``auto`` in the end.
-    ``harvest``: filters of data files are reused if they are ``good`` (at most 1 % by their bits), ``always`` or
-    ``never``; page indexes are reused unless ``never``.
-    ``filter_format``: the filters of ORC units. ``parquet`` builds split-block filters from their values, ``orc`` uses
-    ORC filters (with ``auto`` rates at the writers' 1 %), ``auto`` reuses the file's own as ``harvest`` says and else
-    builds split-block filters.
-    ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark``
-    if one is given, else this process for tables up to 4 GiB or if Spark cannot start. The default is ``auto``.
-    ``at``: the snapshot to index: a snapshot id, a branch or a tag; by default the current snapshot. ``columns`` are
-    names of the schema in which a plan reads it.
+    ``table``: a table of pyiceberg; refreshed after the commit.
+    ``columns``: primitive ones (``a``, ``struct.field``, ``list.element``), or ``auto``: those that ``advise`` names
+    [those declared, else the last sidecar's].
+    ``kinds``: ``bloom``, ``theta``, ``page-index`` [as declared, else ``bloom`` and ``theta``].
+    ``fpp``: false-positive rate, or ``auto``: 1 % or less [as declared, else ``auto``].
+    ``reuse``: filters in the files: the ``good`` ones, ``always`` or ``never``.
+    ``as_``: filters of ORC files: ``parquet``, ``orc``, or ``auto``: the reused, else ``parquet``.
+    ``at``: a snapshot id, a branch or a tag [the current snapshot].
+    ``full``: index all files again.
+    ``force``: go on where an unreadable statistics file is lost.
+    ``save``: let the table declare columns, kinds and rates, in a second commit.
+    ``engine``: ``local``, ``spark``, or ``auto``: Spark for a session or above 4 GiB.
     ``spark``: a Spark session.
-    ``threads``: threads of this process, or cores of an embedded Spark session; by default all cores.
-    ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
-    indexed are not indexed again; its segments are carried over, including those of other columns.
-    ``force``: register even if an existing statistics file cannot be read and is lost.
-    ``encryption_keys``: they open encrypted data files; columns without their key are not indexed. A column that is
-    encrypted in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted
-    for all files and has no sketch and no bounds.
-    ``allow_plaintext``: such a column goes in as plaintext without a bundle key, and its blobs say so. Otherwise the
-    build is an error.
-    ``save``: let the table declare these columns, kinds and rates after the build, in a second commit.
-    ``dry_run``: do everything up to the first data file and nothing after it, and return a :class:`PlannedBuild`: the
-    files that would be indexed, the engine, and whether the table would get a commit. No data file is opened, so
-    damaged files and columns that are encrypted in files do not show.
+    ``threads``: of this process, or cores of an embedded session [all cores].
+    ``encryption_keys``: columns without their key are not indexed.
+    ``allow_plaintext``: encrypted columns may go in without a bundle key.
+    ``dry_run``: open no data file, write nothing, return a :class:`PlannedBuild`.
 
-    Damage costs only the file or column chunk that it hits, and the report says so. Raises :class:`UsageError` before
-    any work for unknown columns and wrong options, and before anything is written for encrypted columns that would go
-    into a plaintext sidecar; and the errors of :func:`sidecar.iceberg.registering.register`. In a table without a
-    snapshot there is nothing to index: nothing is written, and the report's ``snapshot_id`` is ``None``.
+    Damage costs only the file or chunk that it hits. Raises :class:`UsageError` before any work, and the errors of
+    :func:`sidecar.iceberg.registering.register`.
     """
     request = BuildRequest(
-        columns=columns,
+        columns=_advised(table, at) if columns == "auto" else columns,
         kinds=kinds,
         fpp=fpp,
-        harvest=harvest,
-        filter_format=filter_format,
+        reuse=reuse,
+        filter_format=as_,
         engine=engine,
         spark=spark,
         threads=threads,
@@ -161,6 +146,13 @@ def build(
     with held(table) as own:
         request = replace(request, schema=schema_at(own, at))
         return _build(own, snapshot_id_of(own, at), request, save=save, dry_run=dry_run)
+
+
+def _advised(table: Table, at: int | str | None) -> list[str]:
+    """Return the columns that deserve filters. Raises :class:`UsageError` if there is none."""
+    from sidecar.reports.advising import columns_that_deserve_filters
+
+    return columns_that_deserve_filters(table, at)
 
 
 def _build(

@@ -31,13 +31,13 @@ ORC_STRIDE = 10_000
 """Rows of an ORC row group by default of ORC writers."""
 
 
-def check_options(kinds: Sequence[str], harvest: str, filter_format: str) -> None:
+def check_options(kinds: Sequence[str], reuse: str, filter_format: str) -> None:
     """Raise :class:`UsageError` for an unknown option value."""
     if not kinds:
         raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
-        ("harvest rule", harvest, HARVEST_RULES),
+        ("rule of reuse", reuse, HARVEST_RULES),
         ("format of filters", filter_format, FILTER_FORMATS),
     ):
         if value not in known:

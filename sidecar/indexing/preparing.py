@@ -141,7 +141,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         theta=False,
         fpp=DEFAULT_FPP,
         max_bits=None,
-        harvest=request.harvest,
+        harvest=request.reuse,
         filter_format=request.filter_format,
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),

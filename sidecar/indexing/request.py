@@ -37,7 +37,7 @@ class BuildRequest:
     columns: Sequence[str] | None = None
     kinds: Sequence[BuildKind] | None = None
     fpp: Rate | None = None
-    harvest: HarvestRule = GOOD
+    reuse: HarvestRule = GOOD
     filter_format: FilterFormat = "auto"
     engine: BuildEngine | None = None
     spark: Any = None
@@ -83,7 +83,7 @@ class BuildRequest:
         """Raise :class:`UsageError` for an option that makes no sense."""
         refuse_text(columns=self.columns or (), kinds=self.kinds or ())
         kinds = USUAL_KINDS if self.kinds is None else self.kinds
-        check_options(kinds, self.harvest, self.filter_format)
+        check_options(kinds, self.reuse, self.filter_format)
         self.chosen_engine()
         if self.fpp is not None:
             check_rate(self.fpp)

@@ -86,12 +86,10 @@ def advise(
     return advice
 
 
-def auto_columns(table: Table, *, at: int | str | None = None) -> list[str]:
-    """Return the names of the columns of a snapshot that deserve filters, by :func:`advise`.
+def columns_that_deserve_filters(table: Table, at: int | str | None) -> list[str]:
+    """Return the names of the columns of a snapshot to which :func:`advise` says yes.
 
-    ``table``: a table of pyiceberg. ``sidecar.build(table, sidecar.auto_columns(table))`` indexes them.
-    ``at``: a snapshot id, a branch or a tag; by default the current snapshot. Raises
-    :class:`UsageError` if no column deserves filters, and the errors of :func:`advise`.
+    Raises :class:`UsageError` if there is none, and the errors of :func:`advise`.
     """
     judged_columns = advise(table, at=at).columns
     found = [column.name for column in judged_columns if column.filters == "yes"]

@@ -175,7 +175,7 @@ def test_every_python_name_is_in_the_guide_and_loads() -> None:
         ["build", "db.t"],
         ["build", "db.t", "--columns", ","],
         ["build", "db.t", "--columns", "k", "--engine", "flink"],
-        ["build", "db.t", "--columns", "k", "--harvest", "some"],
+        ["build", "db.t", "--columns", "k", "--reuse", "some"],
         ["build", "db.t", "--columns", "k", "--fpp", "2"],
         ["scan", "db.t", "k = 1", "--limit", "-1"],
         ["scan", "db.t", "k = 1", "--output", "rows.xlsx"],

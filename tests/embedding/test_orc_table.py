@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.mark.parametrize(("kind", "way", "reason"), [("orc", "exact", ""), ("parquet", "values", "split-block")])
 def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: Path) -> None:
-    sidecar.build(table, ["k", "s"], filter_format=kind)
+    sidecar.build(table, ["k", "s"], as_=kind)
     table.refresh()
     path = f"{table.location()}/data/a.orc".removeprefix("file://")
     opened = sidecar.open_sidecar(table)

@@ -179,7 +179,7 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
         {"columns": []},
         {"columns": ["k"], "kinds": ["pages"]},
         {"columns": ["k"], "kinds": []},
-        {"columns": ["k"], "harvest": "some"},
+        {"columns": ["k"], "reuse": "some"},
         {"columns": ["k"], "engine": "flink"},
         {"columns": ["k"], "fpp": 0.0},
         {"columns": ["k"], "fpp": "tiny"},

@@ -107,7 +107,7 @@ def test_kinds_add_up_and_are_not_built_twice(table: Any) -> None:
 
 
 def test_harvest_never_builds_all(table: Any) -> None:
-    report = sidecar.build(table, ["k"], kinds=["page-index"], harvest="never", engine="local")
+    report = sidecar.build(table, ["k"], kinds=["page-index"], reuse="never", engine="local")
     assert report.columns[0].page_indexes == {"built": 8}
 
 

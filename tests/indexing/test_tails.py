@@ -56,7 +56,7 @@ def test_each_unit_gets_its_own_tail_back(files: int, tmp_path: Path) -> None:
         tails = [bytes([16 * n + unit + 1]) * 8 for unit in range(2)]
         expected += write_with_filters(path, 1000 * n, tails).values()
         table.add_files([str(path)])
-    report = sidecar.build(table, ["k"], kinds=["bloom"], harvest="always", engine="local")
+    report = sidecar.build(table, ["k"], kinds=["bloom"], reuse="always", engine="local")
     assert report.files_indexed == files
     table.refresh()
     (segment,) = sidecar.open_sidecar(table).segments

@@ -32,7 +32,7 @@ def build(life: Life, **engine: Any) -> str | None:
     kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
     options: dict[str, Any] = {
         "fpp": rng.choice(["auto", "auto", 0.01, 0.2]),
-        "filter_format": rng.choice(["auto", "parquet", "orc"]),
+        "as_": rng.choice(["auto", "parquet", "orc"]),
         "full": rng.random() < 0.15,
         "save": rng.random() < 0.5,
     }

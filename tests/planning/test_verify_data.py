@@ -77,7 +77,7 @@ def lying(
     made = create(catalog, name, files=2, partitioned=False)
     with monkeypatch.context() as patch:
         spoil(patch)
-        sidecar.build(made, ["i", "s", "st.x"], kinds=KINDS, engine="local", harvest="never")
+        sidecar.build(made, ["i", "s", "st.x"], kinds=KINDS, engine="local", reuse="never")
     made.refresh()
     assert sidecar.verify(made).problems == []
     return list(sidecar.verify(made, data=True).problems)

@@ -47,7 +47,7 @@ def test_every_value_of_orc_files_is_looked_up(form: str, catalog: Any) -> None:
     """Both kinds of filters, in files of every type; the number of values is pyarrow's."""
     table = create_mixed(catalog, f"db.verify_orc_{form}", files=2)
     columns = [name for name in COLUMNS if "." not in name]
-    sidecar.build(table, columns, kinds=KINDS, engine="local", filter_format=form)
+    sidecar.build(table, columns, kinds=KINDS, engine="local", as_=form)
     table.refresh()
     found = sidecar.verify(table, data=True)
     assert found.problems == []
@@ -107,7 +107,7 @@ def test_row_indexes_of_every_stripe_are_those_of_their_own_row_groups(catalog: 
 def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -> None:
     """A file of the same size, rows and row groups is put in the place of an indexed one."""
     table = create_narrow(catalog, f"db.verify_orc_replaced_{form}", files=1)
-    sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local", filter_format=form)
+    sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local", as_=form)
     table.refresh()
     (task,) = table.scan().plan_files()
     path = local(task.file.file_path)

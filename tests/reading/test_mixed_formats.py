@@ -68,7 +68,7 @@ def groups_of(mixed: Table, column: str) -> list[tuple[str, str, int]]:
 def test_rows_are_those_of_pyiceberg(mixed: Table, batch: int) -> None:
     """Whole rows in one case of ten, else their ids: reading is what takes the time."""
     dropped = 0
-    build(mixed, filter_format=FORMATS[batch % 3], kinds=("bloom", "page-index")[: 1 + batch % 2])
+    build(mixed, as_=FORMATS[batch % 3], kinds=("bloom", "page-index")[: 1 + batch % 2])
     for seed in range(batch * BATCH, min((batch + 1) * BATCH, CASES)):
         rng = random.Random(seed)
         text = predicate(rng, COLUMNS, IDS + 60)
@@ -83,7 +83,7 @@ def test_rows_are_those_of_pyiceberg(mixed: Table, batch: int) -> None:
 
 def test_filters_of_one_kind_stand_in_one_group(mixed: Table) -> None:
     """``parquet``: the encodings of Parquet for both formats, so that one region is read."""
-    report = build(mixed, filter_format="parquet", kinds=["bloom"])
+    report = build(mixed, as_="parquet", kinds=["bloom"])
     assert groups_of(mixed, "s") == [("sbbf", "byte_array", report.units)]
     planned = plan(mixed, "s = 'absent'")
     assert planned.funnel.dropped_by_filter == FILES - 1  # the delete rewrote one file
@@ -91,7 +91,7 @@ def test_filters_of_one_kind_stand_in_one_group(mixed: Table) -> None:
 
 
 def test_filters_of_orc_units_stand_in_a_bundle_of_their_own(mixed: Table) -> None:
-    report = build(mixed, filter_format="orc", kinds=["bloom"])
+    report = build(mixed, as_="orc", kinds=["bloom"])
     half = report.units // 2
     assert groups_of(mixed, "s") == [("sbbf", "byte_array", half), ("orc-bloom", "orc/bytes", half)]
     assert {how for column in report.columns for how in column.filters} == {
@@ -104,7 +104,7 @@ def test_filters_of_orc_units_stand_in_a_bundle_of_their_own(mixed: Table) -> No
 
 def test_keys_are_looked_up_in_the_filters_of_both_kinds(mixed: Table) -> None:
     """An absent key drops the files of either bundle; a value of a file finds its rows, whatever its format is."""
-    build(mixed, filter_format="orc", kinds=["bloom"])
+    build(mixed, as_="orc", kinds=["bloom"])
     absent = plan(mixed, AlwaysTrue(), keys={"s": pa.array(["absent"])})
     assert absent.funnel.dropped_by_filter == FILES - 1  # the delete rewrote one file
     rows = mixed.scan(selected_fields=("id", "s")).to_arrow().filter(pc.is_valid(pc.field("s")))
@@ -125,14 +125,14 @@ def test_trusted_filters_of_the_files_are_taken(mixed: Table) -> None:
 
 
 def test_another_format_is_built_anew_for_orc_files_alone(mixed: Table) -> None:
-    build(mixed, filter_format="parquet", kinds=["bloom"])
+    build(mixed, as_="parquet", kinds=["bloom"])
     first = mixed.history()[FILES - 1].snapshot_id
     options: dict[str, Any] = {"kinds": ["bloom"], "engine": "local", "at": first}
     assert sidecar.build(mixed, COLUMNS, **options).files_carried == FILES
-    report = sidecar.build(mixed, COLUMNS, filter_format="orc", **options)
+    report = sidecar.build(mixed, COLUMNS, as_="orc", **options)
     mixed.refresh()
     assert report.files_carried == FILES // 2
-    assert sidecar.build(mixed, COLUMNS, filter_format="orc", **options).files_carried == FILES
+    assert sidecar.build(mixed, COLUMNS, as_="orc", **options).files_carried == FILES
     assert plan(mixed, "s = 'absent'").funnel.dropped_by_filter == FILES - 1
 
 

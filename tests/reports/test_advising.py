@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.reports.advising import auto_columns
+from sidecar.reports.advising import columns_that_deserve_filters
 from sidecar.reports.advising_report import Advice, AdvisedColumn
 from tests.iceberg.cases import local
 from tests.reports.measuring import Lookups, create_events, factor
@@ -134,15 +134,15 @@ def test_files_of_many_row_groups(catalog: Any) -> None:
 
 
 def test_the_columns_of_a_build_that_chooses_them(events: Table) -> None:
-    assert auto_columns(events) == ["user_id", "url", "message"]
+    assert columns_that_deserve_filters(events, None) == ["user_id", "url", "message"]
     current = events.current_snapshot()
     assert current is not None
     fields = [field.model_copy(update={"name": field.name.replace("url", "link")}) for field in events.schema().fields]
     renamed, schema = copy(events), Schema(*fields, schema_id=events.schema().schema_id + 1)
     update = {"schemas": [*events.metadata.schemas, schema], "current_schema_id": schema.schema_id}
     renamed.metadata = events.metadata.model_copy(update=update)
-    assert auto_columns(renamed) == ["user_id", "link", "message"]
-    assert auto_columns(renamed, at=current.snapshot_id) == ["user_id", "url", "message"]
+    assert columns_that_deserve_filters(renamed, None) == ["user_id", "link", "message"]
+    assert columns_that_deserve_filters(renamed, current.snapshot_id) == ["user_id", "url", "message"]
 
 
 @pytest.fixture(scope="module")

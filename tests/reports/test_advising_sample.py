@@ -160,7 +160,7 @@ def test_orc_files(catalog: Any) -> None:
         append_orc(table, part(number).select(["k", "text"]), row_index_stride=100)
     advice = sidecar.advise(table, fpp=0.1)
     assert [column.filters for column in advice.columns] == ["yes", "yes"]
-    report = sidecar.build(table, ["k", "text"], kinds=["bloom"], fpp=0.1, engine="local", filter_format="parquet")
+    report = sidecar.build(table, ["k", "text"], kinds=["bloom"], fpp=0.1, engine="local", as_="parquet")
     for column, built in zip(advice.columns, report.columns, strict=True):
         assert column.evidence is not None
         assert column.evidence.filter_bytes == pytest.approx(built.filter_bytes, rel=0.2)

@@ -109,7 +109,7 @@ PREDICATES = [
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", ["auto", "orc", "parquet"])
 def test_rows_are_those_of_spark_and_pyiceberg(catalog: Any, table: Any, spark: Any, form: str) -> None:
-    sidecar.build(table, COLUMNS, kinds=["bloom", "page-index"], full=True, engine="local", filter_format=form)
+    sidecar.build(table, COLUMNS, kinds=["bloom", "page-index"], full=True, engine="local", as_=form)
     table = catalog.load_table(NAME)
     dropped = 0
     for text in PREDICATES:
