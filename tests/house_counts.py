@@ -1,0 +1,109 @@
+"""Counts how large and how wide the package is: what each figure of the table in ``test_house.py`` counts."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+from tests.syntax import tree_of
+
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+LONG = 60
+"""Lines of a function from which on it is long."""
+MANY = 7
+"""Parameters that a function has at most, unless it is public or of the command line."""
+ALIAS = re.compile(r"_?[A-Z]\w*[a-z]\w*")
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a statement is a docstring, or the string below an attribute."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def code_lines(path: Path) -> int:
+    """Lines with a token of code: no blank lines, no comments, no docstrings."""
+    texts = {
+        line for node in ast.walk(tree_of(path)) if is_text(node) for line in range(node.lineno, node.end_lineno + 1)
+    }
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+        if token.type not in NO_CODE:
+            found.update(range(token.start[0], token.end[0] + 1))
+    return len(found - texts)
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    """All parameters but ``self``, ``cls``, ``*args`` and ``**kwargs``."""
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return every[1:] if every and every[0].arg in ("self", "cls") else every
+
+
+def public_names(package: Path) -> dict[str, str]:
+    """The module of each public name, as the stub of the package has them."""
+    stub = (package / "__init__.pyi").read_text("utf-8")
+    return {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", stub, re.MULTILINE)}
+
+
+def function_in(package: Path, module: str, name: str) -> ast.FunctionDef | None:
+    """The last definition of a function at the top of a module: the one behind its overloads."""
+    place = package.parent.joinpath(*module.split("."))
+    body = tree_of(place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).body
+    return next((one for one in reversed(body) if isinstance(one, ast.FunctionDef) and one.name == name), None)
+
+
+def commands() -> dict[str, str]:
+    """The module of each command."""
+    groups: dict[str, tuple[str, ...]] = import_module("sidecar.cli.app").COMMANDS
+    return {module.rpartition(".")[2]: f"sidecar.cli.{module}" for group in groups.values() for module in group}
+
+
+def counted(package: Path) -> dict[str, int]:
+    """Each figure by its name."""
+    count: Counter[str] = Counter()
+    bases: dict[str, list[str]] = {}
+    public = public_names(package)
+    for path in sorted(package.rglob("*.py")):
+        in_cli = path.relative_to(package).parts[0] == "cli"
+        count["code lines"] += code_lines(path)
+        for node in ast.walk(tree_of(path)):
+            count["statements"] += isinstance(node, ast.stmt) and not is_text(node)
+            if isinstance(node, ast.ClassDef):
+                count["classes"] += 1
+                bases[node.name] = [ast.unparse(base).split("[")[0] for base in node.bases]
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                taken = parameters(node)
+                types = [ast.unparse(one.annotation) for one in taken if one.annotation is not None]
+                count["long functions"] += (node.end_lineno or 0) - node.lineno + 1 > LONG
+                count["functions of many parameters"] += len(taken) > MANY and not in_cli and node.name not in public
+                count["parameters that are Callable"] += sum("Callable" in text for text in types)
+    functions = [function_in(package, module, name) for name, module in public.items() if name[0].islower()]
+    verbs = [function_in(package, module, name) for name, module in commands().items()]
+    count["result types"] = sum(is_result(name, bases) for name in bases)
+    count["public names"] = len(public)
+    count["public functions"] = sum(one is not None for one in functions)
+    count["parameters of public functions"] = sum(len(parameters(one)) for one in functions if one is not None)
+    count["commands"] = len(verbs)
+    count["parameters of commands"] = sum(len(parameters(one)) for one in verbs if one is not None)
+    return dict(count)
+
+
+def is_result(name: str, bases: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether a class is ``Result`` or inherits from it."""
+    others = (base for base in bases.get(name, ()) if base not in seen)
+    return name == "Result" or any(is_result(base, bases, seen | {name}) for base in others)
+
+
+def type_names(tree: ast.Module) -> list[str]:
+    """The names of classes, and of the aliases of types at the top of a module."""
+    found = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign) and "TypeAlias" in ast.unparse(statement.annotation):
+            found.append(ast.unparse(statement.target))
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript | ast.BinOp):
+            found += [name for name in map(ast.unparse, statement.targets) if ALIAS.fullmatch(name)]
+    return found
