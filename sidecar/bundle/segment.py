@@ -135,13 +135,13 @@ class Segment:
         return self.units.toc.num_units
 
     @property
-    def fields(self) -> list[int]:
-        """The ids of the fields with filters."""
-        return list(dict.fromkeys((*self.bundles, *self.orc_bundles)))
+    def fields(self) -> dict[int, tuple[StoredGroup, ...]]:
+        """The groups of each field with filters, by field id: split-block filters first, then ORC filters."""
+        return {field_id: self.groups_of(field_id) for field_id in dict.fromkeys((*self.bundles, *self.orc_bundles))}
 
-    def groups_of(self, field_id: int) -> list[StoredGroup]:
-        """Return the groups of a field's filters: split-block filters first, then ORC filters."""
-        return [group for bundle in self.bundles_of(field_id) for group in bundle.toc.groups]
+    def groups_of(self, field_id: int) -> tuple[StoredGroup, ...]:
+        """Return the groups of one field, as :attr:`fields`, without a look at the others."""
+        return tuple(group for bundle in self.bundles_of(field_id) for group in bundle.toc.groups)
 
     @property
     def blobs(self) -> list[FilterBundle | PageIndexBlob | RowIndexBlob]:

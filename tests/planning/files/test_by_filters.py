@@ -43,6 +43,9 @@ class FakeSegment:
         self.listed_manifests: list[Any] = []
         self.header = SimpleNamespace(sequence_number=0)
 
+    def groups_of(self, field_id: int) -> list[Any]:
+        return self.fields.get(field_id, [])
+
     def ordinals_of(self, fingerprints: Fingerprints) -> np.ndarray:
         known = {fingerprint(live(str(n))): n for n in range(4)}
         return np.array([known.get(one.tobytes(), -1) for one in fingerprints])
@@ -53,7 +56,7 @@ class FakeSegment:
     def might_match(self, field_id: int, probe: Any, _holds: Any) -> np.ndarray:
 
         hashes = set(probe(Encoding.parse("int64")).hashes)
-        known = {unit for group in self.fields.get(field_id, []) for unit in group.units.tolist()}
+        known = {unit for group in self.groups_of(field_id) for unit in group.units.tolist()}
         return np.array([unit not in known or bool(hashes & held) for unit, held in enumerate(self.holds)])
 
 
