@@ -31,7 +31,7 @@ from sidecar.indexing.options import BuildKind as BuildKind
 from sidecar.indexing.options import FilterFormat as FilterFormat
 from sidecar.kernels.warming import warm_up as warm_up
 from sidecar.maintenance.expiring import expire as expire
-from sidecar.maintenance.garbage import collect_garbage as collect_garbage
+from sidecar.maintenance.garbage import gc as gc
 from sidecar.maintenance.refreshing import refresh as refresh
 from sidecar.many_files.find import Paths as Paths
 from sidecar.many_files.inspect import inspect as inspect
@@ -50,7 +50,7 @@ from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.reports.advising import advise as advise
 from sidecar.reports.finding import find as find
 from sidecar.reports.page.writing import report as report
-from sidecar.reports.status import status_table as status_table
+from sidecar.reports.status import status as status
 from sidecar.run import Progress as Progress
 from sidecar.run import progress as progress
 from sidecar.serving.server import serve as serve

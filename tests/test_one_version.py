@@ -114,7 +114,7 @@ CALLS: dict[str, Callable[[Table], Any]] = {
     "scan_batches": lambda table: sidecar.scan_batches(table, "a >= 100").read_all().to_pylist(),
     "probe_table": lambda table: [unit.to_dict() for unit in sidecar.probe_table(table, "a", 1).units],
     "inspect_table": lambda table: sidecar.inspect_table(table).to_dict(),
-    "status_table": lambda table: lasting(sidecar.status_table(table).to_dict()),
+    "status": lambda table: lasting(sidecar.status(table).to_dict()),
     "verify": lambda table: sidecar.verify(table, data=True).to_dict(),
     "find": lambda table: lasting(sidecar.find(table, {"a": [1, 100]}).to_dict()),
     "find everywhere": lambda table: lasting(sidecar.find(table, {"a": 1}, all_snapshots=True).to_dict()),

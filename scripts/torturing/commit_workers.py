@@ -228,7 +228,7 @@ class Writer:
                 os.utime(left, (old, old))
             except FileNotFoundError:
                 self.log.write(error="an entry of the current metadata names a file that is gone")
-        report = sidecar.collect_garbage(self.table)
+        report = sidecar.gc(self.table)
         self.log.counts["files deleted"] += len(report.files)
         self.log.write(deleted=[file.path for file in report.files])
 

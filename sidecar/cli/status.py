@@ -50,9 +50,9 @@ def status(
     out = output()
     longest = None if max_behind is None else duration(max_behind, "--max-behind")
     least = None if min_coverage is None else share(min_coverage, "--min-coverage")
-    from sidecar import status_table
+    from sidecar import status as status_of
 
-    work = partial(status_table, at=at, max_behind=longest, min_coverage=least, leftovers=not quick)
+    work = partial(status_of, at=at, max_behind=longest, min_coverage=least, quick=quick)
     if are_several_tables(tables):
         run_tables(out, tables, work, cells, lambda one: bool(one["missed"]))
         return

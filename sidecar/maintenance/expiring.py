@@ -1,7 +1,8 @@
 """Removes statistics entries of sidecar that no plan of a branch or tag needs. Files stay; ``gc`` deletes them later.
 
 An entry goes only if all of this is true: its snapshot is old, its file is a sidecar of this table without blobs of
-others, and it is not one of the nearest sidecars of a branch or tag. What cannot be read is kept.
+others, and it is not one of the nearest sidecars of a branch or tag. What cannot be read is kept. Nothing is removed
+from a table whose property ``gc.enabled`` is false: its files may be those of other tables.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.registering import check_writable, unregister
 from sidecar.iceberg.table_names import name_of
+from sidecar.maintenance.garbage import why_left_alone
 from sidecar.results.base import Result
 from sidecar.run_log import counted, logged
 from sidecar.run_steps import reached
@@ -84,9 +86,13 @@ class ExpireReport(Result):
     """Bytes of the files that no entry names any more."""
     warnings: list[str]
     """What could not be read."""
+    left_alone: str | None
+    """Why nothing was decided, as a sentence; ``None`` if it was."""
 
 
 def _log_line(report: ExpireReport) -> str:
+    if report.left_alone is not None:
+        return f"expire {report.table}: {report.left_alone}"
     counts = {"expired": len(report.expired), "kept": len(report.kept)}
     return f"expire {report.table}: {counted(counts)}{', dry run' if report.dry_run else ''}"
 
@@ -103,8 +109,8 @@ def expire(
 
     An entry stays if its snapshot is not ``older_than``, if it is one of the ``retain_last`` nearest sidecars of a
     branch or tag (the nearest one is what plans use), if its file has blobs of other writers, and if its file cannot be
-    read. All removals are one commit, after which ``table`` is refreshed; an entry that somebody sets at the same
-    moment is set again. ``dry_run`` changes nothing.
+    read. In a table whose property ``gc.enabled`` is false all stay. All removals are one commit, after which ``table``
+    is refreshed; an entry that somebody sets at the same moment is set again. ``dry_run`` changes nothing.
 
     Raises :class:`sidecar.errors.UsageError` for a negative ``older_than``, for ``retain_last`` below 1 and for a table
     that was opened from a metadata file (unless ``dry_run``), :class:`sidecar.errors.UnsupportedFeatureError` if
@@ -118,7 +124,8 @@ def expire(
         raise UsageError("retain_last is below 1: plans need the nearest sidecar", found=retain_last)
     check_writable(read)
     now = with_all_snapshots(read) if dry_run else reload_table(read)
-    decision = _decide(now, older_than, retain_last)
+    left_alone = why_left_alone(now, "no registration is removed")
+    decision = _decide(now, older_than, retain_last) if left_alone is None else _Decision()
     reached("expire: decided")
     if decision.expired and not dry_run:
         unregister(table, decision.expired)
@@ -133,6 +140,7 @@ def expire(
         kept=decision.kept,
         unreferenced_bytes=sum(sizes.values()),
         warnings=decision.warnings,
+        left_alone=left_alone,
     )
 
 

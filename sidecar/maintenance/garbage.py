@@ -82,7 +82,7 @@ class GarbageFile(Result):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class GarbageReport(Result):
-    """What :func:`collect_garbage` did, or would do."""
+    """What :func:`gc` did, or would do."""
 
     table: str
     """The name of the table."""
@@ -111,7 +111,7 @@ def _log_line(report: GarbageReport) -> str:
 
 
 @logged(log, _log_line, lambda report: [*report.warnings, *report.failed])
-def collect_garbage(
+def gc(
     table: Table,
     *,
     older_than: timedelta = OLDER_THAN,
@@ -152,17 +152,17 @@ def collect_garbage(
     )
 
 
-def why_left_alone(table: Table) -> str | None:
-    """Return a sentence if the table's properties forbid to delete files, else ``None``."""
+def why_left_alone(table: Table, what: str = "no file is deleted") -> str | None:
+    """Return a sentence if the table's properties forbid to delete files, else ``None``. ``what`` ends it."""
     if table.properties.get(GC_ENABLED, "true").strip().lower() == "true":
         return None
-    return f"The table's property {GC_ENABLED} is false: no file is deleted."
+    return f"The table's property {GC_ENABLED} is false: {what}."
 
 
 def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> list[GarbageFile]:
     """Return the files that may be deleted now. Old files that cannot be read are named in ``warnings``.
 
-    Raises the errors of :func:`collect_garbage`.
+    Raises the errors of :func:`gc`.
     """
     now = reload_table(table)
     folder = statistics_folder(now)

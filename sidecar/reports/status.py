@@ -39,27 +39,27 @@ MANY_SEGMENTS = 4
 """A lookup in more segments than this makes clearly more reads than in one."""
 
 
-def status_table(
+def status(
     table: Table,
     *,
     at: int | str | None = None,
     max_behind: timedelta | None = None,
     min_coverage: float | None = None,
-    leftovers: bool = True,
+    quick: bool = False,
 ) -> TableStatus:
     """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
 
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
     ``max_behind``: how long a data file may wait for its indexes at most.
-    ``min_coverage``: the least share of rows, from 0 to 1, that each index of the sidecar must cover.
-    ``leftovers``: look for files of sidecar that nothing references. That lists the metadata folder and opens these
+    ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
+    ``quick``: do not look for files of sidecar that nothing references. That lists the metadata folder and opens these
     files; without it, a run each minute costs little, and ``unreferenced`` is not known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
     No data file is read. Raises :class:`UsageError` for thresholds that make no sense, and the errors of
     :func:`sidecar.inspect_table`.
     """
-    _check(max_behind, min_coverage)
+    least = check_limits(max_behind, min_coverage)
     table = one_version(table)
     seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
     planned = repair(table, dry_run=True)
@@ -69,7 +69,7 @@ def status_table(
         "repairs": planned.repairs,
         "losable": losable,
         "registered": registered_sidecars(table),
-        "unreferenced": unreferenced_files(table) if leftovers else NOT_LOOKED_FOR,
+        "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
     }
     if is_empty(table, snapshot_id):
         wished = None
@@ -96,16 +96,16 @@ def status_table(
                 "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
             }
     warnings = [*facts["warnings"], *state_of_registrations(table), *several_files(table), *planned.problems]
-    status = TableStatus(
+    found_status = TableStatus(
         **facts
         | common
         | {"covered": counted.covered, "share_covered": counted.share, "waiting": counted.waiting}
         | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
     )
-    status.missed.extend(_missed(status, max_behind, min_coverage))
+    found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
-        status.to_do.extend(_to_do(table, status, wished, at))
-    return status
+        found_status.to_do.extend(_to_do(table, found_status, wished, at))
+    return found_status
 
 
 def _wished(table: Table, found: FoundSidecar | None, warnings: list[str]) -> list[tuple[str, str]] | None:
@@ -123,11 +123,13 @@ def _wished(table: Table, found: FoundSidecar | None, warnings: list[str]) -> li
     return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
 
 
-def _check(max_behind: timedelta | None, min_coverage: float | None) -> None:
+def check_limits(max_behind: timedelta | None, min_coverage: float | None) -> float | None:
+    """Return ``min_coverage`` as a share from 0 to 1. Raises :class:`UsageError` for limits that make no sense."""
     if max_behind is not None and max_behind < timedelta(0):
         raise UsageError("max_behind is negative", found=max_behind)
-    if min_coverage is not None and not 0 <= min_coverage <= 1:
-        raise UsageError("min_coverage is a share from 0 to 1", found=min_coverage)
+    if min_coverage is not None and not 0 <= min_coverage <= 100:
+        raise UsageError("min_coverage is a share of rows, such as 95 (percent) or 0.95", found=min_coverage)
+    return min_coverage / 100 if min_coverage is not None and min_coverage > 1 else min_coverage
 
 
 def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: float | None) -> Iterator[MissedThreshold]:

@@ -1,4 +1,4 @@
-"""The result of :func:`sidecar.status_table`: facts about a table's sidecars, missed thresholds, what to do."""
+"""The result of :func:`sidecar.status`: facts about a table's sidecars, missed thresholds, what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sidecar.planning.inspect import TableInfo
 from sidecar.results.base import Result
 
 Threshold: TypeAlias = Literal["max_behind", "min_coverage"]
-"""A limit of :func:`sidecar.status_table`."""
+"""A limit of :func:`sidecar.status`."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -138,9 +138,9 @@ def test_one_table_is_as_before(run: Run) -> None:
 def test_warnings_name_their_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from sidecar.reports import status
 
-    real = status.status_table
+    real = status.status
     monkeypatch.setattr(
-        "sidecar.reports.status.status_table",
+        "sidecar.reports.status.status",
         lambda *args, **options: replace(real(*args, **options), warnings=["something is odd"]),
     )
     result = run("status", "db.a", "db.b")

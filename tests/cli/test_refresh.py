@@ -91,10 +91,10 @@ def test_spans_and_shares() -> None:
         timedelta(minutes=90),
         timedelta(days=5),
     ]
-    assert [share(text, "-") for text in ("1%", "0.01", "0", "100%")] == [0.01, 0.01, 0.0, 1.0]
+    assert [share(text, "-") for text in ("1%", "0.01", "0", "100%", "95")] == [0.01, 0.01, 0.0, 1.0, 0.95]
     for wrong in ("", "1", "h", "-1h", "1 h", "1e3s", "٣h"):
         with pytest.raises(UsageError):
             duration(wrong, "--max-behind")
-    for wrong in ("", "%", "1.01", "-1%", "101%", "nan"):
+    for wrong in ("", "%", "100.1", "-1%", "101%", "nan"):
         with pytest.raises(UsageError):
-            share(wrong, "--min-uncovered")
+            share(wrong, "--min-coverage")

@@ -48,7 +48,7 @@ OPERATIONS = {
     "refresh": Operation(lambda t: sidecar.refresh(t, engine="local"), lambda t: is_covered(t)),
     "embed": Operation(lambda t: embed(t), lambda t: has_filters(t) and is_covered(t)),
     "expire": Operation(lambda t: sidecar.expire(t, older_than=NOW), lambda t: not to_expire(t)),
-    "gc": Operation(lambda t: sidecar.collect_garbage(t), lambda t: not garbage(t)),
+    "gc": Operation(lambda t: sidecar.gc(t), lambda t: not garbage(t)),
 }
 
 
@@ -71,7 +71,7 @@ def to_expire(table: Table) -> list[Any]:
 
 
 def garbage(table: Table) -> list[Any]:
-    return list(sidecar.collect_garbage(table, dry_run=True).files)
+    return list(sidecar.gc(table, dry_run=True).files)
 
 
 def prepare(folder: Path, location: str | None = None) -> None:

@@ -92,14 +92,14 @@ class TableOperation:
         assert self.operation.is_done(table.refresh()), "the next run leaves nothing to do"
         check_files(table)
         if self.is_local:
-            sidecar.collect_garbage(table, older_than=timedelta(0), force=True)
+            sidecar.gc(table, older_than=timedelta(0), force=True)
             assert left_over(table) == set()
         assert in_order(table.scan().to_arrow()).equals(expected_rows()), "a cleanup took rows"
 
     def _check_left_over(self, table: Table) -> None:
         for days in (3, 0) if self.is_local else (3,):  # an object store's clock is its newest file, which is never old
             age = timedelta(days=days)
-            listed = sidecar.collect_garbage(table, older_than=age, force=True, dry_run=True)
+            listed = sidecar.gc(table, older_than=age, force=True, dry_run=True)
             assert {file.path for file in listed.files} == left_over(table, age)
 
     def _table(self, place: Path) -> Table:

@@ -133,8 +133,8 @@ COMMANDS = {
         changes=True,
     ),
     "gc": Command(
-        lambda lake: sidecar.collect_garbage(lake.table, older_than=NOW, force=True),
-        is_done=lambda lake: not sidecar.collect_garbage(lake.table, older_than=NOW, force=True, dry_run=True).files,
+        lambda lake: sidecar.gc(lake.table, older_than=NOW, force=True),
+        is_done=lambda lake: not sidecar.gc(lake.table, older_than=NOW, force=True, dry_run=True).files,
         changes=True,
     ),
     "embed TABLE": Command(
@@ -174,7 +174,7 @@ COMMANDS = {
         lambda right, found: found == right or (found[0] == "not proven" and found[1] <= right[1]),
     ),
     "verify": Command(lambda lake: sidecar.verify(lake.table, data=True), lambda result: None),
-    "status": Command(lambda lake: sidecar.status_table(lake.table)),
+    "status": Command(lambda lake: sidecar.status(lake.table)),
     "inspect": Command(lambda lake: sidecar.inspect(lake.path("embedded.parquet"), io=lake.io).only),
     "probe": Command(
         lambda lake: sidecar.probe(lake.path("embedded.parquet"), "k", 3, io=lake.io).only,

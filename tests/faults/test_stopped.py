@@ -89,7 +89,7 @@ def test_a_stopped_build_loses_no_file_or_says_so(prepared: Path, tmp_path: Path
         def meanwhile(folder: Path = folder, step: str = step) -> None:
             seen = open_store(folder).load_table("db.t")
             pass_days(seen, DAYS)
-            report = sidecar.collect_garbage(seen)
+            report = sidecar.gc(seen)
             deleted[step] = len(report.files)
 
         outcomes[step] = stopped_at(run, table, number, meanwhile)

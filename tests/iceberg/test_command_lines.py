@@ -39,7 +39,7 @@ def test_status_prints_such_lines(tmp_path: Path) -> None:
     table.append(ROWS)
     sidecar.build(table, ["k"], engine="local", save=True)
     table.append(ROWS)
-    (step,) = sidecar.status_table(table).to_do
+    (step,) = sidecar.status(table).to_do
     assert step.command == "sidecar refresh db.t --catalog lake"
     metadata_file = StaticTable.from_metadata(table.metadata_location)
-    assert sidecar.status_table(metadata_file).to_do == []
+    assert sidecar.status(metadata_file).to_do == []

@@ -141,7 +141,7 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.scan_batches(wrong, "k = 1"),
         lambda: sidecar.build(wrong, ["k"]),
         lambda: sidecar.inspect_table(wrong),
-        lambda: sidecar.status_table(wrong),
+        lambda: sidecar.status(wrong),
         lambda: sidecar.verify(wrong),
         lambda: sidecar.probe_table(wrong, "k", 1),
         lambda: sidecar.repair(wrong),
@@ -173,9 +173,9 @@ def test_a_text_instead_of_a_list_says_what_to_pass(lake: dict[str, str]) -> Non
 
 def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[str, str]) -> None:
     table = sidecar.open_table("db.orders", "many", **lake)
-    for data in (sidecar.inspect_table(table).to_dict(), sidecar.status_table(table).to_dict()):
+    for data in (sidecar.inspect_table(table).to_dict(), sidecar.status(table).to_dict()):
         assert (data["snapshot_id"], data["files"], data["warnings"]) == (None, {"live": 0, "listed": 0}, [])
-    assert sidecar.status_table(table).refs == []
+    assert sidecar.status(table).refs == []
     verified = sidecar.verify(table, data=True).to_dict()
     assert verified == {"checked": 0, "problems": [], "scope": "the table has no snapshot yet"}
     assert sidecar.probe_table(table, "k", 1).units == []

@@ -90,7 +90,7 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
         assert (plan.files_total, plan.files_kept) == (2, 0)
         assert any("sidecar repair" in warning for warning in plan.warnings)
         assert sidecar.scan(table, "k = 8")["gone"].to_pylist() == [8]
-        status = sidecar.status_table(table)
+        status = sidecar.status(table)
         assert status.files.to_dict() == {"live": 2, "listed": 2}
         assert len(status.repairs[0].reasons) == 2
         assert any("registers statistics" in p.problem for p in sidecar.verify(table).problems)

@@ -67,7 +67,7 @@ def test_statistics_that_pyiceberg_refuses_are_mended(served: tuple[Server, str]
     assert isinstance(table, PartlyLoaded)
     assert sidecar.plan(table, "k = 31").files_kept == 0
     assert sidecar.scan(table, "k = 30")["k"].to_pylist() == [30]
-    assert sidecar.status_table(table).repairs
+    assert sidecar.status(table).repairs
     assert len(sidecar.repair(table).repairs) == 1
     assert [blob["type"] for blob in server.document("t")["statistics"][0]["blob-metadata"]] == [THETA]
     assert local(path).read_bytes() == before
@@ -141,4 +141,4 @@ def test_snapshots_that_a_client_does_not_load_are_not_taken_for_expired(served:
             os.utime(path, (0, 0))
         server.write("t", server.document("t") | {"metadata-log": []})
         os.utime(local(server.locations["t"]), (1, 1))
-        assert sidecar.collect_garbage(table, dry_run=True).files == []
+        assert sidecar.gc(table, dry_run=True).files == []

@@ -147,7 +147,7 @@ def test_a_sidecar_beside_another_file_is_used_and_seen(catalog: Any, indexed: T
         plan = sidecar.plan(indexed, "a = 77")
         assert (plan.files_kept, list(plan.warnings)) == (0, [])
         assert sidecar.refresh(indexed, engine="local").action != "written"
-        status = sidecar.status_table(indexed)
+        status = sidecar.status(indexed)
         assert (status.registered.entries, status.registered.files) == (2, 2)
         assert (status.coverage["a"]["theta"].ndv, status.coverage["c"]["theta"].ndv) == (3, 23)
         assert [f"snapshot {head(indexed)} has 2 statistics files" in text for text in status.warnings] == [True]

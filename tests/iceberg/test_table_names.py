@@ -238,12 +238,12 @@ def test_a_missing_table_is_named_as_it_is_typed(lake: SqlCatalog) -> None:
     gone = catalog.load_table(DOTTED)
     gone.catalog = SqlCatalog("other", **lake.properties)
     with pytest.raises(SidecarError, match=r"the table 'dn\.`dot\.ted`' no longer exists"):
-        sidecar.collect_garbage(gone)
+        sidecar.gc(gone)
 
 
 def test_a_metadata_file_has_the_name_that_opens_it(lake: SqlCatalog) -> None:
     location = lake.load_table(DOTTED).metadata_location
     opened = sidecar.open_table(location)
     assert isinstance(opened, StaticTable)
-    assert sidecar.status_table(opened).table == location
+    assert sidecar.status(opened).table == location
     assert sidecar.find_tables(location) == [location]

@@ -66,7 +66,7 @@ def collect_garbage(life: Life) -> str:
         written = path.stat().st_mtime - 4 * care.DAY
         os.utime(path, (written, written))
     care.touch(life.table)
-    report = sidecar.collect_garbage(life.table)
+    report = sidecar.gc(life.table)
     return f"delete {len(report.files)} sidecar files"
 
 

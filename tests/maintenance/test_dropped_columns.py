@@ -42,7 +42,7 @@ def entries(table: Any) -> dict[int, str]:
 
 def verbs(table: Any) -> list[str]:
     """The commands that ``status`` tells to type."""
-    return [step.command.split()[1] for step in sidecar.status_table(table.refresh()).to_do]
+    return [step.command.split()[1] for step in sidecar.status(table.refresh()).to_do]
 
 
 def test_a_sidecar_without_a_live_column_is_unregistered(table: Any) -> None:
@@ -77,7 +77,7 @@ def test_columns_that_are_not_declared_stay(table: Any) -> None:
     opened.close()
     assert sidecar.plan(table, "c = 'c101x'").files_kept == 1  # that of the new file
     assert refresh(table).action == "undeclared"
-    (step,) = sidecar.status_table(table).to_do
+    (step,) = sidecar.status(table).to_do
     assert "build" in step.command
     assert step.command.endswith("--columns c --kinds bloom,theta --catalog cat")
 
@@ -110,7 +110,7 @@ def test_a_column_that_is_behind_and_not_declared_is_a_build(table: Any) -> None
     table.append(rows(100))
     assert verbs(table) == ["refresh", "build"]
     refresh(table)
-    status = sidecar.status_table(table.refresh(), min_coverage=0.9)
+    status = sidecar.status(table.refresh(), min_coverage=0.9)
     assert (status.waiting.files, status.share_covered) == (0, 0.5)
     (step,) = status.to_do
     assert step.command.endswith(" --columns b --kinds page-index --catalog cat")

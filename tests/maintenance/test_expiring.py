@@ -128,3 +128,13 @@ def test_an_entry_of_a_snapshot_that_is_gone_goes_however_young(tmp_path: Path) 
 def test_wrong_usage(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         sidecar.expire(make(tmp_path), **wrong)  # type: ignore[arg-type]
+
+
+def test_a_table_that_forbids_to_delete_keeps_its_registrations(tmp_path: Path) -> None:
+    table = make(tmp_path, builds=3)
+    before = entries(table)
+    with table.transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    report = sidecar.expire(table.refresh(), older_than=NOW)
+    assert (report.expired, report.kept, entries(table)) == ([], [], before)
+    assert report.left_alone == "The table's property gc.enabled is false: no registration is removed."

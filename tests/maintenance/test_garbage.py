@@ -66,17 +66,17 @@ def at(step: str, action: Any) -> Any:
 
 
 def test_an_old_file_that_nothing_names_goes_and_a_preview_says_so(table: Table) -> None:
-    assert sidecar.collect_garbage(table).files == [], "it is young"
+    assert sidecar.gc(table).files == [], "it is young"
     (old,) = unnamed(table)
     pass_days(table, 4)
-    preview = sidecar.collect_garbage(table, dry_run=True)
+    preview = sidecar.gc(table, dry_run=True)
     assert old in stored(table)
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     assert [file.path for file in report.files] == [old]
     assert report.to_dict() == {**preview.to_dict(), "dry_run": False}
     assert report.bytes == report.files[0].size > 0
     assert stored(table) == set(entries(table).values())
-    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.gc(table).files == []
     assert sidecar.plan(table, "k = 3").funnel.kept_because
 
 
@@ -97,7 +97,7 @@ def test_files_of_others_stay_however_old(table: Table, tmp_path: Path) -> None:
     before = {path for path in folder.parent.rglob("*") if path.is_file()}
     pass_days(table, 30)
     make_older(table, 30, "below/*")
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     assert [file.path for file in report.files] == [ours]
     left = before - {path for path in folder.parent.rglob("*") if path.is_file()}
     assert left == {folder / ours.rpartition("/")[2]}
@@ -107,17 +107,17 @@ def test_files_of_others_stay_however_old(table: Table, tmp_path: Path) -> None:
 def test_a_young_metadata_file_that_names_it_keeps_it(table: Table) -> None:
     """Its readers may have started an hour ago."""
     make_older(table, 4, "*.stats")
-    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.gc(table).files == []
     make_older(table, 4, "*.metadata.json")
     touch(table)
-    assert len(sidecar.collect_garbage(table, dry_run=True).files) == 1
+    assert len(sidecar.gc(table, dry_run=True).files) == 1
     (old,) = unnamed(table)
     text = json.dumps({"statistics": [{"statistics-path": old}]}).encode()
     packed = gzip.compress(text)
     for name, data in (("v.metadata.json", text), ("v.gz.metadata.json", packed), ("v.metadata.json.gz", packed)):
         path = metadata_folder(table) / name
         path.write_bytes(data)
-        assert sidecar.collect_garbage(table).files == []
+        assert sidecar.gc(table).files == []
         path.unlink()
 
 
@@ -134,11 +134,11 @@ def test_a_metadata_file_that_cannot_be_read_ends_the_run(table: Table, data: by
     broken.write_bytes(data)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"it is not known which files it names; file .*v\.gz.*no catalog names"):
-            sidecar.collect_garbage(table)
+            sidecar.gc(table)
         assert len(unnamed(table)) == 1
         make_older(table, 4, broken.name)
     broken.rename(metadata_folder(table) / ancestor)
-    assert len(sidecar.collect_garbage(table).files) == 1
+    assert len(sidecar.gc(table).files) == 1
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["in the folder", "elsewhere"])
@@ -162,7 +162,7 @@ def test_a_second_name_with_an_older_version_deletes_nothing_of_the_first(
     second = table.catalog.register_table("db.second", before)
     if not copied:
         (metadata_folder(table) / "now.txt").touch()
-    gone = {file.path for file in sidecar.collect_garbage(second).files}
+    gone = {file.path for file in sidecar.gc(second).files}
     assert not gone & set(entries(table).values()), "they are live under the first name"
     assert gone <= {nameless}
     assert expected - gone == stored(table)
@@ -186,7 +186,7 @@ def test_a_second_name_that_went_its_own_way_keeps_its_files(table: Table) -> No
     (nameless,) = unnamed(table)
     second, only = diverged(table)
     expected = set(entries(second).values())
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     gone = {file.path for file in report.files}
     assert nameless in gone
     assert len(gone) == 4
@@ -210,8 +210,8 @@ def test_ancestors_that_the_log_has_forgotten_keep_nothing(table: Table) -> None
     assert naming
     assert not log & {f"{table.location()}/metadata/{name}" for name in naming}
     pass_days(table, 9)
-    assert [file.path for file in sidecar.collect_garbage(table).files] == [nameless]
-    assert sidecar.collect_garbage(table).warnings == []
+    assert [file.path for file in sidecar.gc(table).files] == [nameless]
+    assert sidecar.gc(table).warnings == []
 
 
 def test_where_an_ancestor_is_gone_older_versions_keep_their_files(table: Table) -> None:
@@ -224,7 +224,7 @@ def test_where_an_ancestor_is_gone_older_versions_keep_their_files(table: Table)
     pass_days(table, 9)
     (logged,) = (entry.metadata_file for entry in table.refresh().metadata.metadata_log)
     (folder / logged.rpartition("/")[2]).unlink()
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     assert (report.files, len(report.warnings)) == ([], 1)
 
 
@@ -235,7 +235,7 @@ def test_a_name_that_may_be_spelled_in_several_ways_stays(table: Table, name: st
     folder = metadata_folder(table)
     shutil.copy(folder / live, folder / name.format(live))
     pass_days(table, 4)
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     assert len(report.files) == 1
     assert (folder / live).exists()
     assert (folder / name.format(live)).exists()
@@ -243,7 +243,7 @@ def test_a_name_that_may_be_spelled_in_several_ways_stays(table: Table, name: st
 
 def test_a_file_from_the_future_makes_no_file_old(table: Table) -> None:
     make_older(table, -365, "snap-*")
-    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.gc(table).files == []
 
 
 def test_a_metadata_file_that_is_deleted_meanwhile_says_nothing(table: Table) -> None:
@@ -251,7 +251,7 @@ def test_a_metadata_file_that_is_deleted_meanwhile_says_nothing(table: Table) ->
     extra = metadata_folder(table) / "v.metadata.json"
     extra.write_text("{}")
     with at("gc: load", extra.unlink):
-        assert len(sidecar.collect_garbage(table).files) == 1
+        assert len(sidecar.gc(table).files) == 1
 
 
 @pytest.mark.parametrize("dry_run", [False, True], ids=["run", "preview"])
@@ -269,7 +269,7 @@ def test_an_entry_that_is_set_meanwhile_keeps_its_file(table: Table, step: str, 
         other.update_statistics().set_statistics(named).commit()
 
     with at(step, name_it):
-        assert sidecar.collect_garbage(table, dry_run=dry_run).files == []
+        assert sidecar.gc(table, dry_run=dry_run).files == []
     assert old in stored(table)
 
 
@@ -284,7 +284,7 @@ def test_a_long_deletion_looks_at_the_metadata_again(tmp_path: Path, monkeypatch
         table.catalog.load_table(table.name()).update_statistics().set_statistics(second).commit()
 
     with at("gc: delete", name_the_second):
-        report = sidecar.collect_garbage(table)
+        report = sidecar.gc(table)
     assert [file.path for file in report.files] == [first.statistics_path]
     assert stored(table) == {second.statistics_path}
 
@@ -302,26 +302,26 @@ def test_an_entry_that_came_and_went_keeps_its_file_for_a_while(table: Table) ->
         unregister(other, [named])
 
     with at("gc: list again", come_and_go):
-        assert sidecar.collect_garbage(table).files == []
+        assert sidecar.gc(table).files == []
 
 
 def test_the_clock_is_that_of_the_storage(table: Table, monkeypatch: Any) -> None:
     """A machine whose clock is a year ahead deletes nothing that is young."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 365 * DAY)
-    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.gc(table).files == []
 
 
 def test_below_a_day_takes_force(table: Table) -> None:
     pass_days(table, 0.5)
     with pytest.raises(UsageError, match="below 24 hours"):
-        sidecar.collect_garbage(table, older_than=timedelta(hours=23), dry_run=True)
-    assert sidecar.collect_garbage(table, older_than=timedelta(hours=24)).files == []
+        sidecar.gc(table, older_than=timedelta(hours=23), dry_run=True)
+    assert sidecar.gc(table, older_than=timedelta(hours=24)).files == []
     make_older(table, 0.1, "*.metadata.json")
     touch(table)
-    assert len(sidecar.collect_garbage(table, older_than=timedelta(hours=1), force=True).files) == 1
+    assert len(sidecar.gc(table, older_than=timedelta(hours=1), force=True).files) == 1
     with pytest.raises(UsageError):
-        sidecar.collect_garbage(table, older_than=timedelta(-1), force=True)
+        sidecar.gc(table, older_than=timedelta(-1), force=True)
 
 
 def test_a_file_that_two_snapshots_name_stays_until_both_are_gone(tmp_path: Path) -> None:
@@ -331,10 +331,10 @@ def test_a_file_that_two_snapshots_name_stays_until_both_are_gone(tmp_path: Path
     assert register_again(table, ours, head(table))
     table.refresh().maintenance.expire_snapshots().by_id(first).commit()
     pass_days(table, 9)
-    assert sidecar.collect_garbage(table).files == []
+    assert sidecar.gc(table).files == []
     unregister(table, table.refresh().metadata.statistics)
     pass_days(table, 9)
-    assert len(sidecar.collect_garbage(table).files) == 1
+    assert len(sidecar.gc(table).files) == 1
 
 
 def test_temporary_files_of_killed_runs_go_wherever_they_are(tmp_path: Path) -> None:
@@ -350,10 +350,10 @@ def test_temporary_files_of_killed_runs_go_wherever_they_are(tmp_path: Path) -> 
         os.utime(path, (time.time() - 4 * DAY,) * 2)
     young = Path(f"{folder}/data/3.parquet.{3:032x}.sidecar-tmp")
     young.write_bytes(b"half")
-    preview = sidecar.collect_garbage(table, dry_run=True)
+    preview = sidecar.gc(table, dry_run=True)
     assert [file.path for file in preview.files] == sorted(killed)
     assert preview.bytes == 4 * len(killed)
-    assert sidecar.collect_garbage(table).files == preview.files
+    assert sidecar.gc(table).files == preview.files
     assert not any(Path(path).exists() for path in killed)
     assert all(Path(path).exists() for path in [*others, young])
     assert table.scan().to_arrow().num_rows == 5
@@ -375,13 +375,13 @@ def test_a_whole_temporary_file_stays_whatever_table_names_it(tmp_path: Path) ->
     half, whole = half_and_whole(tmp_path / "wh" / "t" / "data")
     other = make(tmp_path / "wh", name="db.other", location=str(tmp_path / "elsewhere"))
     other.add_files([str(whole)])
-    report = sidecar.collect_garbage(table)
+    report = sidecar.gc(table)
     assert [file.path for file in report.files] == [str(half)]
     assert [f"a table may name {whole}" in text for text in report.warnings] == [True]
     assert other.scan().to_arrow().num_rows == 1005
     table.add_files([str(whole)])
     table.delete("k >= 100")
-    report = sidecar.collect_garbage(table.refresh())
+    report = sidecar.gc(table.refresh())
     assert report.files == []
     assert table.scan().to_arrow().num_rows == 5
     before = table.refresh().metadata.snapshots[1].snapshot_id
@@ -396,8 +396,8 @@ def test_the_folder_of_a_table_below_is_left_to_that_table(tmp_path: Path) -> No
         change.set_properties({"write.data.path": str(tmp_path)})
     half, _ = half_and_whole(tmp_path / "wh" / "db" / "below" / "data")
     mine, _ = half_and_whole(tmp_path / "wh" / "data")
-    assert [file.path for file in sidecar.collect_garbage(table).files] == [str(mine)]
-    assert [file.path for file in sidecar.collect_garbage(below).files] == [str(half)]
+    assert [file.path for file in sidecar.gc(table).files] == [str(mine)]
+    assert [file.path for file in sidecar.gc(below).files] == [str(half)]
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE", "0", ""])
@@ -413,19 +413,19 @@ def test_a_table_that_forbids_it_is_left_alone_with_a_sentence(tmp_path: Path, v
     with table.refresh().transaction() as change:
         change.set_properties({"gc.enabled": value})
     for young in (timedelta(days=3), timedelta(0)):
-        report = sidecar.collect_garbage(stale, older_than=young)
+        report = sidecar.gc(stale, older_than=young)
         assert report.left_alone == "The table's property gc.enabled is false: no file is deleted."
         assert report.files == []
-    unreferenced = sidecar.status_table(table.refresh()).unreferenced
+    unreferenced = sidecar.status(table.refresh()).unreferenced
     assert (unreferenced.files, unreferenced.deletable) == (3, 0)
     assert len(list(folder.glob("*.stats"))) == 2
-    report = sidecar.collect_garbage(stale, force=True)
+    report = sidecar.gc(stale, force=True)
     assert report.left_alone is None
     assert len(report.files) == 3
     assert not half.exists()
     with table.refresh().transaction() as change:
         change.set_properties({"gc.enabled": "True"})
-    assert sidecar.collect_garbage(stale).left_alone is None
+    assert sidecar.gc(stale).left_alone is None
 
 
 def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monkeypatch: Any) -> None:
@@ -442,7 +442,7 @@ def test_what_cannot_be_deleted_is_named_and_the_rest_goes(tmp_path: Path, monke
     monkeypatch.setattr(FolderIO, "on_request", answer)
     shown: list[tuple[object, ...]] = []
     with sidecar.progress(lambda *parts: shown.append(parts)):
-        report = sidecar.collect_garbage(table)
+        report = sidecar.gc(table)
     assert len(report.files) == 2
     assert shown == [("deleting", 1, 3), ("deleting", 2, 3)]
     assert [refused in text and "PermissionError: not you" in text for text in report.failed] == [True]
@@ -467,7 +467,7 @@ def test_local_files_are_listed_without_a_store(catalog: Any) -> None:
     folder = Path(table.location().removeprefix("file:")) / "metadata"
     for path in folder.iterdir():
         os.utime(path, (path.stat().st_mtime - 4 * DAY,) * 2)
-    assert len(sidecar.collect_garbage(table).files) == 1
+    assert len(sidecar.gc(table).files) == 1
     assert len(list(folder.glob("*.stats"))) == 1
 
 
@@ -484,5 +484,5 @@ def test_the_target_of_a_link_that_is_named_stays(tmp_path: Path) -> None:
     for file in path.parent.iterdir():
         os.utime(file, (os.stat(file).st_mtime - 4 * DAY,) * 2)
     table.append(pa.table({"k": [3]}))
-    found = sidecar.collect_garbage(table, dry_run=True)
+    found = sidecar.gc(table, dry_run=True)
     assert [Path(file.path).name for file in found.files] == [copy.name]

@@ -170,7 +170,7 @@ def test_nights(lake: Any) -> None:
             check_plans(table, rng)
             pass_a_day(table)
     tables = [lake.load_table(f"shop.{name}") for name in NAMES]
-    assert [sidecar.status_table(table).share_covered for table in tables] == [1.0] * TABLES
+    assert [sidecar.status(table).share_covered for table in tables] == [1.0] * TABLES
     code, lines = run(*LINE)
     assert (code, {line["action"] for line in lines}) == (0, {"current", "empty"})
     before = [len(leftovers(table)) for table in tables]

@@ -20,7 +20,7 @@ from sidecar.iceberg import entry_commits, registering
 from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.registering import register, register_again, unregister
 from sidecar.maintenance import garbage
-from sidecar.maintenance.garbage import collect_garbage
+from sidecar.maintenance.garbage import gc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, UNITS
 from sidecar.puffin.writer import PuffinWriter
@@ -95,7 +95,7 @@ def removal(model: Model, entry: StatisticsFile) -> Callable[[], object]:
 
 def collection(model: Model) -> Callable[[], object]:
     table = model.table()
-    return lambda: collect_garbage(table, older_than=timedelta(hours=24))
+    return lambda: gc(table, older_than=timedelta(hours=24))
 
 
 def now_and_again(model: Model, *jobs: Callable[[], object]) -> Callable[[], object]:
@@ -300,7 +300,7 @@ def test_a_stopped_build_goes_on_after_gc(model: Callable[..., Model], hours: fl
 
         def clean_up_later() -> None:
             made.tick(hours * HOUR)
-            collect_garbage(made.table(), older_than=timedelta(hours=24))
+            gc(made.table(), older_than=timedelta(hours=24))
 
         def check(results: list[object]) -> None:
             assert not isinstance(results[1], Exception), results[1]

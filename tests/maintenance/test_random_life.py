@@ -101,8 +101,8 @@ class Life:
 
     def collect(self) -> None:
         allowed, before = self.allowed(), {path.name for path in self.folder.iterdir()}
-        preview = sidecar.collect_garbage(self.table, older_than=AGE, dry_run=True)
-        report = sidecar.collect_garbage(self.table, older_than=AGE)
+        preview = sidecar.gc(self.table, older_than=AGE, dry_run=True)
+        report = sidecar.gc(self.table, older_than=AGE)
         gone = before - {path.name for path in self.folder.iterdir()}
         assert gone == allowed
         assert {file.path.rpartition("/")[2] for file in report.files} == gone

@@ -73,7 +73,7 @@ def after(spark: Any, catalog: Any, name: str, version: str | None = None, **opt
         found = sidecar.plan(table, predicate, **options)
         rows = [(row["k"], row["v"]) for row in found.to_arrow().to_pylist()]
         assert sorted(rows) == sorted(row for row in everything if row[0] in wanted), predicate
-    data = sidecar.status_table(table, **options)
+    data = sidecar.status(table, **options)
     assert data.files.live == found.files_total
     behind = found.sidecar.snapshots_behind if found.sidecar else -1
     return found.files_total, data.files.listed, found.files_kept, behind

@@ -157,7 +157,7 @@ def test_a_build_without_sketches_indexes_that_file_alone(returned: Any) -> None
 def test_all_that_speaks_of_a_table_takes_it_for_a_new_file(returned: Any) -> None:
     table = returned(lambda made: index(made, "k", kinds=("bloom", "page-index")))
     assert sidecar.inspect_table(table).files.to_dict() == {"live": 3, "listed": 2}
-    assert sidecar.status_table(table).files.to_dict() == {"live": 3, "listed": 2}
+    assert sidecar.status(table).files.to_dict() == {"live": 3, "listed": 2}
     (segment,) = sidecar.inspect_table(table).segments
     assert (segment.files, segment.live_files) == (3, 2)
     units = sidecar.probe_table(table, "k", NEW).units

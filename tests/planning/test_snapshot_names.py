@@ -165,7 +165,7 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
     is_older = named in ("snapshot", "old")
     assert indexed == {table.schemas()[0].find_field("a" if is_older else "b").field_id}
     assert [*sidecar.inspect_table(table, **how).coverage] == ["a"]
-    assert [*sidecar.status_table(table, **how).covered] == ["a"]
+    assert [*sidecar.status(table, **how).covered] == ["a"]
     assert [one.name for one in sidecar.advise(table, ["a"], **how).columns] == ["a"]
     assert sidecar.verify(table, data=True, **how).problems == []
     assert [*sidecar.inspect_table(table).coverage] == ["b" if is_older else "a"]
@@ -182,7 +182,7 @@ def test_what_status_says_to_do_is_about_the_snapshot(catalog: Any) -> None:
         transaction.set_properties({"sidecar.columns": "c"})
     swap(table)
     for how, name, options in (({"at": later}, "a", f"--at {later}"), ({}, "b", "")):
-        status = sidecar.status_table(table, **how)  # type: ignore[arg-type]
+        status = sidecar.status(table, **how)  # type: ignore[arg-type]
         (command,) = [step.command for step in status.to_do if " build " in step.command]
         assert f"--columns {name} --kinds bloom" in command
         assert ("--at" in command, options in command) == (bool(options), True)

@@ -110,7 +110,7 @@ def written(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_is_strict_and_its_json_is_what_the_functions_return(table: Table, written: Path) -> None:
     page, data = checked(written)
     (facts,) = data["tables"]
-    status = sidecar.status_table(table).to_dict()
+    status = sidecar.status(table).to_dict()
     for found in (facts["status"], status):
         found["waiting"].pop("seconds")
     assert facts["status"] == status

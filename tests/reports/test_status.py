@@ -1,4 +1,4 @@
-"""``status_table``: facts about the sidecar that plans really use, thresholds, and what to do; no data file is read."""
+"""``status``: facts about the sidecar that plans really use, thresholds, and what to do; no data file is read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_it_counts_by_the_sidecar_that_plans_use_when_others_register_for_a_newe
     built = head(table)
     table.append(rows(100))
     register_others(table)
-    status = sidecar.status_table(table.refresh(), max_behind=timedelta(0), min_coverage=0.95)
+    status = sidecar.status(table.refresh(), max_behind=timedelta(0), min_coverage=0.95)
     planned = sidecar.plan(table, "k = 3")
     assert planned.sidecar is not None
     assert status.sidecar is not None
@@ -63,7 +63,7 @@ def test_what_waits_is_behind_since_the_commit_of_its_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(tmp_path, builds=1)
-    fresh = sidecar.status_table(table)
+    fresh = sidecar.status(table)
     assert (fresh.waiting.files, fresh.waiting.since, fresh.waiting.seconds) == (0, None, 0)
     table.append(rows(100))
     first = table.refresh().current_snapshot()
@@ -71,10 +71,10 @@ def test_what_waits_is_behind_since_the_commit_of_its_first_file(
     table.append(rows(200))
     committed = first.timestamp_ms / 1000
     monkeypatch.setattr("sidecar.reports.status_coverage.time.time", lambda: committed + 3600)
-    status = sidecar.status_table(table.refresh(), max_behind=timedelta(hours=1))
+    status = sidecar.status(table.refresh(), max_behind=timedelta(hours=1))
     assert (status.waiting.files, status.waiting.since, status.waiting.seconds) == (2, committed, 3600)
     assert status.missed == []
-    (missed,) = sidecar.status_table(table, max_behind=timedelta(minutes=59)).missed
+    (missed,) = sidecar.status(table, max_behind=timedelta(minutes=59)).missed
     assert (missed.limit, missed.found) == (59 * 60, 3600)
     assert missed.text == "2 files waiting for 1:00:00, and the limit is 0:59:00"
 
@@ -82,7 +82,7 @@ def test_what_waits_is_behind_since_the_commit_of_its_first_file(
 def test_commits_that_bring_no_files_leave_nothing_to_wait_for(tmp_path: Path) -> None:
     table = make(tmp_path, builds=2)
     table.delete("k < 5")  # the whole first file
-    status = sidecar.status_table(table.refresh(), max_behind=timedelta(0), min_coverage=1)
+    status = sidecar.status(table.refresh(), max_behind=timedelta(0), min_coverage=1)
     assert status.sidecar is not None
     assert status.sidecar.snapshots_behind == 1
     assert (status.waiting.files, status.share_covered, status.missed) == (0, 1.0, [])
@@ -97,7 +97,7 @@ def test_files_without_the_column_neither_wait_nor_count(tmp_path: Path) -> None
     new = pa.table({"k": pa.array([1], pa.int64()), "s": ["x"], "late": pa.array([7], pa.int64())})
     table.refresh().append(new)
     sidecar.build(table.refresh(), ["k", "late"], engine="local")
-    covered = sidecar.status_table(table.refresh()).covered
+    covered = sidecar.status(table.refresh()).covered
     assert covered["late"]["bloom"].to_dict() == {"files": 1, "rows": 1, "share": 1.0, "waiting": 0}
     assert covered["k"]["bloom"].to_dict() == {"files": 2, "rows": 6, "share": 1.0, "waiting": 0}
 
@@ -105,40 +105,40 @@ def test_files_without_the_column_neither_wait_nor_count(tmp_path: Path) -> None
 def test_no_snapshot_misses_nothing_and_no_sidecar_misses_all(tmp_path: Path) -> None:
     table = make(tmp_path, builds=0)
     limits: Any = {"max_behind": timedelta(0), "min_coverage": 1}
-    empty = sidecar.status_table(table, **limits)
+    empty = sidecar.status(table, **limits)
     assert (empty.snapshot_id, empty.share_covered, empty.missed, empty.to_do) == (None, None, [], [])
     table.append(rows())
-    bare = sidecar.status_table(table.refresh(), **limits)
+    bare = sidecar.status(table.refresh(), **limits)
     assert (bare.share_covered, bare.waiting.files, bare.size_share) == (0.0, 1, None)
     assert [missed.threshold for missed in bare.missed] == ["max_behind", "min_coverage"]
     assert commands(bare) == ["sidecar advise db.t --catalog folder"]
     with table.transaction() as change:
         change.set_properties({"sidecar.columns": "k:1"})
-    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
+    assert commands(sidecar.status(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
 
 
 def test_what_is_declared_and_not_built_waits(tmp_path: Path) -> None:
     table = make(tmp_path)
     with table.refresh().transaction() as change:
         change.set_properties({"sidecar.columns": "k:1,s:2"})
-    status = sidecar.status_table(table.refresh(), min_coverage=0.5)
+    status = sidecar.status(table.refresh(), min_coverage=0.5)
     assert (status.waiting.files, status.share_covered) == (1, 0.0)
     assert status.covered["s"]["bloom"].to_dict() == {"files": 0, "rows": 0, "share": 0.0, "waiting": 1}
     assert [missed.threshold for missed in status.missed] == ["min_coverage"]
     sidecar.refresh(table)
-    fresh = sidecar.status_table(table.refresh(), min_coverage=1)
+    fresh = sidecar.status(table.refresh(), min_coverage=1)
     assert (fresh.waiting.files, fresh.share_covered, fresh.missed, fresh.to_do) == (0, 1.0, [], [])
     assert [run.what for run in fresh.runs] == ["build", "refresh"]
     with table.transaction() as change:
         change.set_properties({"sidecar.kinds": "nosuch"})
-    assert any("sidecar.kinds" in text for text in sidecar.status_table(table.refresh()).warnings)
+    assert any("sidecar.kinds" in text for text in sidecar.status(table.refresh()).warnings)
 
 
 def test_thresholds_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     table = make(tmp_path, builds=0)
-    for limits in ({"max_behind": timedelta(seconds=-1)}, {"min_coverage": 95}, {"min_coverage": float("nan")}):
+    for limits in ({"max_behind": timedelta(seconds=-1)}, {"min_coverage": 101}, {"min_coverage": float("nan")}):
         with pytest.raises(errors.UsageError):
-            sidecar.status_table(table, **limits)  # type: ignore[arg-type]
+            sidecar.status(table, **limits)  # type: ignore[arg-type]
 
 
 def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
     (first,) = entries(table).values()
     append_and_build(table, 1)
     size = (metadata_folder(table) / Path(first).name).stat().st_size
-    assert sidecar.status_table(table).unreferenced.files == 0
+    assert sidecar.status(table).unreferenced.files == 0
     sidecar.expire(table, older_than=timedelta(0))
-    left = sidecar.status_table(table.refresh()).unreferenced
+    left = sidecar.status(table.refresh()).unreferenced
     assert (left.files, left.bytes, left.deletable, left.unknown_because) == (1, size, 0, None)
     make_older(table, 4)
     touch(table)
-    old = sidecar.status_table(table.refresh())
+    old = sidecar.status(table.refresh())
     assert (old.unreferenced.files, old.unreferenced.deletable) == (1, 1)
     assert commands(old) == ["sidecar gc db.t --catalog folder"]
     assert (metadata_folder(table) / Path(first).name).exists()
@@ -161,9 +161,9 @@ def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
 def test_a_monitor_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, builds=2)
     sidecar.expire(table, older_than=timedelta(0))
-    whole = sidecar.status_table(table)
+    whole = sidecar.status(table)
     monkeypatch.setattr("sidecar.maintenance.garbage.list_stored_files", None)
-    quick = sidecar.status_table(table, leftovers=False)
+    quick = sidecar.status(table, quick=True)
     assert quick.unreferenced.to_dict() == {
         "files": None,
         "bytes": None,
@@ -181,7 +181,7 @@ def test_young_leftovers_are_looked_for_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(
         status_registrations, "find_garbage", lambda *given: (asked.append(given[1]), find_garbage(*given))[1]
     )
-    assert sidecar.status_table(table.refresh()).unreferenced.deletable == 0
+    assert sidecar.status(table.refresh()).unreferenced.deletable == 0
     assert asked == [timedelta(0)]
 
 
@@ -192,7 +192,7 @@ def test_a_storage_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: py
         raise errors.UnsupportedFeatureError("the folder cannot be listed")
 
     monkeypatch.setattr("sidecar.maintenance.garbage.list_stored_files", refuse)
-    status = sidecar.status_table(table)
+    status = sidecar.status(table)
     assert status.unreferenced.to_dict() == {
         "files": None,
         "bytes": None,
@@ -211,7 +211,7 @@ def test_what_expiry_would_take_is_what_it_takes(tmp_path: Path) -> None:
     table.refresh()
     table.manage_snapshots().create_tag(head(table), "next").commit()
     table.refresh().append(rows(70))
-    status = sidecar.status_table(table.refresh())
+    status = sidecar.status(table.refresh())
     lost = {one.ref for one in status.losable}
     assert {ref.name: ref.snapshots_behind for ref in status.refs} == {"kept": 0, "main": 2, "next": 1}
     expire_old_snapshots(table)
@@ -219,7 +219,7 @@ def test_what_expiry_would_take_is_what_it_takes(tmp_path: Path) -> None:
     assert {name for name, used in after.items() if used is None} == lost == set()
 
     table.append(rows(90))
-    status = sidecar.status_table(table.refresh())
+    status = sidecar.status(table.refresh())
     assert {one.ref for one in status.losable} == {"main"}
     expire_old_snapshots(table)
     assert sidecar.plan(table, "k = 3").sidecar is None
@@ -256,13 +256,13 @@ def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest
     read = status.history_of
     text = json.dumps([run, {"at": "damaged"}])
     monkeypatch.setattr(status, "history_of", lambda properties: read({**properties, "sidecar.history": text}))
-    assert [one.to_dict() for one in sidecar.status_table(table).runs] == [run]
+    assert [one.to_dict() for one in sidecar.status(table).runs] == [run]
 
 
 def test_many_segments_ask_for_a_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, builds=2)
-    monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status_table(table).segments) - 1)
-    assert commands(sidecar.status_table(table)) == ["sidecar refresh db.t --catalog folder"]
+    monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status(table).segments) - 1)
+    assert commands(sidecar.status(table)) == ["sidecar refresh db.t --catalog folder"]
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +278,7 @@ def lookups(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 def test_a_lookup_costs_what_a_plan_reads(lookups: Table) -> None:
-    status = sidecar.status_table(lookups)
+    status = sidecar.status(lookups)
     for column, predicate in (("k", "k = 71"), ("s", "s = 's71'")):
         planned, cost = sidecar.plan(lookups, predicate), status.lookups[column]
         assert planned.files_covered == 70
@@ -291,7 +291,7 @@ def test_a_lookup_costs_what_a_plan_reads(lookups: Table) -> None:
 def test_the_rate_by_probes_is_near_that_of_all_bits(lookups: Table) -> None:
     from sidecar.bundle.fill import read_fill
 
-    status = sidecar.status_table(lookups)
+    status = sidecar.status(lookups)
     opened = sidecar.open_sidecar(lookups)
     for field_id, column in ((1, "k"), (2, "s")):
         segment = opened.segments[0]
@@ -308,7 +308,7 @@ def test_no_data_file_is_read(lookups: Table, monkeypatch: pytest.MonkeyPatch) -
     opened: list[str] = []
     real = type(lookups.io).new_input
     monkeypatch.setattr(type(lookups.io), "new_input", lambda io, path: (opened.append(path), real(io, path))[1])
-    status = sidecar.status_table(lookups)
+    status = sidecar.status(lookups)
     assert status.files.listed == 70
     assert opened
     assert not [path for path in opened if path.endswith(".parquet")]
@@ -320,6 +320,6 @@ def test_an_older_snapshot_is_built_and_not_refreshed(tmp_path: Path) -> None:
     table.append(rows())
     old = head(table)
     table.append(rows())
-    assert commands(sidecar.status_table(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
-    steps = commands(sidecar.status_table(table, at=old))
+    assert commands(sidecar.status(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
+    steps = commands(sidecar.status(table, at=old))
     assert steps == [f"sidecar build db.t --at {old} --catalog folder"]

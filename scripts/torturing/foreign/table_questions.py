@@ -91,7 +91,7 @@ class TableQuestions(Asking):
             self.say(f"reader {name}")
             with suppress(Exception):
                 self.theirs[name] = reader(self.table, self.foreign, self.folder)
-        self.ours("status", lambda: sidecar.status_table(self.table))
+        self.ours("status", lambda: sidecar.status(self.table))
         self.ours("verify", lambda: sidecar.verify(self.table))
         self.whole = self.ours("scan", lambda: sidecar.scan(self.table, "true"))
         if self.whole is not None:
@@ -105,7 +105,7 @@ class TableQuestions(Asking):
         self.build()
         self.sound("built, verify")
         self.sound("built, verify --data", data=True)
-        self.ours("built, status", lambda: sidecar.status_table(self.table))
+        self.ours("built, status", lambda: sidecar.status(self.table))
         self.scan("built, scan", columns)
         self.find(columns)
         self.ours("refresh", lambda: sidecar.refresh(self.table, engine="local"))

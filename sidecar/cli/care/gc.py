@@ -74,10 +74,10 @@ def gc(
 
 def _collect(table: Any, *, force: bool, **options: Any) -> GarbageReport:
     """Do what Python's function does, but never in a table whose properties forbid it: ``--force`` is about age."""
-    from sidecar import collect_garbage
+    from sidecar import gc as gc_table
     from sidecar.maintenance.garbage import why_left_alone
 
-    return collect_garbage(table, force=force and why_left_alone(table) is None, **options)
+    return gc_table(table, force=force and why_left_alone(table) is None, **options)
 
 
 def ask(files: int, size: int, folder: str) -> None:

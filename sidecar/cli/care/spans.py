@@ -1,4 +1,4 @@
-"""Shares and spans of time as options give them: ``1%``, ``0.01``, ``90s``, ``30m``, ``1h``, ``5d``."""
+"""Shares and spans of time as options give them: ``95%``, ``95``, ``0.95``, ``90s``, ``30m``, ``1h``, ``5d``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def duration(text: str, option: str) -> timedelta:
 
 
 def share(text: str, option: str) -> float:
-    """A share from 0 to 1, written as ``0.01`` or ``1%``. Raises :class:`UsageError` that names the option."""
+    """A share from 0 to 1, written as ``95%``, ``95`` or ``0.95``. Raises :class:`UsageError` that names the option."""
     match = _SHARE.fullmatch(text.strip())
-    value = float(match[1]) / (100 if match[2] else 1) if match else 2.0
-    if value > 1:
-        raise UsageError(f"{option} is a share from 0 to 1, such as 1% or 0.01, not '{text}'")
-    return value
+    value = float(match[1]) if match else 101.0
+    if value > 100:
+        raise UsageError(f"{option} is a share of rows, such as 95% or 0.95, not '{text}'")
+    return value / 100 if match is not None and (match[2] or value > 1) else value

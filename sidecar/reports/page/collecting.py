@@ -46,7 +46,7 @@ from sidecar.reports.page.facts import (
     SnapshotInfo,
     TableFacts,
 )
-from sidecar.reports.status import status_table
+from sidecar.reports.status import status as status_of
 
 MOST_COLUMNS = 8
 """The most columns in which example lookups are made."""
@@ -63,10 +63,10 @@ def collect_facts(table: Table, *, with_advice: bool = True) -> TableFacts:
     """Collect what a page says about the current snapshot of ``table``.
 
     ``with_advice`` reads a sample of the data, as :func:`sidecar.advise` does. Raises the errors of
-    :func:`sidecar.status_table` and of :func:`sidecar.advise`.
+    :func:`sidecar.status` and of :func:`sidecar.advise`.
     """
     table = one_version(table)
-    status = status_table(table)
+    status = status_of(table)
     advice = advise(table) if with_advice and status.snapshot_id is not None else None
     warnings: list[str] = []
     facts = TableFacts(status, [], [], [], list(_snapshots(table)), advice, warnings)

@@ -97,7 +97,7 @@ class TableFacts(Result):
     """All that a page says about one table."""
 
     status: TableStatus
-    """The result of :func:`sidecar.status_table`."""
+    """The result of :func:`sidecar.status`."""
     lookups: list[ExampleLookup]
     """Example lookups in columns with filters."""
     fill: list[ColumnFill]

@@ -65,9 +65,9 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
 
 
 def _status(table: Table) -> bytes:
-    from sidecar.reports.status import status_table  # with numba, which a server that only plans does not need
+    from sidecar.reports.status import status  # with numba, which a server that only plans does not need
 
-    return json.dumps(status_table(table).to_dict()).encode()
+    return json.dumps(status(table).to_dict()).encode()
 
 
 def _report(table: Table) -> tuple[str, str]:
