@@ -182,16 +182,17 @@ def warnings_name_columns(asked: Asked) -> Answer:
 
 
 def facts_of_stages(asked: Asked) -> Answer:
-    """The server's facts say which stage dropped how many files, and that a sidecar is damaged.
+    """The server's facts say which stage dropped how many files, but not of requests with several meanings.
 
-    The sentinel is a file that was dropped.
+    The sentinel is a file that was dropped. Damage that is met is told, as in plans.
     """
     if not asked.is_served or "dropped" in asked.before["facts"]:
         return asked.before
     facts, known = asked.after["facts"], asked.before["facts"]
-    if sum(facts["dropped"].values()) == facts["files_total"] - facts["files_kept"] + facts["sentinel"]:
+    dropped = facts["files_total"] - facts["files_kept"] + facts["sentinel"]
+    if not facts["dropped"] or sum(facts["dropped"].values()) == dropped:
         known = known | _some(facts, "dropped")
-    if asked.is_damaged and facts["fallback"] == "sidecar-damaged" and not known["fallback"]:
+    if asked.is_damaged and {facts["fallback"], known["fallback"]} == {"", "sidecar-damaged"}:
         known = known | _some(facts, "fallback")
     return asked.before | {"facts": known}
 
@@ -204,11 +205,11 @@ def another_sentinel(asked: Asked) -> Answer:
 
 
 def bytes_of_java(asked: Asked) -> Answer:
-    """Java writes bytes as digits of base 16. They are compared now, and rule files out: fewer are served."""
+    """Java writes bytes as digits of base 16. They are compared now, so that files are ruled out as in plans."""
     if not asked.is_served or not re.search(r"'0x", asked.text):
         return asked.before
     paths = [{_path(task) for task in _tasks(one)} for one in (asked.before, asked.after)]
-    is_planned = asked.kept is not None and {*asked.kept} <= paths[1] < paths[0]
+    is_planned = asked.kept is not None and {*asked.kept} <= paths[1] <= paths[0]
     return asked.after if is_planned else asked.before
 
 
