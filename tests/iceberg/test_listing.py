@@ -27,10 +27,12 @@ from pyiceberg.types import (
     TimestampType,
 )
 
+import sidecar
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
 from sidecar.iceberg.listing import EntryBounds, list_snapshot
 from sidecar.iceberg.manifests import entry_decoder
+from sidecar.planning import planner
 from tests.tables import create_with_rows
 
 SCHEMA = Schema(
@@ -234,6 +236,27 @@ def test_a_damaged_manifest_is_named(catalog: Any) -> None:
         with pytest.raises(DamagedFileError) as caught:
             list_snapshot(table)
         assert caught.value.file == path
+
+
+def test_a_manifest_may_have_more_files_than_its_list_says(catalog: Any, monkeypatch: Any) -> None:
+    """No plan takes it for the manifest that a sidecar lists: its files are found one by one."""
+    table = create_with_rows(catalog, "db.listing_more", map(rows, "ab"), SCHEMA)
+    real = listing_module.read_manifests
+
+    def with_lower_counts(*given: Any) -> Any:
+        lines = real(*given)
+        for line in lines:
+            line._data[7] = 0
+            assert line.added_files_count == 0
+        return lines
+
+    for module in (listing_module, planner):
+        monkeypatch.setattr(module, "read_manifests", with_lower_counts)
+    assert len(list_snapshot(table).files) == 2
+    sidecar.build(table, ["part"], engine="local")
+    planned = sidecar.plan(table.refresh(), "part = 'a' and id >= 0")
+    assert (planned.manifests.opened, planned.files_kept, planned.funnel.listed) == (2, 1, 1)
+    assert planned.to_arrow().num_rows == 4
 
 
 def test_a_missing_snapshot_is_wrong_usage(table: Table, catalog: Any) -> None:
