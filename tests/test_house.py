@@ -46,13 +46,38 @@ MOST = {
     "parameters that are Callable": 131,
 }
 """What :func:`tests.house_counts.counted` may count at most."""
-SHARED_NAMES = set(
-    """
-    Blocks Build Bytes Condition Content Engine Entries FieldBlob Files Flags Hashes IndexKind KeptBecause Key
-    Keys Opener Ordinals Page Partition Placement Range Rows Spans Table Taken Units Verdict Wanted _Asked
-    _Decoder
-    """.split()
-)
+SHARED_NAMES = {
+    "Blocks",
+    "Build",
+    "Bytes",
+    "Condition",
+    "Content",
+    "Engine",
+    "Entries",
+    "FieldBlob",
+    "Files",
+    "Flags",
+    "Hashes",
+    "IndexKind",
+    "KeptBecause",
+    "Key",
+    "Keys",
+    "Opener",
+    "Ordinals",
+    "Page",
+    "Partition",
+    "Placement",
+    "Range",
+    "Rows",
+    "Spans",
+    "Table",
+    "Taken",
+    "Units",
+    "Verdict",
+    "Wanted",
+    "_Asked",
+    "_Decoder",
+}
 """Names that two aliases of types share, or an alias and a class. There should be none."""
 
 
