@@ -43,8 +43,6 @@ from sidecar.planning.plan import Plan as Plan
 from sidecar.planning.planner import plan as plan
 from sidecar.planning.probe import probe_table as probe_table
 from sidecar.planning.verify import verify as verify
-from sidecar.reading.file_scanning import open_scan as open_scan
-from sidecar.reading.file_scanning import scan_file as scan_file
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.reports.advising import advise as advise

@@ -35,6 +35,7 @@ from sidecar.errors import (
 from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import open_source
 from tests.yardstick import unit_of_work
 
@@ -101,7 +102,7 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
         yield f"scan {column}", lambda column=column: scan_for(path, quoted(column))
         yield (
             f"scan {column} null",
-            lambda column=column: sidecar.scan_file(path, f"{quoted(column)} is not null", limit=3),
+            lambda column=column: sidecar.scan(path, f"{quoted(column)} is not null", limit=3),
         )
     yield "scan all", lambda: scan_in_steps(path)
     yield "extract", lambda: sidecar.extract_files([path], target("extracted.puffin"))
@@ -114,15 +115,15 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
 def scan_for(path: str, column: str) -> object:
     """Rows with one value of a column, whatever its type."""
     try:
-        return sidecar.scan_file(path, f"{column} = 20")
+        return sidecar.scan(path, f"{column} = 20")
     except UsageError:
-        return sidecar.scan_file(path, f"{column} = '20'")
+        return sidecar.scan(path, f"{column} = '20'")
 
 
 def scan_in_steps(path: str) -> int:
     """All rows, as the command line reads them: no more than what comes at once is held."""
     rows = 0
-    with sidecar.open_scan(path, "true") as scan:
+    with open_scan(path, "true") as scan:
         for found in scan.found():
             rows += found.rows.num_rows
     return rows

@@ -87,7 +87,7 @@ def probe(path: str, folder: Path) -> object:
 
 
 def scan(path: str, folder: Path) -> object:
-    return sidecar.scan_file(path, "k = 77")
+    return sidecar.scan(path, "k = 77")
 
 
 def extract(path: str, folder: Path) -> object:

@@ -17,7 +17,7 @@ CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "verify": lambda plain, indexed, puffin, new: sidecar.verify(indexed).problems,
     "verify against": lambda plain, indexed, puffin, new: sidecar.verify(puffin, against=[indexed]).problems,
     "probe": lambda plain, indexed, puffin, new: sidecar.probe(indexed, "k", 7).only.to_dict(),
-    "scan_file": lambda plain, indexed, puffin, new: sidecar.scan_file(indexed, "k = 7"),
+    "scan": lambda plain, indexed, puffin, new: sidecar.scan(indexed, "k = 7"),
     "embed_file": lambda plain, indexed, puffin, new: sidecar.embed_file(plain, new, bloom=["k"]).written,
     "embed_from": lambda plain, indexed, puffin, new: sidecar.embed_from(puffin, indexed, new).written,
     "embed_all_from": lambda plain, indexed, puffin, new: len(sidecar.embed_all_from(puffin, new, [indexed])),

@@ -29,6 +29,7 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.results import Target, at_most
 from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.lineitem import one_file, rows_of
+from sidecar.reading.file_scanning import open_scan
 
 COLUMNS = ["l_extendedprice", "l_comment"]
 FROM_SIDECAR = ["l_partkey", "l_comment"]
@@ -224,7 +225,7 @@ def reads_of_lookups(bench: Bench) -> None:
         ):
             found = {}
             for path, file in ((plain, "as written"), (indexed, "with indexes")):
-                with sidecar.open_scan(str(path), predicate) as scan:
+                with open_scan(str(path), predicate) as scan:
                     found[file] = scan.to_table().num_rows
                 note = f"{scan.report.row_groups_read} of {scan.report.row_groups} row groups, "
                 note += f"{scan.report.bytes_read / scan.report.file_bytes:.1%} of the file"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,11 +81,8 @@ def scan_file(
 ) -> pa.Table:
     """Return the rows of a Parquet or ORC ``file`` that match ``predicate``; most of the file is not read.
 
-    ``file`` is a path or URL, which ``io`` opens if it is given, or an open source. ``case_sensitive`` says whether the
-    names of columns are. ``columns`` (dotted names for fields of structs) come in the order of the file; all are read
-    by default. ``limit`` is the largest number of rows to return. ``keys`` (Parquet only) are as in
-    :func:`sidecar.planning.planner.plan`: rows must have one of the keys too. Types are those of pyarrow, with INT96 as
-    microseconds. ``encryption_keys`` open encrypted Parquet files.
+    ``file`` is a path or URL, which ``io`` opens if it is given, or an open source. ``columns`` may be dotted names for
+    fields of structs. Types are those of pyarrow, with INT96 as microseconds.
 
     Raises :class:`UsageError` for a predicate or column that does not fit the file and for a missing footer key,
     :class:`DamagedFileError`, :class:`sidecar.errors.UnsupportedFeatureError` (a column without key, a type that
@@ -94,6 +91,26 @@ def scan_file(
     options: dict[str, Any] = {"io": io, "case_sensitive": case_sensitive, "encryption_keys": encryption_keys}
     with open_scan(file, predicate, columns, limit, keys=keys, **options) as scan:
         return scan.to_table()
+
+
+def stream_file(
+    file: AnyPath | Source,
+    predicate: str | BooleanExpression,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    **options: Any,
+) -> pa.RecordBatchReader:
+    """Return the rows of :func:`scan_file` as a stream that can be read once. The file is closed after it."""
+    with ExitStack() as stack:
+        scan = stack.enter_context(open_scan(file, predicate, columns, limit, **options))
+        rows = _batches(scan, stack.pop_all())
+    return pa.RecordBatchReader.from_batches(scan.schema, rows)
+
+
+def _batches(scan: FileScan, opened: ExitStack) -> Iterator[pa.RecordBatch]:
+    with opened:
+        for found in scan.found():
+            yield from found.rows.to_batches()
 
 
 @contextmanager
@@ -108,11 +125,7 @@ def open_scan(
     encryption_keys: EncryptionKeys | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[FileScan]:
-    """Open the scan of :func:`scan_file`, to get rows with positions, row group by row group, and the report.
-
-    ``file``, ``predicate``, ``columns``, ``limit``, ``io``, ``case_sensitive``, ``encryption_keys`` and ``keys`` are as
-    in :func:`scan_file`, and so are the errors.
-    """
+    """Open the scan of :func:`scan_file`, to get rows with positions, row group by row group, and the report."""
     refuse_text(columns=columns)
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
@@ -31,7 +32,9 @@ from sidecar.errors import (
     foreign_reason,
     refuse_text,
 )
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.resolve import find_field, resolve_columns
+from sidecar.many_files.find import DATA_ENDINGS
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.key_sets import Keys
 from sidecar.planning.plan import Plan
@@ -41,7 +44,10 @@ from sidecar.reading.key_rows import KeyRows
 from sidecar.reading.read_ahead import read_ahead
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
-from sidecar.source import local_path
+from sidecar.source import AnyPath, Source, local_path
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
 
 log = logging.getLogger(__name__)
 
@@ -58,63 +64,90 @@ _Batches = Generator[pa.RecordBatch, None, None]
 
 
 def scan(
-    table: Table,
+    source: Table | AnyPath | Source,
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     *,
+    keys: Mapping[str, Keys] | None = None,
     at: int | str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
-    keys: Mapping[str, Keys] | None = None,
+    io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.Table:
-    """Return the rows of a snapshot of ``table`` that match ``predicate``, by default of the current snapshot.
+    """Return the rows of a table or of one Parquet or ORC file that match ``predicate``.
 
-    ``at`` is a snapshot id, a branch or a tag. ``case_sensitive``, ``keys`` and ``encryption_keys`` are
-    as in :func:`sidecar.planning.planner.plan`. ``columns`` come in the order of the schema; all are read by
-    default. ``limit`` is the largest number of rows to return. ``threads`` is the number of files that are read at
-    once (see :func:`threads_of`). Warnings of the plan are logged. To get the plan as well, call
-    :func:`sidecar.planning.planner.plan` and then its ``to_arrow``. Raises the errors of ``plan`` and of
-    :func:`read`.
+    ``source``: a table, or a path, URL or open source of a file.
+    ``columns``: names [all], in the order of the schema.
+    ``limit``: the most rows to return.
+    ``keys``: as for :func:`sidecar.plan`; of files, only Parquet.
+    ``at``: of a table: a snapshot id, a branch or a tag [the current snapshot].
+    ``case_sensitive``: whether names of columns are.
+    ``threads``: files of a table that are read at once [about one a processor].
+    ``io``: opens the file.
+    ``encryption_keys``: of files and sidecars.
+
+    Warnings of the plan are logged. Raises the errors of :func:`sidecar.plan` and of :func:`read`; for a file
+    :class:`UsageError` for a name or a value that does not fit.
     """
-    found = plan(
-        table,
-        predicate,
-        at=at,
-        case_sensitive=case_sensitive,
-        keys=keys,
-        encryption_keys=encryption_keys,
-    )
+    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
+    if _is_file(source, at):
+        from sidecar.reading.file_scanning import scan_file  # what decodes pages is not needed for a plan
+
+        return scan_file(source, predicate, columns, limit, io=io, **common)
+    found = plan(_as_table(source, io), predicate, at=at, **common)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
 def scan_batches(
-    table: Table,
+    source: Table | AnyPath | Source,
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     *,
+    keys: Mapping[str, Keys] | None = None,
     at: int | str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
-    keys: Mapping[str, Keys] | None = None,
+    io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`.
+    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`; of a file by row groups or stripes.
 
-    ``table``, ``predicate``, ``columns``, ``limit``, ``at``, ``case_sensitive``, ``threads``,
-    ``keys`` and ``encryption_keys`` are as in :func:`scan`.
+    ``source``, ``predicate``, ``columns``, ``limit``, ``keys``, ``at``, ``case_sensitive``, ``threads``, ``io`` and
+    ``encryption_keys`` are as for :func:`scan`.
     """
-    found = plan(
-        table,
-        predicate,
-        at=at,
-        case_sensitive=case_sensitive,
-        keys=keys,
-        encryption_keys=encryption_keys,
-    )
+    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
+    if _is_file(source, at):
+        from sidecar.reading.file_scanning import stream_file
+
+        return stream_file(source, predicate, columns, limit, io=io, **common)
+    found = plan(_as_table(source, io), predicate, at=at, **common)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
+
+
+def _is_file(source: Table | AnyPath | Source, at: int | str | None) -> TypeGuard[AnyPath | Source]:
+    """Return whether ``source`` is a file. Raises :class:`UsageError` if a snapshot of it is asked for.
+
+    A text without a slash and a usual ending, of which there is no file, is the name of a table.
+    """
+    if isinstance(source, str):
+        is_file = "/" in source or source.endswith(DATA_ENDINGS) or os.path.lexists(source)
+    else:
+        is_file = isinstance(source, os.PathLike) or hasattr(source, "read")
+    if is_file and at is not None:
+        raise UsageError("a file has no snapshots", found=f"at={at!r}", hint="Open the table: sidecar.open_table.")
+    return is_file
+
+
+def _as_table(source: Any, io: FileIO | None) -> Table:
+    """Return ``source``. Raises :class:`UsageError` if it is no open table, and for an ``io``, which it has itself."""
+    check_table(source)
+    if io is not None:
+        raise UsageError("io is for a file: a table opens its files itself")
+    table: Table = source
+    return table
 
 
 def read(

@@ -77,8 +77,6 @@ from sidecar.parquet.inspect import ParquetEncryptionInfo as ParquetEncryptionIn
 from sidecar.parquet.inspect import ParquetFileInfo as ParquetFileInfo
 from sidecar.parquet.inspect import ParquetFilterInfo as ParquetFilterInfo
 from sidecar.parquet.inspect import ParquetRowGroupInfo as ParquetRowGroupInfo
-from sidecar.parquet.scan.page_scan import FoundRows as FoundRows
-from sidecar.parquet.scan.page_scan import ScanReport as ScanReport
 from sidecar.parquet.verify.filters import ValuesLookedUp as ValuesLookedUp
 from sidecar.planning.funnel import Funnel as Funnel
 from sidecar.planning.funnel import ManifestUse as ManifestUse
@@ -95,7 +93,6 @@ from sidecar.planning.probe import TableProbe as TableProbe
 from sidecar.planning.row_groups import KeptRowGroups as KeptRowGroups
 from sidecar.puffin.inspect import PuffinBlobInfo as PuffinBlobInfo
 from sidecar.puffin.inspect import PuffinFooterInfo as PuffinFooterInfo
-from sidecar.reading.file_scanning import FileScan as FileScan
 from sidecar.reading.report import TableScanReport as TableScanReport
 from sidecar.reports.advising_report import Advice as Advice
 from sidecar.reports.advising_report import AdviceSample as AdviceSample

@@ -121,7 +121,7 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
         sidecar.inspect(target, encryption_keys=keys).only,
         sidecar.inspect(target).only,
     ]
-    assert sidecar.scan_file(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [7]
+    assert sidecar.scan(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [7]
     refusing = sidecar.EncryptionKeys(sidecar.KmsKeys(Refusing, None))
     with pytest.raises(sidecar.errors.StorageError) as error:
         sidecar.inspect(path, encryption_keys=refusing)

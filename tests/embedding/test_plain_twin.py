@@ -29,7 +29,7 @@ Door = Callable[[str, str, EncryptionKeys], Any]
 DOORS: dict[str, Door] = {
     "inspect": lambda path, to, keys: sidecar.inspect(path, encryption_keys=keys).only,
     "probe": lambda path, to, keys: sidecar.probe(path, "ssn", "a", encryption_keys=keys).only,
-    "scan": lambda path, to, keys: sidecar.scan_file(path, "id = 5", encryption_keys=keys),
+    "scan": lambda path, to, keys: sidecar.scan(path, "id = 5", encryption_keys=keys),
     "embed": lambda path, to, keys: sidecar.embed_file(path, to, bloom=["id"], encryption_keys=keys),
     "strip": lambda path, to, keys: sidecar.strip_file(path, to, encryption_keys=keys),
     "extract": lambda path, to, keys: sidecar.extract_files([path], to, encryption_keys=keys),
@@ -69,7 +69,7 @@ def test_verify_names_it(twin: str) -> None:
 
 def test_keys_that_may_be_of_other_files_log_a_warning(twin: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert sidecar.scan_file(twin, "id = 5", encryption_keys=NAMED).num_rows == 1
+        assert sidecar.scan(twin, "id = 5", encryption_keys=NAMED).num_rows == 1
     assert [record.getMessage() for record in caplog.records if "not encrypted" in record.getMessage()]
     caplog.clear()
     for quiet in (
@@ -77,7 +77,7 @@ def test_keys_that_may_be_of_other_files_log_a_warning(twin: str, caplog: pytest
         replace(NAMED, bundle_keys={"ssn": b"name"}),
         None,
     ):
-        assert sidecar.scan_file(twin, "id = 5", encryption_keys=quiet).num_rows == 1
+        assert sidecar.scan(twin, "id = 5", encryption_keys=quiet).num_rows == 1
     assert not caplog.records
 
 

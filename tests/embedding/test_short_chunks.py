@@ -50,8 +50,8 @@ def pages_of(path: Path) -> tuple[LocalSource, Footer]:
 @pytest.mark.parametrize("created_by", [OLD, "parquet-mr", "fastparquet-python version 1.0.0 (build 111)"])
 def test_all_values_of_such_a_file_are_read(created_by: str, tmp_path: Path) -> None:
     path = short_file(tmp_path / "short.parquet", created_by)
-    assert sidecar.scan_file(path, "true").equals(rows())
-    assert sidecar.scan_file(path, "a is null").num_rows == rows()["a"].null_count
+    assert sidecar.scan(path, "true").equals(rows())
+    assert sidecar.scan(path, "a is null").num_rows == rows()["a"].null_count
     source, footer = pages_of(path)
     for group in footer.row_groups:
         for chunk in group.columns:
@@ -82,13 +82,13 @@ def test_filters_are_not_put_into_the_last_page(
     for at, old, until in zip(starts, old_starts, [*old_starts[1:], end], strict=True):
         assert body[at : at + until - old] == original[old:until]
     if created_by == OLD:
-        assert sidecar.scan_file(after, "true").equals(rows())
+        assert sidecar.scan(after, "true").equals(rows())
         assert pq.read_table(after).equals(rows())
         assert duckdb.sql(f"from '{after}'").to_arrow_table().equals(rows())
         for group in footer.row_groups:
             for _, found in read_bloom_filters(source, group.columns):
                 assert isinstance(found, FoundFilter)
-        assert sidecar.scan_file(after, "b = '00007919'").num_rows == 1
+        assert sidecar.scan(after, "b = '00007919'").num_rows == 1
 
 
 def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path)
     sidecar.embed_file(first, second, bloom=["b"], page_index=True, placement="row-group")
     sidecar.strip_file(second, bare)
     for path in (first, second, bare):
-        assert sidecar.scan_file(path, "true").equals(rows())
+        assert sidecar.scan(path, "true").equals(rows())
         assert pq.read_table(path).equals(rows())
 
 
@@ -108,6 +108,6 @@ def test_indexes_of_a_sidecar_are_put_back_without_harm(tmp_path: Path) -> None:
     sidecar.embed_file(before, indexed, bloom=["a", "b"], page_index=True)
     sidecar.extract_files([indexed], tmp_path / "i.puffin")
     sidecar.embed_from(tmp_path / "i.puffin", before, restored, placement="row-group")
-    assert sidecar.scan_file(restored, "true").equals(rows())
+    assert sidecar.scan(restored, "true").equals(rows())
     assert pq.read_table(restored).equals(rows())
     assert duckdb.sql(f"from '{restored}'").to_arrow_table().equals(rows())

@@ -113,7 +113,7 @@ def _embed(lake: Lake) -> Any:
 
 
 def _rows_of(lake: Lake) -> Any:
-    return sidecar.scan_file(lake.path("embedded.parquet"), KEYS, io=lake.io)
+    return sidecar.scan(lake.path("embedded.parquet"), KEYS, io=lake.io)
 
 
 LOOKED_UP = [3, 7, 100_003, 200_005]

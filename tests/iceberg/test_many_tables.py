@@ -164,7 +164,7 @@ def test_a_text_instead_of_a_list_says_what_to_pass(lake: dict[str, str]) -> Non
         ("bloom", lambda: sidecar.embed_file("a.parquet", "b.parquet", bloom="user_id")),
         ("columns", lambda: sidecar.extract_files(["a.parquet"], "b.puffin", columns="user_id")),
         ("files", lambda: sidecar.extract_files("a.parquet", "b.puffin")),
-        ("columns", lambda: sidecar.scan_file("a.parquet", "k = 1", columns="user_id")),
+        ("columns", lambda: sidecar.scan("a.parquet", "k = 1", columns="user_id")),
     ]
     for name, call in calls:
         with pytest.raises(UsageError, match=rf"{name} is a list of texts, not one text\. Write {name}=\['"):

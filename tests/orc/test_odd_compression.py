@@ -97,12 +97,12 @@ def test_rows_of_streams_of_several_frames(monkeypatch: pytest.MonkeyPatch) -> N
     data = edited(change, plain)
     assert data.count(b"\x28\xb5\x2f\xfd") > 2 * plain.count(b"\x28\xb5\x2f\xfd")
     assert orc.ORCFile(io.BytesIO(data)).read().equals(rows())
-    assert sidecar.scan_file(BytesSource(data), AlwaysTrue()).equals(rows())
-    assert sidecar.scan_file(BytesSource(data), "t = 'text 5'").num_rows > 30
+    assert sidecar.scan(BytesSource(data), AlwaysTrue()).equals(rows())
+    assert sidecar.scan(BytesSource(data), "t = 'text 5'").num_rows > 30
 
 
 def test_a_file_without_a_block_size() -> None:
     data = edited(lambda file: file.tail.postscript.set_all(3, []), written("zlib"))
     assert read_tail(BytesSource(data)).block_size == 1 << 18
     assert not read_tail(BytesSource(data)).postscript.has(3)
-    assert sidecar.scan_file(BytesSource(data), AlwaysTrue()).equals(rows())
+    assert sidecar.scan(BytesSource(data), AlwaysTrue()).equals(rows())

@@ -38,9 +38,9 @@ def test_an_ambiguous_path_is_an_error(path: Path, column: str, tmp_path: Path) 
     for call in (
         lambda: sidecar.probe(path, column, "5").only,
         lambda: sidecar.embed_file(path, target, bloom=[column]),
-        lambda: sidecar.scan_file(path, f"{column} = 5"),
-        lambda: sidecar.scan_file(path, f"k = 5 and {column} is not null"),
-        lambda: sidecar.scan_file(path, "k = 5", [column]),
+        lambda: sidecar.scan(path, f"{column} = 5"),
+        lambda: sidecar.scan(path, f"k = 5 and {column} is not null"),
+        lambda: sidecar.scan(path, "k = 5", [column]),
     ):
         with pytest.raises(UsageError, match=f"more than one column '{column}'"):
             call()
@@ -48,15 +48,15 @@ def test_an_ambiguous_path_is_an_error(path: Path, column: str, tmp_path: Path) 
 
 
 def test_other_columns_are_scanned_probed_and_indexed(path: Path, tmp_path: Path) -> None:
-    found = sidecar.scan_file(path, "k = 25 or a.c = 7", ["k"])
+    found = sidecar.scan(path, "k = 25 or a.c = 7", ["k"])
     assert found["k"].to_pylist() == [7, 25]
-    everything = sidecar.scan_file(path, "k = 25")
+    everything = sidecar.scan(path, "k = 25")
     assert everything.column_names == ["x", "x", "a", "a.b", "k"]
     assert [column.to_pylist() for column in everything.columns] == [[25], [125], [{"b": 1025, "c": 25}], [2025], [25]]
     assert [unit.might_contain for unit in sidecar.probe(path, "k", "25").only.units] == [False, False, True, False]
     target = tmp_path / "target.parquet"
     sidecar.embed_file(path, target, bloom=["k", "a.c"], page_index=True, harvest="never")
-    assert sidecar.scan_file(target, "k = 25").equals(everything)
+    assert sidecar.scan(target, "k = 25").equals(everything)
 
 
 def test_inspect_shows_each_leaf(path: Path) -> None:

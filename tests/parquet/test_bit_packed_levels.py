@@ -15,6 +15,7 @@ from sidecar.parquet.arrow_values import check_pages
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import has_bit_packed_levels, walk_pages
 from sidecar.parquet.thrift import Struct
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 from tests.parquet.bit_packed_files import bit_packed, old_file, rows
 from tests.parquet.false_statements import written
@@ -34,7 +35,7 @@ def test_the_files_of_these_tests_have_such_levels() -> None:
 def test_a_scan_finds_the_stored_rows(codec: str) -> None:
     data = bit_packed(written(rows(), row_group_size=400, use_dictionary=["s"], write_page_index=False), codec)
     everything = rows()
-    assert sidecar.scan_file(BytesSource(data), "true").equals(everything)
+    assert sidecar.scan(BytesSource(data), "true").equals(everything)
     for predicate, mask in (
         ("a is null", pc.is_null(everything["a"])),
         ("a = 1111", pc.equal(everything["a"], 1111)),
@@ -42,7 +43,7 @@ def test_a_scan_finds_the_stored_rows(codec: str) -> None:
         ("t.x > 1400", pc.greater(pc.struct_field(everything["t"], "x"), 1400)),
         ("t is null", pc.is_null(everything["t"])),
     ):
-        found = sidecar.scan_file(BytesSource(data), predicate)
+        found = sidecar.scan(BytesSource(data), predicate)
         assert found.equals(everything.filter(mask)), predicate
 
 
@@ -51,7 +52,7 @@ def test_parts_of_such_pages_are_read_with_a_page_index_of_ours(tmp_path: Path) 
     old.write_bytes(old_file())
     sidecar.embed_file(old, indexed, bloom=["a", "s"], page_index=True)
     assert sidecar.verify(indexed, data=True).problems == []
-    with sidecar.open_scan(indexed, "a > 390 and a < 410") as scan:
+    with open_scan(indexed, "a > 390 and a < 410") as scan:
         found = scan.to_table()
     want = rows().filter(pc.and_(pc.greater(rows()["a"], 390), pc.less(rows()["a"], 410)))
     assert found.equals(want)
@@ -70,4 +71,4 @@ def test_levels_that_are_longer_than_their_page_are_damage() -> None:
 
     data = rewrite(old_file(), change=cut)
     with pytest.raises(DamagedFileError):
-        sidecar.scan_file(BytesSource(data), "true", ["a"])
+        sidecar.scan(BytesSource(data), "true", ["a"])

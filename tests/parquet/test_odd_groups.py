@@ -45,4 +45,4 @@ def test_a_list_of_groups_without_columns_is_not_read() -> None:
     for group in layout.footer.structs(4) or []:
         group.fields[1] = (LIST, Items(STRUCT, (group.structs(1) or [])[:-1]))
     with pytest.raises(UnsupportedFeatureError, match="a group without columns"):
-        sidecar.scan_file(BytesSource(layout.file()), "true")
+        sidecar.scan(BytesSource(layout.file()), "true")

@@ -15,6 +15,7 @@ import sidecar
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BOOL, BYTE, STRUCT, Struct
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource, LocalSource
 from tests.parquet.false_statements import restated, written
 
@@ -52,7 +53,7 @@ def test_what_readers_show_is_found(
     sidecar.embed_file(path, indexed, bloom=["x"], page_index=True, harvest="never")
     for number in {shown[3], shown[701], min(shown), max(shown)}:
         for file in (path, indexed):
-            assert sidecar.scan_file(file, f"x = {number}").num_rows == shown.count(number)
+            assert sidecar.scan(file, f"x = {number}").num_rows == shown.count(number)
             units = sidecar.probe(file, "x", str(number)).only.units
             groups = [shown[start : start + 500] for start in range(0, 2000, 500)]
             assert all(
@@ -64,7 +65,7 @@ def test_integers_within_their_bits_keep_their_indexes(tmp_path: Path) -> None:
     path = annotated(tmp_path / "a.parquet", 16, True, most=3000, statistics=True, dictionary=False)
     footer = read_footer(LocalSource(str(path)))
     assert not any(chunk.may_show_other_values for group in footer.row_groups for chunk in group.columns)
-    with sidecar.open_scan(path, "x = 150") as scan:
+    with open_scan(path, "x = 150") as scan:
         assert scan.to_table().num_rows == 0
     assert scan.report.rows_may_match == 0
     assert scan.report.warnings == []

@@ -69,8 +69,8 @@ def test_optional_fields_of_another_type_are_skipped(original: bytes, what: str,
 
         data = restated(original, change)
         expected = pq.read_table(io.BytesIO(data))
-        assert sidecar.scan_file(BytesSource(data), AlwaysTrue()).equals(expected), field_id
-        some = sidecar.scan_file(BytesSource(data), "i >= 250 and s != 'text 00260'")
+        assert sidecar.scan(BytesSource(data), AlwaysTrue()).equals(expected), field_id
+        some = sidecar.scan(BytesSource(data), "i >= 250 and s != 'text 00260'")
         assert some.num_rows == 350 - 35 - 1, field_id
 
 

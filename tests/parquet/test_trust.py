@@ -123,7 +123,7 @@ def test_every_entry_names_its_source_or_what_was_seen() -> None:
     ],
 )
 def test_a_scan_finds_the_rows_that_are_stored(name: str, predicate: str, rows: int) -> None:
-    assert sidecar.scan_file(WRONG / name, predicate).num_rows == rows
+    assert sidecar.scan(WRONG / name, predicate).num_rows == rows
 
 
 @pytest.mark.parametrize("name", [*EXPECTED, "ci_max.parquet", "null_count.parquet", "num_rows_zero.parquet"])
@@ -238,7 +238,7 @@ def assert_right_rows(data: bytes) -> None:
     rows = table()
     for predicate, mask in PREDICATES.items():
         want = rows.filter(mask(rows))
-        assert sidecar.scan_file(BytesSource(data), predicate).equals(want), predicate
+        assert sidecar.scan(BytesSource(data), predicate).equals(want), predicate
 
 
 def _bounds_of_the_older_kind(metadata: Any) -> None:
@@ -419,7 +419,7 @@ def test_statistics_that_a_page_index_contradicts_are_not_used_either() -> None:
     """The first part of the condition leaves the row group; its statistics must not rule out the second one."""
     data = restated(SOUND, statistic(2, 0, null_count=0))
     want = table().filter(pc.is_null(table()["i"])).slice(20, 10)
-    found = sidecar.scan_file(BytesSource(data), "r >= 200 and r < 300 and (i is null or i = 299 and i = 200)")
+    found = sidecar.scan(BytesSource(data), "r >= 200 and r < 300 and (i is null or i = 299 and i = 200)")
     assert found.equals(want)
 
 
@@ -485,7 +485,7 @@ def test_encoding_stats_that_leave_pages_out_are_named_and_not_used() -> None:
     assert any("encoding_stats lack the encoding 0" in p.problem for p in verify_file(BytesSource(false)))
     for predicate in ("s = 'value 005000'", "s in ('value 000001', 'value 005999')"):
         with open_scan(BytesSource(false), predicate) as scan:
-            assert scan.to_table().equals(sidecar.scan_file(BytesSource(data), predicate))
+            assert scan.to_table().equals(sidecar.scan(BytesSource(data), predicate))
         assert scan.report.rows_found > 0
 
 
@@ -553,4 +553,4 @@ def test_the_dictionary_of_another_column_denies_nothing(is_first: bool) -> None
         with pytest.raises(DamagedFileError, match="does not end where the data pages begin"):
             read_dictionary(false, chunk)
         with pytest.raises(SidecarError):  # and no empty answer
-            sidecar.scan_file(false, f"{mine.leaf.path} = '{'two' if is_first else 'one'} 3'")
+            sidecar.scan(false, f"{mine.leaf.path} = '{'two' if is_first else 'one'} 3'")

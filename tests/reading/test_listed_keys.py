@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.reading.file_scanning import open_scan
 
 ROWS = pa.table({"k": pa.array(range(100), pa.int64()), "s": [f"s{n}" for n in range(100)]})
 FORMS = [[7, 42], (7, 42), pa.array([7, 42]), pa.chunked_array([[7], [42]])]
@@ -19,8 +20,8 @@ FORMS = [[7, 42], (7, 42), pa.array([7, 42]), pa.chunked_array([[7], [42]])]
 def test_keys_of_a_file(tmp_path: Path, keys: Any) -> None:
     path = str(tmp_path / "a.parquet")
     pq.write_table(ROWS, path)
-    assert sidecar.scan_file(path, "true", keys={"k": keys})["k"].to_pylist() == [7, 42]
-    with sidecar.open_scan(path, "true", ["k"], keys={"k": keys}) as scan:
+    assert sidecar.scan(path, "true", keys={"k": keys})["k"].to_pylist() == [7, 42]
+    with open_scan(path, "true", ["k"], keys={"k": keys}) as scan:
         assert scan.to_table()["k"].to_pylist() == [7, 42]
 
 

@@ -54,9 +54,9 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 @pytest.mark.parametrize("codec", CODECS)
 def test_rows_of_odd_compressions(codec: str, pages: dict[str, object]) -> None:
     data = rewrite(write(ROWS, row_group_size=200, store_schema=False, **pages), CODECS[codec])
-    expected = ROWS.cast(sidecar.scan_file(BytesSource(data), "id < 0").schema)
-    assert sidecar.scan_file(BytesSource(data), AlwaysTrue()).equals(expected)
-    assert sidecar.scan_file(BytesSource(data), "id = 333 or text = 'text 5'").num_rows > 1
+    expected = ROWS.cast(sidecar.scan(BytesSource(data), "id < 0").schema)
+    assert sidecar.scan(BytesSource(data), AlwaysTrue()).equals(expected)
+    assert sidecar.scan(BytesSource(data), "id = 333 or text = 'text 5'").num_rows > 1
 
 
 def test_values_through_pyarrow_are_unsupported_and_not_damaged() -> None:
@@ -69,4 +69,4 @@ def test_values_through_pyarrow_are_unsupported_and_not_damaged() -> None:
 def test_a_block_that_is_cut_is_damaged() -> None:
     data = rewrite(write(ROWS), (5, lambda data: lz4_frame(data)[:-1]))
     with pytest.raises(DamagedFileError):
-        sidecar.scan_file(BytesSource(data), AlwaysTrue())
+        sidecar.scan(BytesSource(data), AlwaysTrue())

@@ -29,6 +29,7 @@ from sidecar.errors import UsageError
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls, with_struct_nulls
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading import arrow_reader, table_files
+from sidecar.reading.file_scanning import open_scan
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
@@ -292,15 +293,15 @@ def test_plain_files(tmp_path: Path, pages: bool) -> None:
     write(pa.Table.from_pylist(rows, kind), path)
     for predicate in PREDICATES:
         expected = [one["id"] for one in rows if meets(one, predicate)]
-        assert ids(sidecar.scan_file(path, predicate)) == expected, predicate
-        with sidecar.open_scan(path, predicate, ["id"]) as scan:
+        assert ids(sidecar.scan(path, predicate)) == expected, predicate
+        with open_scan(path, predicate, ["id"]) as scan:
             assert ids(scan.to_table()) == expected, predicate
     for text, test in TEXTS.items():
-        assert ids(sidecar.scan_file(path, text)) == [one["id"] for one in rows if test(one)], text
+        assert ids(sidecar.scan(path, text)) == [one["id"] for one in rows if test(one)], text
         some = {"id": [1, 3, 8]}
         expected = [one["id"] for one in rows if test(one) and one["id"] in some["id"]]
-        assert ids(sidecar.scan_file(path, text, keys=some)) == expected, text
-    found = sidecar.scan_file(path, "s.x is null")
+        assert ids(sidecar.scan(path, text, keys=some)) == expected, text
+    found = sidecar.scan(path, "s.x is null")
     assert found.schema == pq.read_schema(path)
 
 
@@ -309,7 +310,7 @@ def test_plain_orc_files(tmp_path: Path) -> None:
     orc.write_table(pa.Table.from_pylist(rows), path, row_index_stride=1000)
     for predicate in PREDICATES:
         expected = [one["id"] for one in rows if meets(one, predicate)]
-        assert ids(sidecar.scan_file(path, predicate)) == expected, predicate
+        assert ids(sidecar.scan(path, predicate)) == expected, predicate
 
 
 def test_three_rows_on_the_command_line(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_three_rows_on_the_command_line(tmp_path: Path) -> None:
     kind = pa.schema([("id", pa.int64()), ("s", pa.struct([pa.field("x", pa.int64(), False)]))])
     pq.write_table(pa.table({"id": [1, 2, 3], "s": [{"x": 1}, None, {"x": 3}]}, kind), path)
     for predicate, expected in (("s.x is null", [2]), ("s.x is not null", [1, 3]), ("not s.x is null", [1, 3])):
-        assert ids(sidecar.scan_file(path, predicate)) == expected
+        assert ids(sidecar.scan(path, predicate)) == expected
         done = CliRunner().invoke(app, ["scan", str(path), predicate, "--json"])
         assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == expected
 
@@ -334,4 +335,4 @@ def test_a_checkpoint_of_delta(tmp_path: Path) -> None:
         ("add.path is null and txn.path is null", 1),
         ("add.path is not null or txn.path is not null", 2),
     ):
-        assert sidecar.scan_file(path, predicate).num_rows == count, predicate
+        assert sidecar.scan(path, predicate).num_rows == count, predicate

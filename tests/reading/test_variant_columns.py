@@ -12,18 +12,18 @@ FILE = WRONG / "variant.parquet"
 
 
 def test_nulls_of_a_variant_are_found() -> None:
-    everything = sidecar.scan_file(FILE, "true")
+    everything = sidecar.scan(FILE, "true")
     nulls = everything["v"].null_count
-    assert sidecar.scan_file(FILE, "v is null").num_rows == nulls
-    assert sidecar.scan_file(FILE, "v is not null").num_rows == len(everything) - nulls
-    assert sidecar.scan_file(FILE, "id = 1 and v is not null", ["id"])["id"].to_pylist() == [1]
+    assert sidecar.scan(FILE, "v is null").num_rows == nulls
+    assert sidecar.scan(FILE, "v is not null").num_rows == len(everything) - nulls
+    assert sidecar.scan(FILE, "id = 1 and v is not null", ["id"])["id"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize("predicate", ["v.metadata = '0x00'", "v.value is not null", "v.typed_value = 'a'"])
 def test_what_is_in_a_variant_cannot_be_compared(predicate: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"a field inside this column.*{predicate.split()[0]}"):
-        sidecar.scan_file(FILE, predicate)
+        sidecar.scan(FILE, predicate)
 
 
 def test_other_columns_of_the_file_are_scanned() -> None:
-    assert sidecar.scan_file(FILE, "id = 2").num_rows == 1
+    assert sidecar.scan(FILE, "id = 2").num_rows == 1

@@ -25,6 +25,7 @@ from sidecar.errors import SidecarError
 from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import open_source
 from tests.lost_values import duckdb_finds
 from tests.reading.random_predicates import Column, Predicates
@@ -62,7 +63,7 @@ class FileQuestions(Asking):
         self.known = self.problems("verify", self.path, data=False) + self.problems("verify --data", self.path)
         if is_large:
             return
-        self.table = self.ours("rows", lambda: sidecar.scan_file(self.path, "true"))
+        self.table = self.ours("rows", lambda: sidecar.scan(self.path, "true"))
         if self.table is not None:
             self.compare_rows(columns_of(self.table))
             self.columns = self.askable()
@@ -257,13 +258,13 @@ class FileQuestions(Asking):
         data, target = self.out(f"rows.{other}"), self.out(f"converted.{other}")
         try:
             (po if other == "orc" else pq).write_table(self.table, data)
-            before = columns_of(sidecar.scan_file(data, "true"))
+            before = columns_of(sidecar.scan(data, "true"))
         except Exception:  # ORC has not all types
             return
         report = self.ours("convert", lambda: sidecar.convert([full], target, onto=data), may_refuse=True)
         if report is None:
             return
-        if columns_of(sidecar.scan_file(target, "true")) != before:
+        if columns_of(sidecar.scan(target, "true")) != before:
             self.differ("convert, read", "other rows", {"sidecar": "those of the data file"})
         found = sidecar.verify(data, data=True).problems
         self.problems("convert, verify --data", target, known=[f"{one.column or ''}: {one.problem}" for one in found])
@@ -286,7 +287,7 @@ def _first_difference(values: list[Any], answers: dict[str, list[Any]]) -> tuple
 
 
 def _rows_found(path: str, text: str) -> tuple[list[int], Columns | None]:
-    with sidecar.open_scan(path, text) as scan:
+    with open_scan(path, text) as scan:
         found = list(scan.found())
     positions = [at for part in found for at in part.positions.tolist()]
     return positions, columns_of(pa.concat_tables([part.rows for part in found])) if found else None
