@@ -24,7 +24,7 @@ from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_r
 from sidecar.run import ReportingThreads
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+    from pyiceberg.io import FileIO, InputFile
 
 COALESCE_GAP = 16 * 1024
 """Ranges of a local file that are at most this many bytes apart are fetched in one read."""
@@ -349,7 +349,7 @@ def read_file(path: str, io: FileIO) -> bytes:
     """Read a whole file of unknown length, in one request if ``io`` can. Raises :class:`StorageError`."""
     refuse_control_characters(path)
     try:
-        file = file_at(io, path)
+        file: Any = file_at(io, path)
         filesystem = fsspec_of(file)
         if filesystem is not None:
             return fetch(filesystem, path, 0)  # without a start, s3fs sends one more request for the length
@@ -582,7 +582,7 @@ def costs_no_request(source: Source) -> bool:
     return requests_at_once(source) == 1
 
 
-def file_at(io: FileIO, location: str) -> Any:
+def file_at(io: FileIO, location: str) -> InputFile:
     """Return a file of ``io`` for reading. Raises :class:`StorageError` for a location with control characters."""
     refuse_control_characters(location)
     return io.new_input(location)

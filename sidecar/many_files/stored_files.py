@@ -48,7 +48,7 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str, bool]:
 
     Raises :class:`UnsupportedFeatureError` if ``io`` uses neither Arrow's file systems nor fsspec.
     """
-    file = file_at(io, location)
+    file: Any = file_at(io, location)
     filesystem = getattr(file, "_fs", None)
     if filesystem is not None:
         return filesystem, str(filesystem._strip_protocol(location)).rstrip("/"), False

@@ -13,7 +13,16 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, BoundTerm, Or, UnboundPredicate
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    BoundTerm,
+    Or,
+    UnboundPredicate,
+)
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
@@ -22,6 +31,7 @@ from pyiceberg.expressions.visitors import (
     expression_evaluator,
     extract_field_ids,
     rewrite_not,
+    visit_bound_predicate,
 )
 from pyiceberg.manifest import (
     INITIAL_SEQUENCE_NUMBER,
@@ -30,6 +40,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestFile,
 )
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner
 from pyiceberg.transforms import IdentityTransform
@@ -48,6 +59,7 @@ from sidecar.iceberg.deletes.delete_files import (
 from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls, metadata_with_struct_nulls
 from sidecar.planning.bound_literals import for_bounds, for_partitions
+from sidecar.planning.budget import cost_of, present_budget
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.partition_projection import exact_spec, in_doubt, project
 
@@ -63,10 +75,31 @@ class Evaluators:
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._planner = planner
         self._specs = planner.table_metadata.specs()
-        self._partition = KeyDefaultDict(planner._build_partition_evaluator)
+        self._budget, self._cost = present_budget(), cost_of(planner.row_filter)
+        self._partition: dict[int, Callable[[DataFile], bool]] = KeyDefaultDict(
+            lambda spec_id: self._counted(planner._build_partition_evaluator(spec_id))
+        )
         self._manifest = KeyDefaultDict(planner._build_manifest_evaluator)
+        self._residual_of = KeyDefaultDict(planner._build_residual_evaluator)
+        self._residuals: dict[tuple[int, int, tuple[object, ...]], BooleanExpression] = {}
         self._metrics_of = KeyDefaultDict(self._build_metrics_of)
-        self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
+        self.metrics: Callable[[DataFile], bool] = self._counted(planner._build_metrics_evaluator())
+
+    def spend(self, times: float = 1) -> None:
+        """Count that all predicates are compared so many times. Raises :class:`PlanStopped` beyond the budget."""
+        if self._budget is not None:
+            self._budget.spend(int(self._cost * times))
+
+    def can_decide(self) -> bool:
+        """Return whether the budget has room for one more comparison of all predicates."""
+        return self._budget is None or self._budget.has(self._cost)
+
+    def _counted(self, evaluate: Callable[[DataFile], bool]) -> Callable[[DataFile], bool]:
+        def counted(file: DataFile) -> bool:
+            self.spend()
+            return evaluate(file)
+
+        return evaluate if self._budget is None else counted
 
     def manifest(self, line: ManifestFile) -> bool:
         """Return whether the partition summaries of a manifest allow a match in one of its files.
@@ -76,12 +109,12 @@ class Evaluators:
         spec = self._specs.get(line.partition_spec_id)
         if spec is None or len(line.partitions or ()) < len(spec.fields):
             return True
+        self.spend()
         return bool(self._manifest[line.partition_spec_id](line))
 
     def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
         """Return the evaluator of partition values for files of a spec."""
-        evaluator: Callable[[DataFile], bool] = self._partition[spec_id]
-        return evaluator
+        return self._partition[spec_id]
 
     def partition_field_ids(self, spec_id: int) -> list[int] | None:
         """Return the field ids of a spec; ``None`` if their values rule nothing out."""
@@ -112,8 +145,12 @@ class Evaluators:
         return _InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
 
     def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
-        """Return what is left of the predicate for the rows of a file, given its partition."""
-        return self._planner._build_residual_evaluator(spec_id)(file).residual_for(file.partition)
+        """Return what is left of the predicate for the rows of a file, given its partition: made once for each."""
+        key = spec_id, len(file.partition), partition_of(file)
+        if key not in self._residuals:
+            self.spend()
+            self._residuals[key] = self._residual_of[spec_id](file).residual_for(file.partition)
+        return self._residuals[key]
 
 
 MANY = 10_000
@@ -152,7 +189,7 @@ class TaskMaker:
         """
         data = [entry for at, _ in self.data for entry in entries.get(at, ())]
         deletes, tasks = SnapshotDeletes(self._deletes(data)), list[FileScanTask]()
-        equality.deletes, residuals = deletes, KeyDefaultDict(self._planner._build_residual_evaluator)
+        equality.deletes = deletes
         for entry in data:
             file, positions = entry.data_file, set[DataFile]()
             partition = partition_of(file) if deletes.count else ()
@@ -160,7 +197,7 @@ class TaskMaker:
             equality.add(file.file_path, key)
             if deletes.count:
                 positions = {delete.file for delete in deletes.positions_of(file.file_path, key)}
-            residual = residuals[file.spec_id](file).residual_for(file.partition)
+            residual = self.evaluators.residual(file, file.spec_id)
             tasks.append(FileScanTask(file, delete_files=positions, residual=residual))
         return tasks
 
@@ -268,7 +305,43 @@ def _about(node: BooleanExpression, names: set[str]) -> BooleanExpression:
 
 
 class _NullSafeResiduals(ResidualEvaluator):
-    """pyiceberg's residuals. A NULL partition value is within no range; pyiceberg fails to compare it."""
+    """pyiceberg's residuals. A NULL partition value is within no range; pyiceberg fails to compare it.
+
+    Each predicate is bound and projected once, and not again for each partition, which takes a hundred times as long.
+    """
+
+    def __init__(self, schema: Schema, spec: PartitionSpec, case_sensitive: bool, expr: BooleanExpression) -> None:
+        super().__init__(schema, spec, case_sensitive, expr)
+        self._bound: dict[int, BooleanExpression] = {}
+        self._projected: dict[tuple[int, int, bool], BooleanExpression | None] = {}
+
+    @cached_property
+    def _partition_schema(self) -> Schema:
+        return Schema(*self.spec.partition_type(self.schema).fields)
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        """Return TRUE or FALSE if the partition decides the predicate, else the predicate."""
+        bound = self._bound.get(id(predicate))
+        if bound is None:
+            bound = self._bound[id(predicate)] = predicate.bind(self.schema, case_sensitive=self.case_sensitive)
+        if not isinstance(bound, BoundPredicate):
+            return bound
+        for part in self.spec.fields_by_source_id(bound.term.ref().field.field_id):
+            if isinstance(self._of_partition(bound, part, True), AlwaysTrue):
+                return AlwaysTrue()
+            if isinstance(self._of_partition(bound, part, False), AlwaysFalse):
+                return AlwaysFalse()
+        return predicate
+
+    def _of_partition(self, bound: BoundPredicate, part: PartitionField, strict: bool) -> BooleanExpression | None:
+        """Evaluate the projection of a predicate for the present partition; ``None`` if there is none."""
+        key = id(bound), part.field_id, strict
+        if key not in self._projected:
+            make = part.transform.strict_project if strict else part.transform.project
+            made = make(part.name, bound)
+            self._projected[key] = None if made is None else made.bind(self._partition_schema, self.case_sensitive)
+        projected = self._projected[key]
+        return visit_bound_predicate(projected, self) if isinstance(projected, BoundPredicate) else projected
 
     def visit_less_than(self, term: BoundTerm, literal: AnyLiteral) -> BooleanExpression:
         return AlwaysFalse() if self._is_null(term) else super().visit_less_than(term, literal)
@@ -342,12 +415,12 @@ class _Planner(ManifestGroupPlanner):
         whole = UnpartitionedResidualEvaluator(schema, asked)
         if spec.is_unpartitioned() or self._has_uuids(spec_id):
             return lambda _: whole
-        is_doubtful, exact = in_doubt(spec, schema), exact_spec(spec, schema)
+        is_doubtful = in_doubt(spec, schema)
+        exact = _NullSafeResiduals(schema, exact_spec(spec, schema), self.case_sensitive, asked)
 
         def evaluator(file: DataFile) -> ResidualEvaluator:
-            if len(file.partition) < len(spec.fields) or is_doubtful(file.partition):
-                return whole
-            return _NullSafeResiduals(schema, exact, self.case_sensitive, asked)
+            is_whole = len(file.partition) < len(spec.fields) or is_doubtful(file.partition)
+            return whole if is_whole else exact
 
         return evaluator
 

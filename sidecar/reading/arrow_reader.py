@@ -400,7 +400,8 @@ class TableReader:
         """
         deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
-        with file_at(self._io, task.file.file_path).open() as file:
+        opened: Any = file_at(self._io, task.file.file_path).open()
+        with opened as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
             metadata: Any = getattr(fragment, "metadata", None)  # only Parquet files have some

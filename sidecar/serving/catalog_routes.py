@@ -23,7 +23,6 @@ from urllib.parse import unquote_to_bytes
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -31,6 +30,7 @@ from starlette.routing import Route
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.catalog_tables import CatalogTables
+from sidecar.serving.planning.limits import run_while_wanted
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of, place_of
 
@@ -86,7 +86,7 @@ class _CatalogRoutes:
     async def answer(self, request: Request) -> Response:
         """Answer a request. pyiceberg blocks, so it runs in a thread."""
         body = await request.body()
-        answer = await run_in_threadpool(self._answer, request, body)
+        answer = await run_while_wanted(request, self._answer, request, body)
         if isinstance(answer.body, PlanAnswer):
             pieces = answer.body.body
             headers = {**answer.headers, "Content-Length": str(sum(map(len, pieces)))}

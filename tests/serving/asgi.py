@@ -65,7 +65,7 @@ async def _ask(
         while left and isinstance(left[0], float):
             await asyncio.sleep(left.pop(0))
         if not left:
-            return {"type": "http.disconnect"}
+            await asyncio.Event().wait()  # the client waits for its answer
         return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
     async def send(message: dict[str, Any]) -> None:

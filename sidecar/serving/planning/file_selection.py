@@ -70,6 +70,8 @@ class FileSelection:
     """Whether the partition of a file decides that all of its rows match."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Files that are not chosen, by what ruled them out, as in a plan's funnel."""
+    evaluators: Evaluators | None = None
+    """pyiceberg's evaluators of the filter; ``None`` if none were needed."""
     index_bytes: int = 0
     fallback: str = ""
     """Why the sidecar was not asked or not believed; empty if it was."""
@@ -104,9 +106,8 @@ def select_files(
         _note(error)
         found = FileSelection(fallback=FAILED)
     if found.tasks is None and found.ordinals is None:
-        ordinals = _by_manifests(files, table, row_filter)
-        found = replace(found, ordinals=ordinals, dropped=_dropped(files.starts[-1] - len(ordinals)))
-    return replace(found, is_decided=_decider(files, table, row_filter)) if is_exact else found
+        found = _by_manifests(files, table, row_filter, found)
+    return replace(found, is_decided=_decider(found.evaluators)) if is_exact and found.evaluators else found
 
 
 def _by_sidecar(
@@ -146,7 +147,7 @@ def _by_sidecar(
     if asks_filters:
         helpless.learn(version, row_filter, opened, indexed, is_locked=is_locked)
     fallback = _fallback(opened, is_locked, is_needed) if asks_filters or opened.warnings else ""
-    return replace(found, index_bytes=opened.index_bytes, fallback=fallback)
+    return replace(found, evaluators=planning.evaluators, index_bytes=opened.index_bytes, fallback=fallback)
 
 
 def _are_many(files: LiveSnapshot, chosen: ChosenFiles, opened: OpenedSidecar) -> bool:
@@ -174,7 +175,7 @@ def _in_memory(
     # One sentinel too many does no harm, so only the first files are looked at.
     first = map(files.at, ordinals[:_LOOKED_AT])
     if whole and len(kept) < len(bounded) and all(whole.holds(m.file(at), m.spec_id) for m, at in first):
-        sentinel = _smallest(files, bounded, ordinals, whole)
+        sentinel = _smallest(files, bounded, ordinals, whole, planning.evaluators)
     indexed = count_indexed(opened, planning.data_lines, [asked])[1]
     by_filter = kept.dropped()[DroppedBy.FILTER]
     dropped = _dropped(files.starts[-1] - len(kept) - by_filter, by_filter)
@@ -190,17 +191,22 @@ def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, wh
     if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
         return None
     bounded = by_bounds_in_memory(_everything(files), planning.question.for_manifests, planning.evaluators)
-    return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole)
+    return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole, planning.evaluators)
 
 
 def _smallest(
-    files: LiveSnapshot, bounded: FileSet[FilesInMemory], kept: Sequence[int], whole: WholeMatch
+    files: LiveSnapshot,
+    bounded: FileSet[FilesInMemory],
+    kept: Sequence[int],
+    whole: WholeMatch,
+    evaluators: Evaluators,
 ) -> int | None:
     """Return the smallest file of a set that is not kept and does not match wholly."""
     out = np.setdiff1d(bounded.rows, np.array(kept, np.int64))
     sizes = [size for manifest in files.manifests for size in manifest.sizes]
     by_size: list[int] = sorted(out.tolist(), key=sizes.__getitem__)
     for row in by_size:
+        evaluators.spend()
         manifest, at = files.at(row)
         if not whole.holds(manifest.file(at), manifest.spec_id):
             return row
@@ -212,40 +218,36 @@ def _everything(files: LiveSnapshot) -> FileSet[FilesInMemory]:
     return FileSet.all(FilesInMemory(files, ChosenFiles(lines)))
 
 
-def _by_manifests(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Sequence[int]:
-    """Return the ordinals of the files that partitions and bounds keep; of all files if these cannot be compared.
+def _by_manifests(
+    files: LiveSnapshot, table: Table, row_filter: BooleanExpression, found: FileSelection
+) -> FileSelection:
+    """Return ``found`` with the files that partitions and bounds keep; with all files if these cannot be compared.
 
     Raises errors about the table's own metadata, and :class:`UnsupportedFeatureError` if the files of a partitioned
     table cannot be compared: Spark takes all rows of the files that it gets for whole partitions.
     """
     try:
         bound = FileQuestion(row_filter, table.schema()).for_manifests
-        evaluators = _evaluators(files, table, row_filter)
-        ordinals: list[int] = by_bounds_in_memory(_everything(files), bound, evaluators).rows.tolist()
-        return ordinals
+        evaluators = evaluators_of(table.scan(row_filter=row_filter, snapshot_id=files.snapshot.snapshot_id))
+        kept = by_bounds_in_memory(_everything(files), bound, evaluators)
     except SidecarError:
         raise
     except Exception as error:
         _note_all_kept(files, error)
-        return range(files.starts[-1])
+        return replace(found, ordinals=range(files.starts[-1]), dropped=_dropped(0))
+    dropped = _dropped(files.starts[-1] - len(kept))
+    return replace(found, ordinals=kept.rows.tolist(), dropped=dropped, evaluators=evaluators)
 
 
-def _evaluators(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Evaluators:
-    return evaluators_of(table.scan(row_filter=row_filter, snapshot_id=files.snapshot.snapshot_id))
-
-
-def _decider(files: LiveSnapshot, table: Table, row_filter: BooleanExpression) -> Callable[[DataFile, int], bool]:
+def _decider(evaluators: Evaluators) -> Callable[[DataFile, int], bool]:
     """Return the question if the partition of a file decides that all of its rows match; no if that is not known."""
-    evaluators: list[Evaluators] = []
 
     def is_decided(file: DataFile, spec_id: int) -> bool:
         try:
             # NULL and NaN decide nothing: pyiceberg says that x != 1 holds for them, which its rows contradict.
             if {None, "NaN"} & {comparable(file.partition[place]) for place in range(len(file.partition))}:
                 return False
-            if not evaluators:
-                evaluators.append(_evaluators(files, table, row_filter))
-            return isinstance(evaluators[0].residual(file, spec_id), AlwaysTrue)
+            return evaluators.can_decide() and isinstance(evaluators.residual(file, spec_id), AlwaysTrue)
         except Exception as error:
             _note(error)
             return False

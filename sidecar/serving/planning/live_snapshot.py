@@ -19,6 +19,7 @@ from pyiceberg.types import IcebergType
 from sidecar.iceberg.deletes.delete_files import DeleteFile, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
+from sidecar.planning.budget import present_budget
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
@@ -50,6 +51,8 @@ class ManifestCaches:
 
 _FOR_EACH_BYTE = 12
 """Bytes of memory for each byte of a compressed data manifest: 7 were measured for manifests that compress badly."""
+_COMPARED_AT_ONCE = 1000
+"""Files whose bounds, as columns, are compared in the time of one partition."""
 _DELETE_BYTES = 4000
 _LINE_BYTES = 2000
 
@@ -104,6 +107,8 @@ class LiveSnapshot:
 
     def manifest(self, line: ManifestFile) -> DataManifest:
         """Return the data manifest of a line."""
+        if (budget := present_budget()) is not None:
+            budget.check_time()
         types = self.partition_types(line.partition_spec_id)
         return self._caches.data.get(
             self._key_of(line, types), lambda: DataManifest(self.table.io, line, types, self.for_pyiceberg)
@@ -227,6 +232,7 @@ def by_bounds_in_memory(
         if isinstance(bound, AlwaysFalse) or not evaluators.manifest(manifest.line):
             keep[chosen] = False
             continue
+        evaluators.spend(len(manifest) / _COMPARED_AT_ONCE)
         flags = may_match(bound, manifest.bounds, len(manifest))[at]
         if evaluators.partition_field_ids(manifest.spec_id):
             matches, known = evaluators.partition(manifest.spec_id), dict[object, bool]()

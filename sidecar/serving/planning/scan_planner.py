@@ -26,6 +26,7 @@ from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
 from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.kept_sidecars import KeptSidecars
+from sidecar.serving.planning.limits import within_limits
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.missing_partition_columns import MissingPartitionColumns
 from sidecar.serving.planning.scan_binding import ScanBinding, bindings_of, schemas_of, without_catalog
@@ -87,6 +88,10 @@ class ScanPlanner:
 
     def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         """Answer ``POST .../plan``. Raises errors of :mod:`sidecar.errors` for what is wrong with request or table."""
+        with within_limits():
+            return self._plan(table, identifier, request, caller)
+
+    def _plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         asked = parse_plan_request(request)
         snapshot = _snapshot(table, asked)
         if snapshot is None:
@@ -119,6 +124,10 @@ class ScanPlanner:
 
     def tasks(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         """Answer ``POST .../tasks``: the page that a plan task stands for. Raises the errors of :meth:`plan`."""
+        with within_limits():
+            return self._tasks(table, identifier, request, caller)
+
+    def _tasks(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         page = unseal(parse_tasks_request(request), self._key, _seal_of(table, identifier))
         asked = parse_plan_request(page.request)
         snapshot = table.metadata.snapshot_by_id(page.snapshot_id)

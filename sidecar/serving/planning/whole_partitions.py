@@ -42,22 +42,19 @@ def refuse_unsure_partitions(
             if form.name is not None and meant.count(form.name) > 1:
                 unsure[form] = "means several columns, of several schemas of the table"
     specs = [table.specs()[spec_id] for spec_id in spec_ids]
+    names = {form.name for form in unsure if form.name is not None}
+    ids_of: dict[str, set[int | None]] = {name: set() for name in names}
+    for schema in table.schemas().values():
+        for name, field_id in fields_of(names, schema, asked.case_sensitive):
+            ids_of[name] |= {field_id} - {None}
     for form in sorted(unsure, key=repr):
-        ids = _ids_of(table, form, asked.case_sensitive)
+        ids = ids_of.get(form.name or "") or {None}
         if specs and all(_may_select(spec, form, ids) for spec in specs):
             raise RefusedRequestError(
                 f"the server cannot tell which partitions the filter selects: {_text(form)} {unsure[form]}. Set "
                 "scan-planning-mode to client for the catalog, or the table property sidecar.serve to false",
                 ErrorType.UNSUPPORTED,
             )
-
-
-def _ids_of(table: Table, form: PredicateForm, case_sensitive: bool) -> set[int | None]:
-    """Return the ids of the columns that a name means in any schema; ``None`` for a column that nobody knows."""
-    if form.name is None:
-        return {None}
-    known = (fields_of([form.name], schema, case_sensitive) for schema in table.schemas().values())
-    return {field_id for fields in known for _, field_id in fields if field_id is not None} or {None}
 
 
 def _may_select(spec: PartitionSpec, form: PredicateForm, ids: set[int | None]) -> bool:

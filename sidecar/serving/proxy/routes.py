@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, PlanAnswer, Planner
 from sidecar.serving.operations.counters import Counters
+from sidecar.serving.planning.limits import run_while_wanted
 from sidecar.serving.planning.served_tables import is_chosen
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.config_answer import plans_itself, prefix_of, rewrite_config
@@ -176,7 +177,7 @@ class Proxy:
         if await self._upstream_plans(request, asked, found.loaded):
             response = await self._send(request, to_upstream(request.headers.raw), body)
             return _as_response(response, await self._upstream.read(response))
-        answer = await run_in_threadpool(self._planned, request, asked, found, body)
+        answer = await run_while_wanted(request, self._planned, request, asked, found, body)
         return Response(b"".join(answer.body), media_type="application/json")
 
     def _planned(self, request: Request, asked: TablePath, found: OwnLoad, body: bytes) -> PlanAnswer:

@@ -1,0 +1,83 @@
+"""Limits what one plan may compare: predicates times partitions, or times files, each a visit of an expression.
+
+Who asks for the plan sets a limit for the block in which it is made. Without one there is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from pyiceberg.expressions import And, BooleanExpression, Not, Or, SetPredicate
+
+_LITERALS_A_PREDICATE = 8
+
+
+class PlanStopped(BaseException):
+    """A plan has gone beyond its limit. It is no ``Exception``, because a plan goes on after those of a sidecar."""
+
+
+class OutOfTime(PlanStopped):
+    """The limit of seconds, or nobody waits for the plan any more. Others may be made in time."""
+
+
+class Budget:
+    """What is left of the limits of one plan: ``comparisons`` of a predicate with a partition or file, and seconds."""
+
+    def __init__(self, comparisons: int, seconds: float) -> None:
+        self._left = comparisons
+        self._until = time.monotonic() + seconds
+        self.is_wanted = True
+        """Whether somebody waits for the plan."""
+
+    def spend(self, comparisons: int) -> None:
+        """Take comparisons from what is left. Raises :class:`PlanStopped` beyond it."""
+        self.check_time()
+        self._left -= comparisons
+        if self._left < 0:
+            raise PlanStopped("the filter has too many predicates for so many partitions and files")
+
+    def has(self, comparisons: int) -> bool:
+        """Return whether so many comparisons are left."""
+        return self._left >= comparisons
+
+    def check_time(self) -> None:
+        """Raise :class:`OutOfTime` if the time is over or nobody waits."""
+        if not self.is_wanted:
+            raise OutOfTime("the client has left")
+        if time.monotonic() > self._until:
+            raise OutOfTime("the plan takes too long")
+
+
+_present: ContextVar[Budget | None] = ContextVar("_present", default=None)
+
+
+def present_budget() -> Budget | None:
+    """Return the limits of the block; ``None`` without :func:`limited_by`."""
+    return _present.get()
+
+
+@contextmanager
+def limited_by(budget: Budget) -> Iterator[None]:
+    """Let the plans of the block have these limits together."""
+    before = _present.set(budget)
+    try:
+        yield
+    finally:
+        _present.reset(before)
+
+
+def cost_of(expression: BooleanExpression) -> int:
+    """Return how many predicates an expression has. Long lists of literals count as several."""
+    cost, waiting = 0, [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, And | Or):
+            waiting += [node.left, node.right]
+        elif isinstance(node, Not):
+            waiting.append(node.child)
+        else:
+            cost += 1 + (len(node.literals) // _LITERALS_A_PREDICATE if isinstance(node, SetPredicate) else 0)
+    return cost
