@@ -359,7 +359,7 @@ def build(history: History, among: Collection[str] | None = None) -> str | None:
     if not chosen:
         return None
     options: dict[str, Any] = {"as_": rng.choice(["auto", "parquet", "orc"])}
-    options["snapshot_id"] = None if snapshot is None else snapshot.snapshot_id
+    options["at"] = None if snapshot is None else snapshot.snapshot_id
     sidecar.build(table, chosen, kinds=kinds, fpp=fpp, engine="local", threads=1, **options)
     history.indexed = sorted({*history.indexed, *chosen})
     return f"build {','.join(chosen)} as {','.join(kinds)}"
