@@ -37,11 +37,9 @@ from sidecar.many_files.find import Paths as Paths
 from sidecar.many_files.inspect import inspect as inspect
 from sidecar.many_files.probe import probe as probe
 from sidecar.parquet.embed import Placement as Placement
-from sidecar.planning.inspect import inspect_table as inspect_table
 from sidecar.planning.key_sets import Keys as Keys
 from sidecar.planning.plan import Plan as Plan
 from sidecar.planning.planner import plan as plan
-from sidecar.planning.probe import probe_table as probe_table
 from sidecar.planning.verify import verify as verify
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches

@@ -112,8 +112,6 @@ CALLS: dict[str, Callable[[Table], Any]] = {
     "scan": lambda table: sidecar.scan(table, "a = 100", ["b"]).to_pylist(),
     "scan of a branch": lambda table: sidecar.scan(table, "b in (1, 10)", at="main").to_pylist(),
     "scan_batches": lambda table: sidecar.scan_batches(table, "a >= 100").read_all().to_pylist(),
-    "probe_table": lambda table: [unit.to_dict() for unit in sidecar.probe_table(table, "a", 1).units],
-    "inspect_table": lambda table: sidecar.inspect_table(table).to_dict(),
     "status": lambda table: lasting(sidecar.status(table).to_dict()),
     "verify": lambda table: sidecar.verify(table, data=True).to_dict(),
     "find": lambda table: lasting(sidecar.find(table, {"a": [1, 100]}).to_dict()),

@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli import humanize, repair
 from sidecar.cli.care.spans import duration, share
-from sidecar.cli.many.tables import RESULT, Cells, coverage_cells, run_tables
+from sidecar.cli.many.tables import NO_SNAPSHOT, RESULT, Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import At, opened_table
 from sidecar.cli.output import escaped, facts, output, table
@@ -62,8 +62,14 @@ def status(
 
 
 def cells(data: Any) -> Cells:
-    """The columns of one table's line: those of ``inspect``, what waits, and what to do."""
-    found = coverage_cells(data)
+    """The columns of one table's line: what is indexed, what waits, and what to do."""
+    used = data["sidecar"]
+    found: Cells = {"files": data["files"]["live"], "listed": data["files"]["listed"]}
+    found["columns"] = len(data["coverage"])
+    found["sidecar"] = None if used is None else used["file_size"]
+    found["behind"] = None if used is None else used["snapshots_behind"]
+    found["repairs"] = len(data["repairs"])
+    found[RESULT] = NO_SNAPSHOT if data["snapshot_id"] is None else "no sidecar" if used is None else ""
     found["waiting"] = data["waiting"]["files"]
     found["covered"] = _share(data["share_covered"])
     if data["missed"]:
@@ -75,9 +81,7 @@ def cells(data: Any) -> Cells:
 
 def draw(to: Console, data: Any) -> None:
     """Draw the coverage, the facts, a line for each branch and tag, the repairs, and what to do."""
-    from sidecar.cli.draw import inspect
-
-    inspect.table_coverage(to, data)
+    _draw_coverage(to, data)
     to.print(facts(_facts(data)))
     _draw_lookups(to, data["lookups"])
     if data["runs"]:
@@ -100,6 +104,43 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"missed: {missed['text']}", markup=False, style="red", soft_wrap=True)
     for step in data["to_do"]:
         to.print(f"{step['why']}: {step['command']}", markup=False, soft_wrap=True)
+
+
+def _draw_coverage(to: Console, data: Any) -> None:
+    """Draw the sidecar of a table, and its coverage by column and kind."""
+    used, files = data["sidecar"], data["files"]
+    if used is None:
+        state = f"{quantity(files['live'], 'file')} and no sidecar"
+        to.print(f"{escaped(data['table'])}: {'no snapshot yet' if data['snapshot_id'] is None else state}")
+        return
+    behind = used["snapshots_behind"]
+    age = f", {quantity(behind, 'snapshot')} behind" if behind else ""
+    to.print(
+        facts(
+            [
+                ("table", f"{escaped(data['table'])}, snapshot {data['snapshot_id']}"),
+                ("sidecar", f"{escaped(used['path'])} (of snapshot {used['snapshot_id']}{age})"),
+                ("size", humanize.size(used["file_size"])),
+                ("files", f"{humanize.count(files['listed'])} of {humanize.count(files['live'])} listed"),
+                ("segments", humanize.count(len(data["segments"]))),
+            ]
+        )
+    )
+    drawn = table("column", "kind", "files", "units", "size", "distinct values", "not indexed", right=(2, 3, 4, 5))
+    for column, kinds in data["coverage"].items():
+        for kind, entry in kinds.items():
+            reasons = ", ".join(f"{humanize.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items())
+            ndv, size = entry.get("ndv"), entry.get("bytes")
+            drawn.add_row(
+                escaped(column),
+                escaped(kind),
+                humanize.count(entry.get("files")),
+                humanize.count(entry.get("units")),
+                "" if size is None else humanize.size(size),
+                "" if ndv is None else humanize.distinct(ndv, entry),
+                escaped(reasons),
+            )
+    to.print(drawn)
 
 
 def _facts(data: Any) -> list[tuple[str, str]]:

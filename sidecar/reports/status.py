@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -21,9 +22,10 @@ from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
 from sidecar.iceberg.repair import repair
 from sidecar.iceberg.resolve import encoded_name
+from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
-from sidecar.planning.inspect import describe_empty, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status_coverage import NOTHING_WAITS, CountedCoverage, count_coverage
+from sidecar.reports.status_indexes import TableFileCounts, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status_lookups import measure_lookups
 from sidecar.reports.status_registrations import (
     NOT_LOOKED_FOR,
@@ -47,7 +49,7 @@ def status(
     min_coverage: float | None = None,
     quick: bool = False,
 ) -> TableStatus:
-    """Return the facts of :func:`sidecar.inspect_table` and others about the sidecars of ``table``, and what to do.
+    """Return the indexes of ``table``, facts about its sidecars, and what to do.
 
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
     ``max_behind``: how long a data file may wait for its indexes at most.
@@ -56,8 +58,8 @@ def status(
     files; without it, a run each minute costs little, and ``unreferenced`` is not known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
-    No data file is read. Raises :class:`UsageError` for thresholds that make no sense, and the errors of
-    :func:`sidecar.inspect_table`.
+    No data file is read. Errors in the sidecar are in ``warnings``. Raises :class:`UsageError` for thresholds that
+    make no sense.
     """
     least = check_limits(max_behind, min_coverage)
     table = one_version(table)
@@ -65,6 +67,8 @@ def status(
     planned = repair(table, dry_run=True)
     refs, losable = describe_refs(table)
     common = {
+        "table": name_of(seen),
+        "table_uuid": str(seen.metadata.table_uuid),
         "refs": refs,
         "repairs": planned.repairs,
         "losable": losable,
@@ -74,8 +78,9 @@ def status(
     if is_empty(table, snapshot_id):
         wished = None
         counted = CountedCoverage({}, None, NOTHING_WAITS)
-        facts = vars(describe_empty(table)) | {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None}
-        facts |= {"lookups": {}, "runs": []}
+        facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
+        facts |= {"segments": [], "warnings": []}
+        facts |= {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None, "lookups": {}, "runs": []}
     else:
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
@@ -87,7 +92,8 @@ def status(
             counted = count_coverage(seen, listing, segments, live, wished or ())
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
-                **vars(describe_indexes(seen, listing, found, live, warnings)),
+                "snapshot_id": listing.snapshot_id,
+                **describe_indexes(seen, listing, found, live, warnings),
                 "rows": sum(file.record_count for file in listing.files),
                 "data_bytes": data_bytes,
                 "delete_files": listing.delete_files,

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.listing import Listing
-from sidecar.planning.inspect import THETA
+from sidecar.reports.status_indexes import THETA
 from sidecar.reports.status_results import CoveredRows, WaitingFiles
 
 Flags = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sidecar.bundle.runs import RunRecord
 from sidecar.iceberg.repair import RepairInfo
-from sidecar.planning.inspect import TableInfo
+from sidecar.reports.status_indexes import KindCoverage, TableFileCounts, TableSegmentInfo, TableSidecarInfo
 from sidecar.results.base import Result
 
 Threshold: TypeAlias = Literal["max_behind", "min_coverage"]
@@ -147,8 +147,25 @@ class NextStep(Result):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TableStatus(TableInfo):
+class TableStatus(Result):
     """The indexes of a table, facts about them, thresholds that were missed, and what to do."""
+
+    table: str
+    """The name of the table."""
+    table_uuid: str
+    """The identity of the table."""
+    snapshot_id: int | None
+    """The snapshot that was asked about; ``None`` for a table that has none yet."""
+    sidecar: TableSidecarInfo | None
+    """The sidecar file that answers for it; ``None`` if there is none."""
+    files: TableFileCounts
+    """How many files the snapshot has."""
+    coverage: dict[str, dict[str, KindCoverage]]
+    """How much has which index, by column and kind (such as ``bloom``)."""
+    segments: list[TableSegmentInfo]
+    """What each build added to the sidecar."""
+    warnings: list[str]
+    """What is wrong with the sidecar, in words."""
 
     refs: list[RefInfo]
     """The branches and tags."""

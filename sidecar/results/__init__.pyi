@@ -81,15 +81,9 @@ from sidecar.parquet.verify.filters import ValuesLookedUp as ValuesLookedUp
 from sidecar.planning.funnel import Funnel as Funnel
 from sidecar.planning.funnel import ManifestUse as ManifestUse
 from sidecar.planning.funnel import SidecarUsed as SidecarUsed
-from sidecar.planning.inspect import KindCoverage as KindCoverage
-from sidecar.planning.inspect import TableFileCounts as TableFileCounts
-from sidecar.planning.inspect import TableInfo as TableInfo
-from sidecar.planning.inspect import TableSegmentInfo as TableSegmentInfo
-from sidecar.planning.inspect import TableSidecarInfo as TableSidecarInfo
 from sidecar.planning.plan_history import FileHistory as FileHistory
 from sidecar.planning.plan_history import RowGroupFinding as RowGroupFinding
 from sidecar.planning.plan_history import StageFinding as StageFinding
-from sidecar.planning.probe import TableProbe as TableProbe
 from sidecar.planning.row_groups import KeptRowGroups as KeptRowGroups
 from sidecar.puffin.inspect import PuffinBlobInfo as PuffinBlobInfo
 from sidecar.puffin.inspect import PuffinFooterInfo as PuffinFooterInfo
@@ -114,6 +108,10 @@ from sidecar.reports.finding_results import SnapshotAsked as SnapshotAsked
 from sidecar.reports.finding_results import ValueTrace as ValueTrace
 from sidecar.reports.page.writing import PageReport as PageReport
 from sidecar.reports.page.writing import ReportedTable as ReportedTable
+from sidecar.reports.status_indexes import KindCoverage as KindCoverage
+from sidecar.reports.status_indexes import TableFileCounts as TableFileCounts
+from sidecar.reports.status_indexes import TableSegmentInfo as TableSegmentInfo
+from sidecar.reports.status_indexes import TableSidecarInfo as TableSidecarInfo
 from sidecar.reports.status_results import CoveredRows as CoveredRows
 from sidecar.reports.status_results import LookupCost as LookupCost
 from sidecar.reports.status_results import LosableSidecar as LosableSidecar

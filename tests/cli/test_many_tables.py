@@ -58,7 +58,7 @@ def test_build_goes_on_past_a_table_that_fails(run: Run) -> None:
     assert data["exit"] == 1
     for name in ("db.a", "db.b"):
         table = sidecar.open_table(name, "many")
-        assert sidecar.inspect_table(table).to_dict()["coverage"]["k"]["bloom"]["files"] == len(table.inspect.files())
+        assert sidecar.status(table).to_dict()["coverage"]["k"]["bloom"]["files"] == len(table.inspect.files())
     assert sidecar.open_table("db.deep.c", "many").metadata.statistics == []
 
 

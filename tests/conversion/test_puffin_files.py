@@ -150,10 +150,10 @@ def test_probe_of_a_tables_sidecar_answers_as_the_table(table: Any, column: str)
     scanned = [value for value in table.scan().to_arrow()[column].to_pylist() if value is not None]
     for value in scanned[::7]:
         text = str(value).replace("+00:00", "Z")
-        own = sidecar.probe_table(table, column, text).to_dict()
+        kept = {task.file.file_path for task in sidecar.plan(table, f"{column} = '{text}'").tasks}
         for asked, given in ((str(field.field_id), None), (column, {field.field_id: column})):
             found = sidecar.probe(sidecar_of(table), asked, text, column_names=given).only.to_dict()
-            assert sorted(answers(found)) == sorted(answers(own))
+            assert kept <= {unit["file"] for unit in found["units"] if unit["might_contain"] is not False}
             assert any(unit["might_contain"] for unit in found["units"])
     with pytest.raises(UsageError, match="does not name the fields"):
         sidecar.probe(sidecar_of(table), column, "1")

@@ -181,11 +181,6 @@ COMMANDS = {
         lambda probe: denied(probe),
         lambda right, denied: denied <= right,
     ),
-    "probe TABLE": Command(
-        lambda lake: sidecar.probe_table(lake.table, "k", 3),
-        lambda probe: denied(probe),
-        lambda right, denied: denied <= right,
-    ),
 }
 
 

@@ -140,10 +140,7 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.scan(wrong, "k = 1"),
         lambda: sidecar.scan_batches(wrong, "k = 1"),
         lambda: sidecar.build(wrong, ["k"]),
-        lambda: sidecar.inspect_table(wrong),
         lambda: sidecar.status(wrong),
-        lambda: sidecar.verify(wrong),
-        lambda: sidecar.probe_table(wrong, "k", 1),
         lambda: sidecar.repair(wrong),
         lambda: sidecar.open_sidecar(wrong),
         lambda: sidecar.embed_table(wrong, bloom=["k"]),
@@ -173,13 +170,13 @@ def test_a_text_instead_of_a_list_says_what_to_pass(lake: dict[str, str]) -> Non
 
 def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[str, str]) -> None:
     table = sidecar.open_table("db.orders", "many", **lake)
-    for data in (sidecar.inspect_table(table).to_dict(), sidecar.status(table).to_dict()):
-        assert (data["snapshot_id"], data["files"], data["warnings"]) == (None, {"live": 0, "listed": 0}, [])
+    data = sidecar.status(table).to_dict()
+    assert (data["snapshot_id"], data["files"], data["warnings"]) == (None, {"live": 0, "listed": 0}, [])
     assert sidecar.status(table).refs == []
     verified = sidecar.verify(table, data=True).to_dict()
-    assert verified == {"checked": 0, "problems": [], "scope": "the table has no snapshot yet"}
-    assert sidecar.probe_table(table, "k", 1).units == []
+    told = {"ok": True, "checked": 0, "problems": [], "scope": "the table has no snapshot yet"}
+    assert verified == {"files": [], "failed": {}, "others": 0, **told}
     assert sidecar.plan(table, "k = 1").to_dict()["kept_files"] == []
     assert sidecar.scan(table, "k = 1").num_rows == 0
     with pytest.raises(UsageError, match="no snapshot 5"):
-        sidecar.inspect_table(table, at=5)
+        sidecar.status(table, at=5)

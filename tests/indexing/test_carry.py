@@ -73,7 +73,7 @@ def test_a_column_that_is_built_again_is_replaced_and_stands_once(table: Any) ->
     table = built(table, "b", fpp=0.0001)
     assert [fields for _, fields, _ in bundles(table)] == [(1,), (2,)]
     table = built(table, "a", "b", full=True)
-    assert len(sidecar.inspect_table(table).segments) == 1
+    assert len(sidecar.status(table).segments) == 1
     assert covered(table, "a = 1200 and b = 'b1200'") == (3, 1)
 
 
@@ -89,7 +89,7 @@ def test_what_is_left_is_sound_and_told_truly(table: Any) -> None:
     path = table.metadata.statistics[0].statistics_path
     assert verify_sidecar(open_source(path)) == []
     assert sidecar.verify(table).problems == []
-    coverage = sidecar.inspect_table(table).coverage
+    coverage = sidecar.status(table).coverage
     for kind in ("bloom", "theta"):
         assert {column: kinds[kind].units for column, kinds in coverage.items()} == {
             "a": 3,
@@ -153,8 +153,8 @@ def test_a_segment_with_columns_that_the_table_dropped_is_left_behind(table: Any
     table = built(table, "b")
     with table.update_schema() as update:
         update.delete_column("b")
-    assert len(sidecar.inspect_table(table).segments) == 2
+    assert len(sidecar.status(table).segments) == 2
     report = sidecar.build(table, ["a"], engine="local")
     assert (report.units, report.segments_carried) == (0, 1)
-    assert len(sidecar.inspect_table(table).segments) == 1
+    assert len(sidecar.status(table).segments) == 1
     assert set(registered(table)) == {"a"}

@@ -35,7 +35,7 @@ def table(catalog: Any) -> Any:
 
 def counted(table: Any, column: str = "k") -> tuple[int, list[str] | None, list[str] | None]:
     """The distinct count of a column, and why it is an upper and a lower bound."""
-    found = sidecar.inspect_table(table.refresh()).coverage[column]["theta"]
+    found = sidecar.status(table.refresh()).coverage[column]["theta"]
     return found.ndv, found.upper_bound, found.lower_bound
 
 
@@ -63,7 +63,7 @@ def test_a_count_is_made_when_the_files_that_it_lacks_are_gone(table: Any, befor
         table.append(rows(number))
     limit = 1 if before else 4
     sidecar.refresh(table, engine="local", max_new_files=limit)
-    assert (counted(table)[0] if before else sidecar.inspect_table(table).coverage["k"]["theta"].ndv) == before
+    assert (counted(table)[0] if before else sidecar.status(table).coverage["k"]["theta"].ndv) == before
     ranges = [(n, f"k >= {1000 * n} and k < {1000 * (n + 1)}") for n in range(5)]
     (left,) = [where for _, where in ranges if is_unlisted(table, where)]
     table.delete(left)

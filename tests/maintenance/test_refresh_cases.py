@@ -44,7 +44,7 @@ def refresh(table: Any, **options: Any) -> Any:
 
 def coverage(table: Any) -> dict[str, int | None]:
     """The files with a filter, by column."""
-    found = sidecar.inspect_table(table.refresh()).coverage
+    found = sidecar.status(table.refresh()).coverage
     return {name: kinds["bloom"].files for name, kinds in found.items()}
 
 

@@ -55,7 +55,7 @@ def counts(table: Any) -> dict[int, tuple[str, list[str] | None]]:
 
 
 def covered(table: Any, column: str) -> int | None:
-    files: int | None = sidecar.inspect_table(table.refresh()).coverage[column]["bloom"].files
+    files: int | None = sidecar.status(table.refresh()).coverage[column]["bloom"].files
     return files
 
 

@@ -237,7 +237,7 @@ def test_a_history_of_the_last_runs(table: Any) -> None:
 
 def distinct(table: Any) -> tuple[int | None, list[str] | None]:
     """The distinct count of ``k``, and why it is an upper bound."""
-    counted = sidecar.inspect_table(table.refresh()).coverage["k"]["theta"]
+    counted = sidecar.status(table.refresh()).coverage["k"]["theta"]
     return counted.ndv, counted.upper_bound
 
 

@@ -25,9 +25,7 @@ from sidecar.indexing.driver import build
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.planning.inspect import inspect_table
 from sidecar.planning.planner import plan
-from sidecar.planning.probe import probe_table
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
 from sidecar.source import open_source
@@ -93,10 +91,6 @@ def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_fo
             assert kept.files_kept == 4
             assert [why in warning for warning in kept.warnings] == [True], kept.warnings
     assert plan(table, "id = 250").files_kept == 1
-    units = probe_table(table, "ssn", WANTED, encryption_keys=keys).units
-    assert [unit.might_contain for unit in units] == [False, False, True, False]
-    units = probe_table(table, "ssn", WANTED).units
-    assert [unit.might_contain for unit in units] == [None] * 4
     assert sidecar.verify(table, data=True, encryption_keys=keys).problems == []
     assert any("not checked" in p.problem for p in sidecar.verify(table).problems)
     _check_secrets(report.statistics_path, table, caplog.text, keys)
@@ -120,7 +114,7 @@ def _check_secrets(path: str, table: Any, log: str, keys: EncryptionKeys) -> Non
         log,
         repr(blobs_of(path)),
         json.dumps(sidecar.inspect(path).only, default=str),
-        json.dumps(inspect_table(table), default=str),
+        json.dumps(sidecar.status(table), default=str),
         repr(keys),
         repr(replace(plan(table, "id = 1", encryption_keys=keys))),
         *errors,

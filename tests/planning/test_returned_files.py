@@ -132,7 +132,7 @@ def test_a_build_of_another_column_does_not_bring_the_old_filters_back(
     monkeypatch.setattr(cheapest, "FEW", few)
     table = returned(lambda made: index(made, "k"))
     index(table, "v", kinds=("bloom", "page-index"))
-    assert len(sidecar.inspect_table(table.refresh()).segments) == 2
+    assert len(sidecar.status(table.refresh()).segments) == 2
     assert_nothing_is_lost(table)
 
 
@@ -156,12 +156,10 @@ def test_a_build_without_sketches_indexes_that_file_alone(returned: Any) -> None
 
 def test_all_that_speaks_of_a_table_takes_it_for_a_new_file(returned: Any) -> None:
     table = returned(lambda made: index(made, "k", kinds=("bloom", "page-index")))
-    assert sidecar.inspect_table(table).files.to_dict() == {"live": 3, "listed": 2}
     assert sidecar.status(table).files.to_dict() == {"live": 3, "listed": 2}
-    (segment,) = sidecar.inspect_table(table).segments
+    (segment,) = sidecar.status(table).segments
     assert (segment.files, segment.live_files) == (3, 2)
-    units = sidecar.probe_table(table, "k", NEW).units
-    assert sorted(str(unit.might_contain) for unit in units) == ["False", "False", "None"]
+    assert sidecar.plan(table, f"k = {NEW}").files_kept == 1
     verified = sidecar.verify(table, data=True)
     assert verified.problems == []
     assert verified.looked_up.units == 2

@@ -125,20 +125,11 @@ def test_another_column_of_an_unreadable_type_changes_no_names(catalog: Any) -> 
         replace_column(table, "c")
     with pytest.raises(UsageError, match=r"cannot read the snapshot .*column c; expected int; found string"):
         sidecar.plan(table, "a = 100", at="dev")
-    assert sidecar.inspect_table(table, at="dev").files.live == 1
+    assert sidecar.status(table, at="dev").files.live == 1
 
 
-def test_probe_and_find_speak_the_same_language(swapped: Swapped) -> None:
+def test_find_speaks_the_same_language(swapped: Swapped) -> None:
     table, first, _ = swapped
-    for column, value, named, answers in (
-        ("a", 1, {"at": first}, {True, False}),
-        ("a", 1, {"at": "old"}, {True, False}),
-        ("b", 1, {"at": "old"}, {False}),
-        ("b", 1, {"at": "dev"}, {True, False, None}),
-        ("a", 1, {"at": "dev"}, {False, None}),
-    ):
-        units = sidecar.probe_table(table, column, value, **named).units  # type: ignore[arg-type]
-        assert {unit.might_contain for unit in units} == answers, (column, named)
     for named in (
         {"at": first},
         {"at": "old"},
@@ -164,11 +155,11 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
         indexed = {field_id for segment in opened.segments for field_id in segment.fields}
     is_older = named in ("snapshot", "old")
     assert indexed == {table.schemas()[0].find_field("a" if is_older else "b").field_id}
-    assert [*sidecar.inspect_table(table, **how).coverage] == ["a"]
+    assert [*sidecar.status(table, **how).coverage] == ["a"]
     assert [*sidecar.status(table, **how).covered] == ["a"]
     assert [one.name for one in sidecar.advise(table, ["a"], **how).columns] == ["a"]
     assert sidecar.verify(table, data=True, **how).problems == []
-    assert [*sidecar.inspect_table(table).coverage] == ["b" if is_older else "a"]
+    assert [*sidecar.status(table).coverage] == ["b" if is_older else "a"]
     assert sidecar.plan(table, "a = 7", **how).funnel.indexed == 1
 
 

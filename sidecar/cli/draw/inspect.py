@@ -1,4 +1,4 @@
-"""The text output of ``inspect``: Parquet files, single filters and tables."""
+"""The text output of ``inspect``: Parquet files and single filters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from sidecar.cli import humanize
 from sidecar.cli.draw import orc, puffin
 from sidecar.cli.output import escaped, facts, table
 from sidecar.cli.shell import pictures
-from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,40 +117,3 @@ def _indexes(to: Console, column: Any) -> tuple[str, ...]:
         *pages,
         reason,
     )
-
-
-def table_coverage(to: Console, data: Any) -> None:
-    """Draw the sidecar of a table, and its coverage by column and kind."""
-    used, files = data["sidecar"], data["files"]
-    if used is None:
-        state = f"{quantity(files['live'], 'file')} and no sidecar"
-        to.print(f"{escaped(data['table'])}: {'no snapshot yet' if data['snapshot_id'] is None else state}")
-        return
-    behind = used["snapshots_behind"]
-    age = f", {quantity(behind, 'snapshot')} behind" if behind else ""
-    to.print(
-        facts(
-            [
-                ("table", f"{escaped(data['table'])}, snapshot {data['snapshot_id']}"),
-                ("sidecar", f"{escaped(used['path'])} (of snapshot {used['snapshot_id']}{age})"),
-                ("size", humanize.size(used["file_size"])),
-                ("files", f"{humanize.count(files['listed'])} of {humanize.count(files['live'])} listed"),
-                ("segments", humanize.count(len(data["segments"]))),
-            ]
-        )
-    )
-    drawn = table("column", "kind", "files", "units", "size", "distinct values", "not indexed", right=(2, 3, 4, 5))
-    for column, kinds in data["coverage"].items():
-        for kind, entry in kinds.items():
-            reasons = ", ".join(f"{humanize.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items())
-            ndv, size = entry.get("ndv"), entry.get("bytes")
-            drawn.add_row(
-                escaped(column),
-                escaped(kind),
-                humanize.count(entry.get("files")),
-                humanize.count(entry.get("units")),
-                "" if size is None else humanize.size(size),
-                "" if ndv is None else humanize.distinct(ndv, entry),
-                escaped(reasons),
-            )
-    to.print(drawn)

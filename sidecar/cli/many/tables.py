@@ -139,19 +139,6 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 """How numbers of bytes and seconds are drawn."""
 
 
-def coverage_cells(data: Any) -> Cells:
-    """The line of ``inspect`` and ``status``."""
-    used = data["sidecar"]
-    cells: Cells = {"files": data["files"]["live"], "listed": data["files"]["listed"]}
-    cells["columns"] = len(data["coverage"])
-    cells["sidecar"] = None if used is None else used["file_size"]
-    cells["behind"] = None if used is None else used["snapshots_behind"]
-    if "repairs" in data:
-        cells["repairs"] = len(data["repairs"])
-    cells["result"] = NO_SNAPSHOT if data["snapshot_id"] is None else "no sidecar" if used is None else ""
-    return cells
-
-
 def build_cells(data: Any) -> Cells:
     """The line of ``build``, with the first file that failed."""
     files = data["files"]

@@ -230,11 +230,6 @@ def count_listed(index: IndexedFiles, lines: Iterable[ManifestFile]) -> tuple[in
     return listed, indexed
 
 
-def state_of(coverage: Coverage | None, unit: int) -> str:
-    """Return why a unit has no entry, or that its entry cannot be read."""
-    return _state(coverage, 0 if coverage is None else int(coverage.codes[unit]))
-
-
 def _state(coverage: Coverage | None, code: int) -> str:
     if coverage is None:
         return NO_FILTERS

@@ -33,7 +33,6 @@ from sidecar.iceberg.merge import marked_blobs
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import lineage, one_version
 from sidecar.iceberg.repair import LARGEST_LG_K
-from sidecar.planning.inspect import live_files, opened_sidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.puffin.types import THETA
@@ -47,6 +46,7 @@ from sidecar.reports.page.facts import (
     TableFacts,
 )
 from sidecar.reports.status import status as status_of
+from sidecar.reports.status_indexes import live_files, opened_sidecar
 
 MOST_COLUMNS = 8
 """The most columns in which example lookups are made."""

@@ -1,4 +1,4 @@
-"""Lists the indexes of a table: coverage by column and kind, segments, sizes."""
+"""Says which indexes a table has: coverage by column and kind, segments, sizes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -13,10 +14,9 @@ from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
-from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import generations, is_empty, table_at
-from sidecar.iceberg.table_names import name_of
+from sidecar.iceberg.refs import generations
 from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.results.base import Result
@@ -94,65 +94,22 @@ class TableSegmentInfo(Result):
     """The size of its blobs in bytes."""
 
 
-@dataclass(frozen=True, repr=False)
-class TableInfo(Result):
-    """The indexes of a table."""
-
-    table: str
-    """The name of the table."""
-    table_uuid: str
-    """The identity of the table."""
-    snapshot_id: int | None
-    """The snapshot that was asked about; ``None`` for a table that has none yet."""
-    sidecar: TableSidecarInfo | None
-    """The sidecar file that answers for it; ``None`` if there is none."""
-    files: TableFileCounts
-    """How many files the snapshot has."""
-    coverage: dict[str, dict[str, KindCoverage]]
-    """How much has which index, by column and kind (such as ``bloom``)."""
-    segments: list[TableSegmentInfo]
-    """What each build added to the sidecar."""
-    warnings: list[str]
-    """What is wrong with the sidecar, in words."""
-
-
-def inspect_table(table: Table, *, at: int | str | None = None) -> TableInfo:
-    """List the indexes of a snapshot of ``table``.
-
-    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. Errors in the sidecar
-    are in the result's ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
-    The ``snapshot_id`` is ``None`` for a table without a snapshot.
-    """
-    table, snapshot_id = table_at(table, at)
-    if is_empty(table, snapshot_id):
-        return describe_empty(table)
-    listing = list_snapshot(table, snapshot_id)
-    warnings: list[str] = []
-    with opened_sidecar(table, listing, warnings) as found:
-        live = live_files(table, found.sidecar.segments if found else [], listing)
-        return describe_indexes(table, listing, found, live, warnings)
-
-
 def describe_indexes(
     table: Table,
     listing: Listing,
     found: FoundSidecar | None,
     live: list[dict[int, int]],
     warnings: Sequence[str],
-) -> TableInfo:
+) -> dict[str, Any]:
     """Describe the sidecar that was found for a listed snapshot. ``live`` is what :func:`live_files` returns."""
     segments = found.sidecar.segments if found else []
-    coverage = {} if found is None else _coverage(table, found, live)
-    return TableInfo(
-        table=name_of(table),
-        table_uuid=listing.table_uuid,
-        snapshot_id=listing.snapshot_id,
-        sidecar=None if found is None else _describe(table, listing, found),
-        files=TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
-        coverage=coverage,
-        segments=[_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
-        warnings=list(dict.fromkeys([*warnings, *(found.sidecar.warnings if found else ())])),
-    )
+    return {
+        "sidecar": None if found is None else _describe(table, listing, found),
+        "files": TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
+        "coverage": {} if found is None else _coverage(table, found, live),
+        "segments": [_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
+        "warnings": list(dict.fromkeys([*warnings, *(found.sidecar.warnings if found else ())])),
+    }
 
 
 def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
@@ -164,20 +121,6 @@ def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
         live_files=live,
         units=segment.num_units,
         bytes=sum(entry.length for entry in segment.entries),
-    )
-
-
-def describe_empty(table: Table) -> TableInfo:
-    """Describe a table that has no snapshot yet."""
-    return TableInfo(
-        table=name_of(table),
-        table_uuid=str(table.metadata.table_uuid),
-        snapshot_id=None,
-        sidecar=None,
-        files=TableFileCounts(0, 0),
-        coverage={},
-        segments=[],
-        warnings=[],
     )
 
 

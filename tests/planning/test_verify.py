@@ -1,9 +1,8 @@
-"""Inspecting, probing and verifying a table: what it says is what is there, and damage is named."""
+"""Verifying a table, and what its status says of indexes: that is what is there, and damage is named."""
 
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from pyiceberg.table.statistics import BlobMetadata
 
 import sidecar
 from sidecar.errors import Problem, UsageError
-from sidecar.planning.inspect import inspect_table
-from sidecar.planning.probe import probe_table
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.source import BytesSource
@@ -50,8 +47,8 @@ def values_of(table: Table, column: str) -> dict[str, list[Any]]:
     return {task.file.file_path: reader.to_table([task])[column].to_pylist() for task in table.scan().plan_files()}
 
 
-def test_inspect_says_what_is_covered(table: Table) -> None:
-    found = inspect_table(table)
+def test_status_says_what_is_covered(table: Table) -> None:
+    found = sidecar.status(table)
     assert found.files.to_dict() == {"live": 4, "listed": 3}
     assert set(found.coverage) == {"i", "dec9", "s", "f", "st.x"}
     bloom = found.coverage["st.x"]["bloom"]
@@ -69,77 +66,24 @@ def test_inspect_says_what_is_covered(table: Table) -> None:
     assert found.warnings == []
 
 
-def test_inspect_counts_live_files_alone(catalog: Any) -> None:
+def test_status_counts_live_files_alone(catalog: Any) -> None:
     made = create(catalog, "db.inspect_live", files=3, partitioned=False)
     sidecar.build(made, ["i"], kinds=["bloom"], engine="local")
     made.refresh()
     made.delete("id < 40")
-    found = inspect_table(made)
+    found = sidecar.status(made)
     assert found.files.to_dict() == {"live": 2, "listed": 2}
     assert found.coverage["i"]["bloom"].files == 2
     assert found.segments[0].live_files == 2
     first = made.metadata.snapshots[2].snapshot_id
-    assert inspect_table(made, at=first).files.to_dict() == {"live": 3, "listed": 3}
+    assert sidecar.status(made, at=first).files.to_dict() == {"live": 3, "listed": 3}
 
 
-def test_inspect_and_verify_without_a_sidecar(bare: Table) -> None:
-    found = inspect_table(bare)
+def test_status_and_verify_without_a_sidecar(bare: Table) -> None:
+    found = sidecar.status(bare)
     assert (found.sidecar, found.coverage, found.segments) == (None, {}, [])
     assert found.files.to_dict() == {"live": 1, "listed": 0}
     assert "has a sidecar" in sidecar.verify(bare).problems[0].problem
-    assert [unit.might_contain for unit in probe_table(bare, "i", "1").units] == [None]
-
-
-def test_probe_answers_for_every_row_group(table: Table) -> None:
-    values = values_of(table, "i")
-    listed = {unit.file for unit in probe_table(table, "i", "1").units if unit.row_group is not None}
-    wanted = next(v for path in sorted(listed) for v in values[path] if v is not None and abs(v) < 600)
-    found = probe_table(table, "i", str(wanted))
-    assert found.units == probe_table(table, "i", wanted).units
-    by_file: dict[str, list[Any]] = {}
-    for unit in found.units:
-        by_file.setdefault(unit.file, []).append(unit)
-    assert set(by_file) == set(values)
-    for path, column in values.items():
-        units = by_file[path]
-        if units[0].row_group is None:
-            assert (len(units), units[0].might_contain) == (1, None)
-            assert "not listed" in units[0].reason
-            continue
-        assert [unit.row_group for unit in units] == [0, 1]
-        for unit, part in zip(units, (column[:25], column[25:]), strict=True):
-            assert unit.might_contain is True or wanted not in part
-    answers = [unit.might_contain for unit in found.units]
-    assert answers.count(True) >= 1
-    assert answers.count(False) >= 3
-    assert answers.count(None) == 1
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("dec9", "1.5"), ("dec9", Decimal("1.5")), ("s", "nobody"), ("st.x", "-5"), ("f", "0.25")],
-)
-def test_probe_takes_values_as_a_person_writes_them(table: Table, column: str, value: object) -> None:
-    assert all(unit.might_contain in (False, True, None) for unit in probe_table(table, column, value).units)
-    assert [u for u in probe_table(table, column, value).units if u.might_contain is False]
-
-
-def test_probe_does_not_know_what_is_doubtful(table: Table) -> None:
-    doubtful = probe_table(table, "f", "0.1").units
-    assert {unit.might_contain for unit in doubtful} == {None}
-    without = probe_table(table, "l", "5").units
-    assert {unit.might_contain for unit in without} == {None}
-    assert any("not indexed" in unit.reason for unit in without)
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "words"),
-    [("nope", "1", "no column"), ("i", "1.5", "whole number"), ("i", 1.5, "whole number"), ("st", "1", "struct"),
-     ("dec9", "1.505", "decimal places"), ("i", object(), "does not fit")],
-)  # fmt: skip
-def test_wrong_probes_are_refused(table: Table, column: str, value: object, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        probe_table(table, column, value)
 
 
 def test_a_sound_sidecar_has_no_problem(table: Table) -> None:
@@ -154,7 +98,7 @@ def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
     sidecar.build(made, ["k"], kinds=["theta"], engine="local")
     made.refresh()
     assert sidecar.verify(made).problems == []
-    assert abs(inspect_table(made).coverage["k"]["theta"].ndv - 30_000) < 1_500
+    assert abs(sidecar.status(made).coverage["k"]["theta"].ndv - 30_000) < 1_500
 
 
 def test_damage_is_found_wherever_it_is(table: Table) -> None:
@@ -235,8 +179,8 @@ def test_a_missing_file_is_a_problem(table: Table) -> None:
         found = sidecar.verify(table)
         assert found.checked == 0
         assert "not used" in found.problems[0].problem
-        assert inspect_table(table).warnings
-        assert inspect_table(table).sidecar is None
+        assert sidecar.status(table).warnings
+        assert sidecar.status(table).sidecar is None
 
 
 def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
@@ -286,11 +230,11 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
     assert all("differs from the one in its manifest" in problem.problem for problem in found)
 
 
-def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
+def test_status_has_every_indexable_type(catalog: Any) -> None:
     made = create(catalog, "db.inspect_types", files=1)
     sidecar.build(made, [*INDEXED, "bo"], engine="local")
     made.refresh()
-    found = inspect_table(made)
+    found = sidecar.status(made)
     assert set(found.coverage) == {*INDEXED, "bo"}
     boolean = found.coverage["bo"]["bloom"]
     assert boolean.units == 0
@@ -300,8 +244,6 @@ def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
 
 def test_an_unknown_snapshot_is_refused(table: Table) -> None:
     with pytest.raises(UsageError, match="no snapshot 5"):
-        inspect_table(table, at=5)
+        sidecar.status(table, at=5)
     with pytest.raises(UsageError, match="no snapshot 5"):
         sidecar.verify(table, at=5)
-    with pytest.raises(UsageError, match="no snapshot 5"):
-        probe_table(table, "i", "1", at=5)
