@@ -32,7 +32,8 @@ class Asked:
     sound: Answer | None = None
     """This code's answer for the sidecar without damage, if it was asked before."""
     names_other_columns: bool = False
-    """Whether a name in the predicate means another column, or none, in the schema of the snapshot that is asked."""
+    """Whether a name in the predicate means another column, or none, or has another type, in the schema of the
+    snapshot that is asked; for a search, in that of any snapshot."""
     kept: Collection[str] | None = None
     """The files that the other code's plan of the present snapshot keeps, if it was asked before."""
 
@@ -91,7 +92,8 @@ def reads(asked: Asked) -> Answer:
 
 def own_schema(asked: Asked) -> Answer:
     """A snapshot that is named is asked in its own schema. Names mean other columns in the present one, or none."""
-    return asked.after if asked.names_other_columns else asked.before
+    is_one = isinstance(asked.key[2], int) and asked.names_other_columns
+    return asked.after if is_one else asked.before
 
 
 def nulls_of_structs(asked: Asked) -> Answer:
@@ -208,9 +210,23 @@ def bytes_of_java(asked: Asked) -> Answer:
     """Java writes bytes as digits of base 16. They are compared now, so that files are ruled out as in plans."""
     if not asked.is_served or not re.search(r"'0x", asked.text):
         return asked.before
-    paths = [{_path(task) for task in _tasks(one)} for one in (asked.before, asked.after)]
-    is_planned = asked.kept is not None and {*asked.kept} <= paths[1] <= paths[0]
-    return asked.after if is_planned else asked.before
+    before, after = ({_path(task): task for task in _tasks(one)} for one in (asked.before, asked.after))
+    is_planned = before.keys() == after.keys() or (asked.kept is not None and {*asked.kept} <= after.keys())
+    is_same = all(_but_residual(before.get(path, {})) == _but_residual(task) for path, task in after.items())
+    return asked.after if is_planned and is_same else asked.before
+
+
+def types_of_promotions(asked: Asked) -> Answer:
+    """A search asks for a promoted column in each of its types. More files are read, and none less."""
+    if "conditions" not in asked.before or not asked.names_other_columns:
+        return asked.before
+    paths = {
+        name: [{one["file"] for one in answer[name]} for answer in (asked.before, asked.after)]
+        for name in ("files_read", "files_ruled_out", "sidecars")
+    }
+    read, ruled_out, sidecars = (paths[name] for name in paths)
+    is_more = read[0] <= read[1] and ruled_out[1] <= ruled_out[0] and sidecars[0] == sidecars[1]
+    return asked.taking(*paths, "ruled_out_by") if is_more else asked.before
 
 
 def opaque_residuals(asked: Asked) -> Answer:
@@ -230,6 +246,7 @@ RULES: tuple[Callable[[Asked], Answer], ...] = (
     another_sentinel,
     bytes_of_java,
     nulls_of_structs,
+    types_of_promotions,
     listed_twice,
     answered_and_kept,
     listed_once,
@@ -262,13 +279,14 @@ class Known:
         return Asked(key, before, after, sound, self._names_other_columns(key), self._kept)
 
     def _names_other_columns(self, key: list[Any]) -> bool:
-        if not isinstance(key[2], int) or key[0] not in self._metadata:
+        is_search = len(key) == len(("table", "column", "value", "what")) and key[2] != "served"
+        if key[0] not in self._metadata or not (is_search or isinstance(key[2], int)):
             return False
         if key[0] not in self._columns:
             self._columns[key[0]] = _columns(self._metadata[key[0]])
         now, by_snapshot = self._columns[key[0]]
-        then = by_snapshot.get(key[2], now)
-        return any(now.get(name) != then.get(name) for name in re.findall(r"[a-z]\w*", str(key[1])))
+        schemas = [*by_snapshot.values()] if is_search else [by_snapshot.get(key[2], now)]
+        return any(now.get(name) != one.get(name) for name in re.findall(r"[a-z]\w*", str(key[1])) for one in schemas)
 
 
 def _columns(place: str) -> tuple[Columns, dict[int, Columns]]:
@@ -306,6 +324,11 @@ def _adds_up(answer: Answer) -> bool:
 def _tasks(answer: Answer) -> list[Any]:
     found: list[Any] = answer["document"].get("file-scan-tasks", [])
     return found
+
+
+def _but_residual(task: Answer) -> Answer:
+    """Return a task without its residual, and without the places of its deletes in the document."""
+    return {name: value for name, value in task.items() if name not in ("residual-filter", "delete-file-references")}
 
 
 def _path(task: Any) -> str:
