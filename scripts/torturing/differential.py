@@ -2,8 +2,9 @@
 
 Random tables are made once, whole, damaged, moved and encrypted; then each code is asked the same of all of them: plans
 by every way to find files, with keys of joins, of a server, and searches. What is compared is in
-:mod:`scripts.torturing.differential_answers`. ``--but funnel.listed,reads`` leaves parts of the answers out: what is
-known to be different. The other checkout needs the packages of this one, no environment of its own.
+:mod:`scripts.torturing.differential_answers`, and what is meant to differ in
+:mod:`scripts.torturing.differential_known`. ``--but notes,funnel.listed`` leaves parts of the answers out. The other
+checkout needs the packages of this one, no environment of its own.
 """
 
 from __future__ import annotations
