@@ -27,7 +27,7 @@ from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from tests.parquet.damage_worker import doors, small_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def sound_files() -> tuple[bytes, ...]:
 
 def rows_of(data: bytes) -> str:
     """The text of all rows of a file, because NaN differs from itself, and Python does not have all values."""
-    rows = scan_file(ExactSource(data), "true").combine_chunks()
+    rows = scan(ExactSource(data), "true").combine_chunks()
     texts = (column.to_string(window=1 << 30, container_window=1 << 30) for column in rows.columns)
     return "\n".join((*rows.column_names, *texts))
 

@@ -67,32 +67,6 @@ class FileScan(Summarized):
         return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
 
 
-@enough_memory()
-def scan_file(
-    file: AnyPath | Source,
-    predicate: str | BooleanExpression,
-    columns: Sequence[str] | None = None,
-    limit: int | None = None,
-    *,
-    io: FileIO | None = None,
-    case_sensitive: bool = True,
-    encryption_keys: EncryptionKeys | None = None,
-    keys: Mapping[str, Keys] | None = None,
-) -> pa.Table:
-    """Return the rows of a Parquet or ORC ``file`` that match ``predicate``; most of the file is not read.
-
-    ``file`` is a path or URL, which ``io`` opens if it is given, or an open source. ``columns`` may be dotted names for
-    fields of structs. Types are those of pyarrow, with INT96 as microseconds.
-
-    Raises :class:`UsageError` for a predicate or column that does not fit the file and for a missing footer key,
-    :class:`DamagedFileError`, :class:`sidecar.errors.UnsupportedFeatureError` (a column without key, a type that
-    cannot be compared) and :class:`sidecar.errors.StorageError`.
-    """
-    options: dict[str, Any] = {"io": io, "case_sensitive": case_sensitive, "encryption_keys": encryption_keys}
-    with open_scan(file, predicate, columns, limit, keys=keys, **options) as scan:
-        return scan.to_table()
-
-
 def stream_file(
     file: AnyPath | Source,
     predicate: str | BooleanExpression,
@@ -100,7 +74,7 @@ def stream_file(
     limit: int | None,
     **options: Any,
 ) -> pa.RecordBatchReader:
-    """Return the rows of :func:`scan_file` as a stream that can be read once. The file is closed after it."""
+    """Return the rows of a file as a stream that can be read once. The file is closed after it."""
     with ExitStack() as stack:
         scan = stack.enter_context(open_scan(file, predicate, columns, limit, **options))
         rows = _batches(scan, stack.pop_all())
@@ -125,7 +99,13 @@ def open_scan(
     encryption_keys: EncryptionKeys | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[FileScan]:
-    """Open the scan of :func:`scan_file`, to get rows with positions, row group by row group, and the report."""
+    """Open the scan of a file, to get rows with positions, row group by row group, and the report.
+
+    Columns may be dotted names for fields of structs. Types are those of pyarrow, with INT96 as microseconds. Raises
+    :class:`UsageError` for a predicate or column that does not fit the file and for a missing footer key,
+    :class:`DamagedFileError`, :class:`UnsupportedFeatureError` (a column without key, a type that cannot be compared)
+    and :class:`sidecar.errors.StorageError`.
+    """
     refuse_text(columns=columns)
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
@@ -152,7 +132,7 @@ def open_scan(
 
 
 def file_schema(file: AnyPath, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> Schema:
-    """Return the columns of a Parquet file as an Iceberg schema. Raises the errors of :func:`scan_file`."""
+    """Return the columns of a Parquet file as an Iceberg schema. Raises the errors of :func:`open_scan`."""
     with closing(open_source(file, io)) as source:
         opened = _open_parquet(source, encryption_keys)
         if opened is None:

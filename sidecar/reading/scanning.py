@@ -29,6 +29,7 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
     advisory,
+    enough_memory,
     foreign_reason,
     refuse_text,
 )
@@ -93,9 +94,10 @@ def scan(
     """
     common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
     if _is_file(source, at):
-        from sidecar.reading.file_scanning import scan_file  # what decodes pages is not needed for a plan
+        from sidecar.reading.file_scanning import open_scan  # what decodes pages is not needed for a plan
 
-        return scan_file(source, predicate, columns, limit, io=io, **common)
+        with enough_memory(), open_scan(source, predicate, columns, limit, io=io, **common) as opened:
+            return opened.to_table()
     found = plan(_as_table(source, io), predicate, at=at, **common)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 

@@ -17,7 +17,7 @@ from sidecar.crypto.aes import decrypt_gcm, encrypt_gcm
 from sidecar.crypto.key_material import KmsKeys, material_path
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys, encryption_keys_from
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 
 SECRET = b"0123456789abcdef"
 MASTERS = {"footer": b"f" * 16, "one": b"1" * 16, "two": b"2" * 16}
@@ -62,11 +62,11 @@ def test_keys_of_pyarrows_factory(tmp_path: Path, double: bool, internal: bool, 
     assert Path(material_path(path)).exists() != internal
     Kms.asked = 0
     keys = EncryptionKeys(KmsKeys(Kms, CONFIG))
-    assert scan_file(path, "a >= 0", encryption_keys=keys).equals(ROWS)
-    assert scan_file(path, "b = 'text 3'", encryption_keys=keys).num_rows == 13
+    assert scan(path, "a >= 0", encryption_keys=keys).equals(ROWS)
+    assert scan(path, "b = 'text 3'", encryption_keys=keys).num_rows == 13
     assert Kms.asked == 3  # one for each key (or each key that wraps keys), however often it is needed
     uniform = written(tmp_path / "uniform", **options, column_keys=None, uniform_encryption=True)
-    assert scan_file(uniform, "a < 3", encryption_keys=keys).num_rows == 3
+    assert scan(uniform, "a < 3", encryption_keys=keys).num_rows == 3
 
 
 def test_a_master_key_that_may_not_be_used_locks_its_column(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_master_key_that_may_not_be_used_locks_its_column(tmp_path: Path) -> N
     path = written(tmp_path / "file.parquet")
     keys = EncryptionKeys(KmsKeys(Denying, CONFIG))
     assert sidecar.inspect(path, encryption_keys=keys).only.encryption.locked == ["c"]
-    assert scan_file(path, "b = 'text 3'", ["a"], encryption_keys=keys).num_rows == 13
+    assert scan(path, "b = 'text 3'", ["a"], encryption_keys=keys).num_rows == 13
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        scan_file(path, "c > 0", encryption_keys=keys)
+        scan(path, "c > 0", encryption_keys=keys)
 
 
 def test_a_failing_server_fails_without_its_words(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_failing_server_fails_without_its_words(tmp_path: Path) -> None:
 
     path = written(tmp_path / "file.parquet")
     with pytest.raises(StorageError, match="key server") as raised:
-        scan_file(path, "a > 0", encryption_keys=EncryptionKeys(KmsKeys(broken, CONFIG)))
+        scan(path, "a > 0", encryption_keys=EncryptionKeys(KmsKeys(broken, CONFIG)))
     assert "0123" not in str(raised.value)
     assert raised.value.__cause__ is None
 

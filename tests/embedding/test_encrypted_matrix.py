@@ -18,7 +18,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.verify.file import verify_file
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from sidecar.source import LocalSource, Source, SourceFile
 from tests.embedding.cases import chunks
 from tests.embedding.encryption_matrix import (
@@ -103,7 +103,7 @@ def test_every_kind(kind: Kind, files: dict[Kind, Path], java: EncryptingJava, t
     assert_same_ciphertext(view_of(kind, path), (view, footer))
     assert_finds_every_value(view, footer, table)
     assert_nothing_in_clear(kind, target, view, footer, table)
-    found = scan_file(str(target), f"k = {expected[77]['k']}", encryption_keys=kind.ours())
+    found = scan(str(target), f"k = {expected[77]['k']}", encryption_keys=kind.ours())
     assert found.to_pylist() == [expected[77]]
     if arrow_can_open(kind) and arrow_reads(kind, path, expected):
         assert read_by_arrow(kind, target).to_pylist() == expected

@@ -20,7 +20,7 @@ import pytest
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.times import instant_of, wall_clock
 from sidecar.orc.verify import verify_file
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from sidecar.source import BytesSource
 from tests.orc.decode_cases import orc_file
 from tests.orc.lies import Statements
@@ -132,7 +132,7 @@ def test_a_scan_finds_timestamps_after_2037() -> None:
     source = BytesSource(written("America/Los_Angeles", [noon.astimezone(timezone.utc) for noon in noons]))
     for number, noon in enumerate(noons):
         wall = noon.replace(tzinfo=None)
-        found: Any = scan_file(source, f"t = '{wall.isoformat()}'")
+        found: Any = scan(source, f"t = '{wall.isoformat()}'")
         assert found.to_pylist() == [{"n": number, "t": wall}]
 
 
@@ -145,7 +145,7 @@ def test_without_a_zone_a_timestamp_is_what_is_stored() -> None:
     for stripe in statements.stripes:
         stripe.footer.fields[:] = [field for field in stripe.footer.fields if field[0] != 3]
     data = BytesSource(statements.file())
-    assert scan_file(data, "true")["t"].equals(pa.chunked_array([times]))
-    found = scan_file(data, "t >= '2020-10-20' or t = '2020-01-02T00:00:00.000007'")
+    assert scan(data, "true")["t"].equals(pa.chunked_array([times]))
+    found = scan(data, "t >= '2020-10-20' or t = '2020-01-02T00:00:00.000007'")
     assert found["t"].to_pylist() == [times[1].as_py(), *times[293:].to_pylist()]
     assert verify_file(data) == []

@@ -20,7 +20,7 @@ from sidecar.orc.inspect import ask_row_group, inspect_file, probe_file
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import TAIL, read_tail
 from sidecar.orc.verify import verify_file
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from sidecar.source import BytesSource, CountingSource
 from tests.orc.files import read_all
 from tests.orc.files import source as fixture
@@ -282,7 +282,7 @@ def test_a_short_of_16_unsigned_bits_is_negative(filters: list[str]) -> None:
         writer.writerows([(62463,), (5,), (None,), (65535,)])
     data = BytesSource(out.getvalue())
     values = [-3073, 5, None, -1]
-    assert scan_file(data, "true")["a"].to_pylist() == values == pa_orc.ORCFile(out).read()["a"].to_pylist()
+    assert scan(data, "true")["a"].to_pylist() == values == pa_orc.ORCFile(out).read()["a"].to_pylist()
     for value in (-3073, 5, -1):
-        assert scan_file(data, f"a = {value}")["a"].to_pylist() == [value]
-    assert scan_file(data, "a < 0")["a"].to_pylist() == [-3073, -1]
+        assert scan(data, f"a = {value}")["a"].to_pylist() == [value]
+    assert scan(data, "a < 0")["a"].to_pylist() == [-3073, -1]

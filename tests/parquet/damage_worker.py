@@ -29,7 +29,6 @@ from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource
 
 MOST = 64 << 20
@@ -64,7 +63,7 @@ def doors(data: bytes, folder: Path) -> Iterator[tuple[str, Callable[[], object]
     source = BytesSource(data)
 
     def scan() -> None:
-        rows = scan_file(source, "k = 33 or s = 'text 4'")
+        rows = scan(source, "k = 33 or s = 'text 4'")
         if "k" in rows.column_names and "s" in rows.column_names:
             rows.to_pylist()
 

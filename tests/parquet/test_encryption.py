@@ -26,7 +26,7 @@ from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_index
 from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify.file import verify_file as verify
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
 from tests.parquet.encrypted import OURS, PUBLIC, REBUILT, WRITTEN, keys_of, opened, path_of
 from tests.parquet.foreign import expected, leaf_values, same_column_index, written
@@ -134,7 +134,7 @@ def test_scans_equal_pyarrows_filtering(name: str) -> None:
         (f"i64_desc <= {most}", pc.less_equal(rows["i64_desc"], most)),
         ("f64_clean > 0.5 and i32_req_asc < 100", both),
     ):
-        found = scan_file(path_of(name), predicate, encryption_keys=keys_of(name))
+        found = sidecar.scan(path_of(name), predicate, encryption_keys=keys_of(name))
         assert found.equals(rows.filter(mask)), predicate
     with open_scan(path_of(name), "str = 'nothing like it'", encryption_keys=keys_of(name)) as scan:
         assert scan.to_table().num_rows == 0
@@ -181,12 +181,12 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
     view = unlock(LocalSource(path_of(name)), keys)
     rows = by_pyarrow(opened(name))
     most = sorted(rows["i64_desc"].to_pylist())[99]
-    found = scan_file(path_of(name), f"i64_desc <= {most}", ["i32_req_asc"], encryption_keys=keys)
+    found = sidecar.scan(path_of(name), f"i64_desc <= {most}", ["i32_req_asc"], encryption_keys=keys)
     assert found.num_rows >= 100
     assert found["i32_req_asc"].equals(rows.filter(pc.less_equal(rows["i64_desc"], most))["i32_req_asc"])
     for columns, predicate in ((["str"], f"i64_desc <= {most}"), (["i64_desc"], "str = 'a'")):
         with pytest.raises(UnsupportedFeatureError, match="encrypted") as raised:
-            scan_file(path_of(name), predicate, columns, encryption_keys=keys)
+            sidecar.scan(path_of(name), predicate, columns, encryption_keys=keys)
         assert raised.value.column == "str"
     assert {unit.might_contain for unit in probe(view, "str", "nothing like it")} == {None}
     problems = verify(view)
@@ -198,16 +198,16 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
 def test_a_wrong_signature_is_refused_with_keys_and_the_clear_columns_read_without() -> None:
     name = "variants/er_enc_pf_badsig"
     with pytest.raises(DamagedFileError, match="signature") as raised:
-        scan_file(path_of(name), "i32_req_asc > 0", encryption_keys=keys_of(name))
+        sidecar.scan(path_of(name), "i32_req_asc > 0", encryption_keys=keys_of(name))
     assert raised.value.offset == 52330
     assert raised.value.file == path_of(name)
     (problem,) = sidecar.verify(path_of(name), encryption_keys=keys_of(name)).problems
     assert "signature" in problem.problem
-    found = scan_file(path_of(name), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
-    same = scan_file(path_of("j118_v1_none"), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
+    found = sidecar.scan(path_of(name), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
+    same = sidecar.scan(path_of("j118_v1_none"), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
     assert found.equals(same)
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        scan_file(path_of(name), "i32_req_asc > 0", ["str"])
+        sidecar.scan(path_of(name), "i32_req_asc > 0", ["str"])
 
 
 def test_a_filter_in_clear_is_named_and_never_used() -> None:
@@ -220,8 +220,8 @@ def test_a_filter_in_clear_is_named_and_never_used() -> None:
     problems = sidecar.verify(path, encryption_keys=keys).problems
     assert problems
     assert all(p.column == "str" and "column is not encrypted" in p.problem for p in problems)
-    rows = scan_file(path, "str is not null", encryption_keys=keys)
-    found = scan_file(path, f"str = '{rows['str'][0].as_py()}'", encryption_keys=keys)
+    rows = sidecar.scan(path, "str is not null", encryption_keys=keys)
+    found = sidecar.scan(path, f"str = '{rows['str'][0].as_py()}'", encryption_keys=keys)
     assert found.num_rows >= 1
 
 
@@ -237,8 +237,8 @@ def test_a_filter_put_in_clear_is_named_with_and_without_keys() -> None:
     for view in (source, opened(name, source)):
         named = [p for p in verify(view) if "column is not encrypted" in p.problem]
         assert [(p.unit, p.column) for p in named] == [(0, "str")]
-    found = next(v for v in scan_file(opened(name), "str is not null")["str"].to_pylist() if v)
-    assert scan_file(source, f"str = '{found}'", encryption_keys=keys_of(name)).num_rows >= 1
+    found = next(v for v in sidecar.scan(opened(name), "str is not null")["str"].to_pylist() if v)
+    assert sidecar.scan(source, f"str = '{found}'", encryption_keys=keys_of(name)).num_rows >= 1
 
 
 @pytest.mark.parametrize(
@@ -274,9 +274,9 @@ def test_prefixes_are_compared_and_supplied() -> None:
         opened(supplied, aad_prefix=b"another")
     # A plain file in the place of an encrypted one.
     with pytest.raises(DamagedFileError, match="not encrypted"):
-        scan_file(path_of("j118_v1_none"), "str = 'a'", encryption_keys=keys_of(supplied))
+        sidecar.scan(path_of("j118_v1_none"), "str = 'a'", encryption_keys=keys_of(supplied))
     allowed = dataclasses.replace(keys_of(""), allow_plaintext_files=True)
-    assert scan_file(path_of("j118_v1_none"), "str = 'a'", encryption_keys=allowed).num_rows == 1
+    assert sidecar.scan(path_of("j118_v1_none"), "str = 'a'", encryption_keys=allowed).num_rows == 1
 
 
 def big_file(folder: Path, properties: Any, keys: EncryptionKeys | None) -> str:
@@ -307,7 +307,7 @@ def test_an_encrypted_file_is_read_like_a_plain_one(tmp_path: Path) -> None:
     assert sealed.reads <= plain.reads
     for counted in (plain, sealed):
         counted.reads = counted.bytes_read = 0
-    found = [scan_file(source, "k = 4242") for source in (plain, unlock(sealed, keys))]
+    found = [sidecar.scan(source, "k = 4242") for source in (plain, unlock(sealed, keys))]
     assert found[0].equals(found[1])
     assert found[0].equals(BIG.filter(pc.equal(BIG["k"], 4242)))
     assert sealed.bytes_read <= 1.03 * plain.bytes_read + 4096

@@ -50,7 +50,7 @@ from sidecar.parquet.thrift import (
 )
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from sidecar.source import BytesSource, CountingSource
 from tests.parquet.encrypted import opened, path_of
 
@@ -79,7 +79,7 @@ def exercise(data: bytes) -> tuple[pa.Table | None, list[Problem]]:
         problems = verify_file(view, ValueCheck())
         with suppress(SidecarError):
             inspect_file(view)
-            return scan_file(view, "n = 2 or n > 4 or n is null or n < 2"), problems
+            return scan(view, "n = 2 or n > 4 or n is null or n < 2"), problems
         return None, problems
     return None, []
 
@@ -213,7 +213,7 @@ def test_a_module_that_lies_where_it_cannot_costs_what_asks_for_it() -> None:
         view = unlock(BytesSource(data), KEYS)
         assert verify_file(view)
         with suppress(DamagedFileError):
-            assert scan_file(view, "n = 2").num_rows == 16
+            assert scan(view, "n = 2").num_rows == 16
 
 
 def test_filters_without_a_stated_length_are_found() -> None:

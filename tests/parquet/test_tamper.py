@@ -15,7 +15,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.encrypted.modules import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
 from sidecar.parquet.footer import read_footer
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from tests.parquet.tamper_cases import (
     CTR,
     GCM,
@@ -186,15 +186,15 @@ def test_no_rows_are_lost_by_a_tampered_index(name: str, tmp_path: Path) -> None
     path = tmp_path / "it.parquet"
     path.write_bytes(data)
     column = "str"
-    values = [v for v in scan_file(str(path), "true", [column], encryption_keys=keys)[column].to_pylist() if v]
+    values = [v for v in scan(str(path), "true", [column], encryption_keys=keys)[column].to_pylist() if v]
     wanted = values[len(values) // 2].replace("'", "''")
     predicate = f"{column} = '{wanted}'"
-    sound = scan_file(str(path), predicate, encryption_keys=keys)
+    sound = scan(str(path), predicate, encryption_keys=keys)
     assert sound.num_rows
     for module in modules(data, keys):
         if module.chunk.leaf.path != column or module.part[2] == PAGES:
             continue
         for what, changed in tampered(data, module):
             path.write_bytes(changed)
-            found = scan_file(str(path), predicate, encryption_keys=keys)
+            found = scan(str(path), predicate, encryption_keys=keys)
             assert found.equals(sound), f"{what} of {module}"

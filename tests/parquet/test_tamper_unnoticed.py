@@ -14,7 +14,7 @@ from sidecar.embedding.file import embed_file, strip_file
 from sidecar.errors import DamagedFileError
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.footer import read_footer
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from sidecar.source import BytesSource
 from tests.parquet.tamper_cases import (
     CTR,
@@ -65,7 +65,7 @@ def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> No
 
     def read(changed: bytes) -> list[str | None]:
         place = (body + 1, changed)
-        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])["s"].to_pylist()
+        rows: list[str | None] = scan(opened(splice(data, place), keys)[0], "true", ["s"])["s"].to_pylist()
         return rows
 
     before = read(levels)

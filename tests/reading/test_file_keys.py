@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import sidecar
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 from tests.reading.cases import WRITERS, all_types, written
 from tests.reading.random_predicates import same_rows
@@ -46,7 +47,7 @@ def test_rows_are_those_of_a_semi_join(writer: str) -> None:
             found = scan.to_table()
             unread += scan.report.to_dict()["rows"]["may_match"] < full.num_rows
         assert same_rows(found, full.select(["id", "s"]).filter(pa.array(truth))), (column, text, keys)
-        limited = scan_file(BytesSource(data), text, ["id"], 2, keys={column: keys})
+        limited = sidecar.scan(BytesSource(data), text, ["id"], 2, keys={column: keys})
         assert limited.num_rows == min(2, sum(truth))
     assert unread > len(COLUMNS) / 2
 
@@ -59,9 +60,9 @@ def test_what_keys_are_not_compared_with() -> None:
         ("ts_ns", pa.array([0, 10**9], pa.timestamp("us"))),
     ):
         with pytest.raises(UnsupportedFeatureError, match="cannot be compared with nanoseconds"):
-            scan_file(BytesSource(data), "true", keys={column: keys})
+            sidecar.scan(BytesSource(data), "true", keys={column: keys})
     for column in ("list", "pair", "nowhere"):
         with pytest.raises(SidecarError):
-            scan_file(BytesSource(data), "true", keys={column: pa.array([1])})
+            sidecar.scan(BytesSource(data), "true", keys={column: pa.array([1])})
     with pytest.raises(UsageError, match="one column"):
-        scan_file(BytesSource(data), "true", keys={})
+        sidecar.scan(BytesSource(data), "true", keys={})

@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sidecar
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index, encode_offset_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.scan.part_file import read_page
 from sidecar.parquet.thrift import I32, I64, Struct, decode_struct, encode_struct
-from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 
 pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
@@ -178,10 +179,10 @@ def test_a_wrong_checksum_is_an_error_where_the_page_is_read_and_none_elsewhere(
     page = [p for p in walk_pages(source, chunk) if p.is_data][2]
     bad = BytesSource(flipped(data, page.body + 3, 0))
     with pytest.raises(DamagedFileError, match="checksum of a page is wrong") as caught:
-        scan_file(bad, "k = 90")
+        sidecar.scan(bad, "k = 90")
     assert caught.value.column == "k"
     assert caught.value.offset == page.offset
-    assert scan_file(bad, "k = 10", ["k"])["k"].to_pylist() == [10]
+    assert sidecar.scan(bad, "k = 10", ["k"])["k"].to_pylist() == [10]
 
 
 def test_flipped_bits_of_page_headers() -> None:
@@ -193,7 +194,7 @@ def test_flipped_bits_of_page_headers() -> None:
     for page in rng.choices(pages, k=80):
         bad = flipped(data, rng.randrange(page.offset, page.body), rng.randrange(8))
         try:
-            ours = scan_file(BytesSource(bad), "k >= 0").to_pylist()
+            ours = sidecar.scan(BytesSource(bad), "k >= 0").to_pylist()
         except SidecarError:
             continue
         assert ours == pq.read_table(BytesIO(bad)).to_pylist()
@@ -207,7 +208,7 @@ def test_flipped_bits_of_footers() -> None:
         bad = flipped(data, at, rng.randrange(8))
         for columns in (None, ["k", "l"]):
             try:
-                scan_file(BytesSource(bad), "k > 100 and n < 200", columns)
+                sidecar.scan(BytesSource(bad), "k > 100 and n < 200", columns)
             except SidecarError:
                 continue
 
@@ -216,7 +217,7 @@ def test_truncations() -> None:
     data = written()
     for end in np.linspace(0, len(data) - 1, 150).astype(int):
         with pytest.raises(SidecarError):
-            scan_file(BytesSource(data[:end]), "k = 5")
+            sidecar.scan(BytesSource(data[:end]), "k = 5")
 
 
 def test_a_row_group_with_more_rows_than_values_is_damaged() -> None:
@@ -229,7 +230,7 @@ def test_a_row_group_with_more_rows_than_values_is_damaged() -> None:
     tail = encode_struct(footer)
     bad = BytesSource(data[: -8 - length] + tail + len(tail).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(DamagedFileError, match="fewer values than its row group has rows"):
-        scan_file(bad, "true")
+        sidecar.scan(bad, "true")
 
 
 def test_a_dictionary_with_more_values_than_bytes_is_refused_before_it_is_decoded() -> None:

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import sidecar
 from sidecar.errors import UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import walk_pages
-from sidecar.reading.file_scanning import FileScan, open_scan, scan_file
+from sidecar.reading.file_scanning import FileScan, open_scan
 from sidecar.source import BytesSource
 
 ROWS = 200_000
@@ -210,8 +211,8 @@ def test_a_limit_ends_the_reading(data: bytes) -> None:
         assert scan.to_table()["k"].to_pylist() == [30, 33, 36, 39, 42]
     assert scan.report.row_groups_read == 1
     with pytest.raises(UsageError, match="negative"):
-        scan_file(source, "k >= 30", limit=-1)
-    assert scan_file(source, "k >= 30", limit=0).num_rows == 0
+        sidecar.scan(source, "k >= 30", limit=-1)
+    assert sidecar.scan(source, "k >= 30", limit=0).num_rows == 0
 
 
 # --- filters and dictionaries -------------------------------------------------------------------------------
@@ -297,14 +298,14 @@ def test_a_chunk_wholly_in_a_dictionary_is_probed_by_it(values: Any, asked: str,
     data = write(rows, use_dictionary=True, compression=codec, row_group_size=10_000)
     if "ff" in asked:
         with pytest.raises(UsageError):
-            scan_file(BytesSource(data), asked)
+            sidecar.scan(BytesSource(data), asked)
         asked = "x = '0x6365'"
     found, source, scan = scanned(data, asked)
     assert found.num_rows == 0
     assert scan.report.dropped["dictionary"] == 3
     assert not source.data_pages()
     for value in ("x = 0.0",) if pa.types.is_floating(values.type) else ():
-        assert scan_file(BytesSource(data), value).num_rows == 10_000
+        assert sidecar.scan(BytesSource(data), value).num_rows == 10_000
 
 
 @pytest.mark.parametrize("asked", itertools.permutations(["cat", "dog", "dot"]), ids=" ".join)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 from tests.reading.cases import WRITERS, all_types, check, written
 from tests.reading.random_predicates import Predicates, columns_of
 
@@ -71,7 +71,7 @@ def test_duckdb_finds_the_same_rows_where_it_agrees_on_null_and_nan(
     asked: set[str] = set()
     found = 0
     for text, theirs in zip(texts, found_by_duckdb(path, texts), strict=True):
-        ours = scan_file(str(path), text, ["id"])["id"].to_pylist()
+        ours = scan(str(path), text, ["id"])["id"].to_pylist()
         assert ours == theirs, text
         asked |= {column.name for column in source.columns if re.search(rf"\b{column.name}\b", text)}
         found += len(ours)

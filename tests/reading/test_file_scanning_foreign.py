@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sidecar
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, I64, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 from tests.reading.cases import DATA, check
 
@@ -109,7 +110,7 @@ def test_an_index_that_contradicts_itself_is_named(name: str, predicate: str) ->
 )
 def test_what_cannot_be_read_is_named(name: str, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        scan_file(str(DATA / name), "true")
+        sidecar.scan(str(DATA / name), "true")
 
 
 def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
@@ -159,7 +160,7 @@ def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
         ("st.x = 'x123' or s is null and st.y > 590", [123, 595]),
         ("s like 'text 41%' and st.y < 100", [41]),
     ):
-        assert scan_file(source, predicate).equals(table.take(kept)), predicate
+        assert sidecar.scan(source, predicate).equals(table.take(kept)), predicate
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
@@ -183,9 +184,9 @@ def test_an_enum_is_a_text(dictionary: bool) -> None:
         ("st.suit = 'SPADES'", {b"SPADES"}),
         ("suit is null", {None}),
     ):
-        found = scan_file(source, predicate, ["suit"])["suit"].to_pylist()
+        found = sidecar.scan(source, predicate, ["suit"])["suit"].to_pylist()
         assert found == [suit for suit in suits if suit in kept], predicate
-    assert scan_file(source, "true", ["suit"], keys={"suit": ["CLUBS"]}).num_rows == 40
+    assert sidecar.scan(source, "true", ["suit"], keys={"suit": ["CLUBS"]}).num_rows == 40
 
 
 def test_numbers_in_key_value_metadata_are_skipped() -> None:
@@ -200,5 +201,5 @@ def test_numbers_in_key_value_metadata_are_skipped() -> None:
     end = encode_struct(footer.metadata)
     source = BytesSource(sink.getvalue()[: footer.offset] + end + len(end).to_bytes(4, "little") + b"PAR1")
     assert footer.key_value.keys() - read_footer(source).key_value.keys() == {"b"}
-    assert scan_file(source, "k > 2")["k"].to_pylist() == [3, 4]
+    assert sidecar.scan(source, "k > 2")["k"].to_pylist() == [3, 4]
     assert verify_file(source) == []

@@ -28,11 +28,12 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+import sidecar
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.protobuf import decode, encode
 from sidecar.orc.tail import read_tail
-from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource, CountingSource
 
 ROWS, CASES = 12_000, 40
@@ -183,7 +184,7 @@ def test_positions_are_those_of_the_rows_in_the_file(data: bytes, table: pa.Tabl
 def test_stripes_that_do_not_survive_are_not_read(data: bytes) -> None:
     tail = read_tail(BytesSource(data))
     source = Tracked(data)
-    found = scan_file(source, "a = 10", ["a", "s"])
+    found = sidecar.scan(source, "a = 10", ["a", "s"])
     assert set(found["a"].to_pylist()) == {10}
     for stripe in tail.stripes[1:-1]:  # the end of the last one comes with the tail
         assert not any(at < stripe.end and stripe.offset < end for at, end in source.ranges), stripe.ordinal
@@ -241,15 +242,15 @@ def test_what_no_index_can_help_reads_none(data: bytes) -> None:
 
 
 def test_limit_and_columns(data: bytes, table: pa.Table) -> None:
-    found = scan_file(BytesSource(data), "a >= 0", ["st.y", "a"], limit=7)
+    found = sidecar.scan(BytesSource(data), "a >= 0", ["st.y", "a"], limit=7)
     assert found.schema.names == ["a", "st"]
     assert found["st"].type == pa.struct([("y", pa.string())])
     assert found.num_rows == 7
     assert found["a"].to_pylist() == table["a"][:7].to_pylist()
-    assert scan_file(BytesSource(data), "a >= 0", limit=0).num_rows == 0
+    assert sidecar.scan(BytesSource(data), "a >= 0", limit=0).num_rows == 0
     for column, error in {"nothing": UsageError, "l.element": UnsupportedFeatureError}.items():
         with pytest.raises(error):
-            scan_file(BytesSource(data), "a = 1", [column])
+            sidecar.scan(BytesSource(data), "a = 1", [column])
 
 
 @pytest.mark.parametrize("name", ["java_zlib_utf8.orc", "java_none_utf8.orc", "java_zlib_2stripes_utf8.orc"])
@@ -264,7 +265,7 @@ def test_files_of_orc_java(name: str) -> None:
         values = [v for v in full[column].to_pylist() if v is not None]
         for value in draw.sample(values, 6):
             text = str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
-            found = scan_file(str(path), f"{column} = {text}", full.schema.names)
+            found = sidecar.scan(str(path), f"{column} = {text}", full.schema.names)
             wanted = full.filter(pc.equal(full[column], pa.scalar(value, full[column].type)))
             assert str(found.to_pylist()) == str(wanted.to_pylist()), (column, value)
 
@@ -279,7 +280,7 @@ def test_nulls_of_a_union_take_no_value_of_a_member() -> None:
     full = orc.ORCFile(pa.BufferReader(sink.getvalue())).read()
     assert full["u"].to_pylist() == values
     for first, end in ((0, 200), (2, 14), (100, 101)):
-        found = scan_file(BytesSource(sink.getvalue()), f"n >= {first} and n < {end}")
+        found = sidecar.scan(BytesSource(sink.getvalue()), f"n >= {first} and n < {end}")
         assert found.schema == full.schema
         assert found["u"].to_pylist() == values[first:end]
 
@@ -288,7 +289,7 @@ def test_damage_gives_our_error_or_the_right_rows(data: bytes) -> None:
     draw = random.Random(3)
     tail = read_tail(BytesSource(data))
     wanted = set(range(100, 140))
-    rows = scan_file(BytesSource(data), "a >= 100 and a < 140", ["a"])["a"].to_pylist()
+    rows = sidecar.scan(BytesSource(data), "a >= 100 and a < 140", ["a"])["a"].to_pylist()
     assert set(rows) <= wanted
     for stripe in tail.stripes:
         for _ in range(60):
@@ -296,13 +297,13 @@ def test_damage_gives_our_error_or_the_right_rows(data: bytes) -> None:
             broken = bytearray(data)
             broken[at] ^= 1 << draw.randrange(8)
             try:
-                found = scan_file(BytesSource(bytes(broken)), "a >= 100 and a < 140", ["a"])
+                found = sidecar.scan(BytesSource(bytes(broken)), "a >= 100 and a < 140", ["a"])
             except SidecarError:
                 continue
             assert set(found["a"].to_pylist()) <= set(range(5_000))
     for end in range(0, len(data), len(data) // 60):
         with pytest.raises(SidecarError):
-            scan_file(BytesSource(data[:end]), "a = 5")
+            sidecar.scan(BytesSource(data[:end]), "a = 5")
 
 
 class Tracked(CountingSource):

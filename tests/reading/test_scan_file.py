@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from sidecar.iceberg.predicate import as_expression
-from sidecar.reading.file_scanning import scan_file
+from sidecar.reading.scanning import scan
 
 ROWS, CASES = 20_000, 25
 SCHEMA = Schema(
@@ -104,4 +104,4 @@ def test_random_predicates_give_the_rows_of_a_full_read(
         text = predicate(draw)
         matching = expression_to_pyarrow(bind(SCHEMA, as_expression(text, SCHEMA, True), True), SCHEMA)
         wanted = full.take(numbered.filter(matching)["row"])
-        assert with_bits(scan_file(path, text)).equals(with_bits(wanted)), text
+        assert with_bits(scan(path, text)).equals(with_bits(wanted)), text
