@@ -24,6 +24,9 @@ SHOWN_ROWS = 20
 JSON_ROWS = 10_000
 """How many rows are Python objects at a time."""
 
+_FAR = 30_000 * 366 * 86_400
+"""Seconds from 1970 beyond which Arrow's text of a time is wrong."""
+
 ROW_GROUP_BYTES = 64 << 20
 """Bytes of Arrow data that make a row group of the Parquet file."""
 
@@ -60,7 +63,44 @@ def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """One dictionary for each row; at most :data:`JSON_ROWS` are in memory."""
     for batch in rows:
         for start in range(0, batch.num_rows, JSON_ROWS):
-            yield from batch.slice(start, JSON_ROWS).to_pylist()
+            yield from _plain_rows(batch.slice(start, JSON_ROWS))
+
+
+def _plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """One dictionary for each row. Times that Python does not have, beyond the year 9999 say, are texts."""
+    try:
+        return batch.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_plain(value) for value in column] for column in batch.columns]
+        return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        import pyarrow as pa
+
+        if isinstance(value, pa.StructScalar):
+            return {name: _plain(value[i]) for i, name in enumerate(value.type.names)}
+        if isinstance(value, pa.MapScalar):
+            return [(_plain(entry[0]), _plain(entry[1])) for entry in value.values]
+        if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
+            return [_plain(element) for element in value.values]
+        return _time_text(value)
+
+
+def _time_text(value: Any) -> str:
+    """A time as Arrow writes it; in years of more than five digits, which Arrow gets wrong, the number and its type."""
+    import pyarrow as pa
+
+    seconds = value.value * 86_400 if pa.types.is_date32(value.type) else _seconds(value)
+    return f"{value.value} ({value.type})" if abs(seconds) > _FAR else str(value.cast(pa.string()).as_py())
+
+
+def _seconds(value: Any) -> int:
+    unit = getattr(value.type, "unit", "ms")  # date64 has none
+    return int(value.value) // {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
 
 
 def result_rows(rows: pa.RecordBatchReader) -> ResultRows:
@@ -72,7 +112,7 @@ def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
     """Draw the first rows, and how many there are."""
     drawn, count = table(*map(visible, rows.schema.names), right=_numbers(rows.schema)), 0
     for batch in rows:
-        for row in batch.slice(0, max(0, SHOWN_ROWS - count)).to_pylist():
+        for row in _plain_rows(batch.slice(0, max(0, SHOWN_ROWS - count))):
             drawn.add_row(*(_text(value) for value in row.values()))
         count += batch.num_rows
     if count:

@@ -100,3 +100,45 @@ def test_json_rows_come_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "JSON_ROWS", 3)
     batches = [pa.record_batch({"k": range(7)}), pa.record_batch({"k": range(7, 9)})]
     assert [row["k"] for row in rows.json_rows(batches)] == list(range(9))
+
+
+def far_times() -> tuple[pa.Schema, pa.RecordBatchReader]:
+    """Times before the year 1 and after 9999, as Drill has written them, and usual ones; also in nested columns."""
+    days = pa.array([4_881_176, 0, None, -800_000, 2**31 - 1], pa.date32())
+    micros = pa.array([253_402_300_800_000_001, 1, None, -(10**17), 2**63 - 1], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch(
+        {
+            "d": days,
+            "t": micros,
+            "s": pa.StructArray.from_arrays([days, pa.array(range(5))], ["x", "n"]),
+            "l": pa.ListArray.from_arrays(range(6), days),
+            "m": pa.MapArray.from_arrays(range(6), pa.array(range(5)), days),
+            "ns": pa.array([1, 2, None, 3, 4], pa.timestamp("ns")),
+        }
+    )
+    return batch.schema, pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def test_times_that_python_does_not_have_are_texts() -> None:
+    _, reader = far_times()
+    found = list(rows.json_rows(reader))
+    texts = ["15334-03-17", "1970-01-01", "None", "-0221-09-04", "2147483647 (date32[day])"]
+    assert [str(row["d"]) for row in found] == texts
+    assert [str(row["s"]["x"]) for row in found] == texts
+    assert [row["s"]["n"] for row in found] == list(range(5))
+    assert [[str(one) for one in row["l"]] for row in found] == [[text] for text in texts]
+    assert [[(key, str(one)) for key, one in row["m"]] for row in found] == [[pair] for pair in enumerate(texts)]
+    assert found[0]["t"] == "10000-01-01 00:00:00.000001Z"
+    assert found[4]["t"] == "9223372036854775807 (timestamp[us, tz=UTC])"
+    assert str(found[1]["t"]) == "1970-01-01 00:00:00.000001+00:00"
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_files_have_such_times(suffix: str, tmp_path: Path) -> None:
+    _, reader = far_times()
+    chosen = reader.read_all().select(["d", "t"])
+    path = tmp_path / f"rows{suffix}"
+    assert rows.write_rows(chosen.to_reader(), path) == 5
+    to = Console(file=StringIO(), width=200)
+    rows.draw_rows(to, chosen.to_reader())
+    assert "15334-03-17" in to.file.getvalue()  # type: ignore[attr-defined]
