@@ -31,6 +31,7 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.utils.config import Config
 
@@ -63,6 +64,9 @@ log = logging.getLogger(__name__)
 _SNAPSHOTS = "snapshot-loading-mode"
 _SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
+
+
+_UNKNOWN_TYPE = re.compile("Unsupported field type|Could not parse .* into|Unknown transform|not supported")
 
 
 def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
@@ -249,11 +253,27 @@ def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], fi
                 file=file,
                 hint="Remove that snapshot's statistics entry with Spark; sidecar repair needs an SQL or REST catalog.",
             )
-        return DamagedFileError(f"{what}: its metadata is invalid ({invalid.error_count()} errors)", file=file)
+        return _invalid(what, invalid, file)
+    if isinstance(error, IcebergValidationError):
+        return UnsupportedFeatureError(f"{what}: {foreign_reason(error)}", file=file)
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
         return StorageError(f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials.")
     reason = foreign_reason(error, lambda line: redact(line, properties))
     return StorageError(f"{what}: {reason}", file=file)
+
+
+def _invalid(what: str, invalid: ValidationError, file: str | None) -> SidecarError:
+    """Return the error for metadata that pyiceberg refuses: types that it does not know, and manifests without a list,
+    as version 1 has them, are no damage."""
+
+    def is_sound(fault: Any) -> bool:
+        in_place_of_list = fault["loc"][-1:] == ("manifest-list",) and "manifests" in fault["input"]
+        return in_place_of_list or _UNKNOWN_TYPE.search(fault["msg"]) is not None
+
+    faults: list[Any] = list(invalid.errors())
+    kind = UnsupportedFeatureError if all(map(is_sound, faults)) else DamagedFileError
+    place = ".".join(map(str, faults[0]["loc"]))
+    return kind(f"{what}: pyiceberg refuses its metadata: {place}: {faults[0]['msg']}"[:300], file=file)
 
 
 def redact(text: str, properties: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -88,6 +89,8 @@ class EntryDecoder:
             self.schema: Schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
             read_schema = MANIFEST_ENTRY_SCHEMAS[version]
             self._reader: Reader = resolve_reader(self.schema, read_schema, _TYPES, _ENUMS)
+        except ResolveError:
+            raise
         except Exception as error:
             raise DamagedFileError(
                 f"the Avro schema of the manifest cannot be read: {foreign_reason(error)}"
@@ -246,6 +249,10 @@ def _errors_name(path: str) -> Iterator[None]:
     except ImportError as error:  # the package of a codec is not installed
         raise UnsupportedFeatureError(
             f"the Avro blocks cannot be decompressed: {foreign_reason(error)}", file=path
+        ) from error
+    except ResolveError as error:  # a type that pyiceberg does not know, or no field that only older versions may lack
+        raise UnsupportedFeatureError(
+            f"pyiceberg does not read the schema of the Avro file: {foreign_reason(error)}", file=path
         ) from error
     except Exception as error:
         raise DamagedFileError(f"the Avro file is broken: {foreign_reason(error)}", file=path) from error

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import UnauthorizedError
 
-from sidecar.errors import DamagedFileError, StorageError, UsageError
+from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import open_catalog, open_table, redact, reload_table
 from sidecar.iceberg.partial_loading import left_out
 
@@ -161,7 +162,41 @@ def test_an_unknown_registered_blob_type_is_left_out(catalog: Any, tmp_path: Pat
 def test_broken_metadata_is_damage(catalog: Any, tmp_path: Path) -> None:
     path = tmp_path / "v1.metadata.json"
     path.write_text(json.dumps({**read_metadata(catalog), "schemas": "?"}))
-    with pytest.raises(DamagedFileError, match=r"its metadata is invalid .1 errors.; file"):
+    with pytest.raises(DamagedFileError, match=r"pyiceberg refuses its metadata: 2.schemas: .*; file"):
+        open_table(str(path))
+
+
+def with_a_type(name: str) -> Callable[[dict[str, Any]], None]:
+    def change(metadata: dict[str, Any]) -> None:
+        metadata |= {"format-version": 3, "next-row-id": 0}
+        metadata["schemas"][0]["fields"].append({"id": 99, "name": "new", "required": False, "type": name})
+
+    return change
+
+
+def without_a_manifest_list(metadata: dict[str, Any]) -> None:
+    metadata |= {"format-version": 1, "schema": metadata["schemas"][0], "partition-spec": []}
+    for snapshot in metadata["snapshots"]:
+        del snapshot["manifest-list"]
+        snapshot["manifests"] = ["m.avro"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (with_a_type("variant"), r"schemas\.0\.fields\.\d\.type: .*'variant'"),
+        (with_a_type("geometry(srid:1)"), r"Could not parse geometry\(srid:1\)"),
+        (without_a_manifest_list, r"snapshots\.0\.manifest-list"),
+    ],
+    ids=["variant", "geometry", "manifests"],
+)
+def test_metadata_that_pyiceberg_does_not_know_is_no_damage(
+    catalog: Any, tmp_path: Path, change: Callable[[dict[str, Any]], None], sentence: str
+) -> None:
+    metadata, path = read_metadata(catalog), tmp_path / "v1.metadata.json"
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(UnsupportedFeatureError, match=sentence):
         open_table(str(path))
 
 

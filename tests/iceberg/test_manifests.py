@@ -246,3 +246,14 @@ def test_sparks_manifests_decode_to_the_same_entries(spark_table: Table) -> None
     assert len({manifest.partition_spec_id for manifest in manifests}) == 3
     assert any(manifest.content == 1 for manifest in manifests)
     assert assert_raw_records_decode(spark_table, manifests) > 20
+
+
+def test_a_list_without_counts_that_only_version_1_may_lack_is_no_damage(table: Table, tmp_path: Path) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    data = Path(snapshot.manifest_list.removeprefix("file:")).read_bytes()
+    assert data.count(b'"field-id": 504') == 1
+    path = tmp_path / "list.avro"
+    path.write_bytes(data.replace(b'"field-id": 504', b'"field-id": 904'))  # the id of another field
+    with pytest.raises(UnsupportedFeatureError, match=r"added_files_count.*list\.avro"):
+        read_manifests(table.io, str(path))
