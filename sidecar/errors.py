@@ -27,6 +27,10 @@ _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need. They do not change how a terminal shows other text."""
 
 
+_LACKS = re.compile(
+    r"not (yet |currently )?(supported|implemented)|unsupported|unknown encoding|would (lose|result)", re.IGNORECASE
+)
+
 CATALOG_VARIABLE = "SIDECAR_CATALOG"
 """The variable with the catalog of commands without ``--catalog``; commands in hints need not name that catalog."""
 
@@ -203,6 +207,16 @@ def column_hint(name: str, paths: Sequence[str]) -> str:
 
     near = [path for path in paths if path.startswith(f"{name}.")] or difflib.get_close_matches(name, paths)
     return f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
+
+
+def undecodable(what: str, error: Exception, **place: Any) -> SidecarError:
+    """Return the error for what a library cannot decode; ``place`` has the parts of the error.
+
+    The file is not damaged if the library says that it lacks something.
+    """
+    text = without_user_info(first_line(error))
+    lacks = isinstance(error, NotImplementedError) or _LACKS.search(text)
+    return (UnsupportedFeatureError if lacks else DamagedFileError)(f"{what}: {text}", **place)
 
 
 def first_line(error: BaseException) -> str:

@@ -436,7 +436,7 @@ class ColumnDecoder:
         nanos = self._integers("SECONDARY", count, signed=False)
         seconds = self._integers("DATA", count, signed=True)
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
-            raise DamagedFileError("a timestamp does not fit into 64-bit microseconds")
+            raise UnsupportedFeatureError("a timestamp does not fit into 64-bit microseconds")
         instant = self.column.kind == "TIMESTAMP_INSTANT"
         # Hive 0.11 and Presto name no zone: what is stored is the wall clock
         zone = "UTC" if instant else utc_or_name(self.zone) or "UTC"

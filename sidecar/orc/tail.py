@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, located
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, bound, decompress
-from sidecar.orc.protobuf import Message, decode
+from sidecar.orc.protobuf import VARINT, Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
 from sidecar.source import Source
 
@@ -52,6 +52,7 @@ CALENDARS = ("unknown", "julian_gregorian", "proleptic_gregorian")
 JAVA, CPP, PRESTO, GO, TRINO, CUDF = range(6)
 """Numbers of writers in Footer.writer."""
 
+_VERSION = 4  # field of the postscript
 _I64 = (1 << 63) - 1
 
 
@@ -215,6 +216,7 @@ def read_tail(source: Source) -> OrcTail:
             _check_magic(source.read(0, len(MAGIC)), postscript_offset)
         with located(source.name, offset=postscript_offset):
             postscript = decode(raw)
+            _check_format(postscript)
             parts = _Parts.of(postscript, postscript_offset)
         if (missing := size - parts.footer_offset - len(data)) > 0:
             data = source.read(parts.footer_offset, missing) + data
@@ -243,6 +245,15 @@ def _check_magic(head: bytes, offset: int) -> None:
             expected=MAGIC,
             found=head,
         )
+
+
+def _check_format(postscript: Message) -> None:
+    """Raise :class:`UnsupportedFeatureError` for DWRF, which begins as ORC does.
+
+    ORC has two numbers as its version, in one packed field; DWRF has one number there.
+    """
+    if [kind for number, kind, _ in postscript.fields if number == _VERSION] == [VARINT]:
+        raise UnsupportedFeatureError("the file is DWRF, Meta's variant of ORC, which is not supported")
 
 
 class _Parts(NamedTuple):
@@ -291,7 +302,7 @@ def _decode(name: str, size: int, data: bytes, postscript: Message, postscript_o
     variants = [] if encryption is None else encryption.messages(3)
     roots = frozenset(variant.varint(1) for variant in variants)
     columns = decode_columns(footer.messages(4), roots)
-    stride, version = _count(footer.varint(8)), postscript.repeated_varints(4)
+    stride, version = _count(footer.varint(8)), postscript.repeated_varints(_VERSION)
     calendar = footer.varint(11)
     end = parts.metadata_offset - parts.statistics_length
     return OrcTail(

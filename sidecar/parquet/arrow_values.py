@@ -18,12 +18,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line, located
+from sidecar.errors import UnsupportedFeatureError, first_line, located, undecodable
 from sidecar.filters.leaves import flatten
-from sidecar.parquet.compression import check_page_size
+from sidecar.parquet.compression import check_codec, check_page_size
 from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
-from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages, with_single_blocks
+from sidecar.parquet.schema import is_wide_decimal
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
@@ -45,6 +46,10 @@ def check_pages(source: Source, chunk: ColumnChunk) -> None:
     :data:`MAX_PREFIXED` bytes a batch, and :class:`DamagedFileError`. Reads page headers and DELTA_BYTE_ARRAY
     and LZ4 pages.
     """
+    with located(source.name, chunk.leaf.path):
+        check_codec(chunk.codec)
+        if is_wide_decimal(chunk.leaf):
+            raise UnsupportedFeatureError("pyarrow does not decode decimals in so many bytes")
     for page in walk_pages(source, chunk):
         with located(source.name, chunk.leaf.path, page.offset):
             check_page_size(page.compressed_size, page.uncompressed_size)
@@ -80,7 +85,10 @@ class ValueReader:
         try:
             self._file: Any = pq.ParquetFile(handle, **OPTIONS)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.name) from error
+            read_footer(source)  # raises for a file that is damaged
+            raise UnsupportedFeatureError(
+                f"pyarrow cannot open the file: {first_line(error)}", file=self.name
+            ) from error
 
     def batches(
         self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS
@@ -88,7 +96,7 @@ class ValueReader:
         """Yield one array for each leaf of ``leaves`` (ascending ordinals in the file's schema), batch by batch.
 
         Each array has the file's own Arrow type and may have nulls. Lists make the arrays of a batch differ in length.
-        Raises :class:`DamagedFileError` for anything that pyarrow cannot decode.
+        Raises :class:`DamagedFileError` or :class:`UnsupportedFeatureError` for anything that pyarrow cannot decode.
         """
         reader = self._file.reader
         missing = self._file.metadata.row_group(row_group).num_rows
@@ -104,7 +112,7 @@ class ValueReader:
             if missing:
                 raise pa.ArrowInvalid(f"the row group has {missing} fewer rows than the footer says")
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", file=self.name) from error
+            raise undecodable("pyarrow cannot decode", error, file=self.name) from error
 
     def path(self, leaf: int) -> str | None:
         """Return the dotted path of a leaf in pyarrow's schema; ``None`` if there is no such leaf."""

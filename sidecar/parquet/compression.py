@@ -35,6 +35,12 @@ def check_page_size(compressed: int, size: int) -> None:
         raise UnsupportedFeatureError("a page is too large", expected=f"at most {most} bytes", found=size)
 
 
+def check_codec(codec: str) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a codec that is not read: LZO, and unknown ones."""
+    if codec not in _FUNCTIONS:
+        raise UnsupportedFeatureError("pages of this compression codec are not supported", found=codec)
+
+
 def decompress(codec: str, data: bytes | memoryview, size: int) -> bytes:
     """Decompress ``data`` to exactly ``size`` bytes.
 
@@ -42,13 +48,11 @@ def decompress(codec: str, data: bytes | memoryview, size: int) -> bytes:
     :class:`UnsupportedFeatureError` for an unknown codec and for a page that is too large.
     """
     check_page_size(len(data), size)
-    function = _FUNCTIONS.get(codec)
-    if function is None:
-        raise UnsupportedFeatureError("pages of this compression codec are not supported", found=codec)
+    check_codec(codec)
     if size == 0:
         return b""  # writers differ in how they store an empty body
     try:
-        out = function(data, size)
+        out = _FUNCTIONS[codec](data, size)
     except (pa.ArrowException, OSError, zlib.error, lz4.block.LZ4BlockError, ValueError) as error:
         raise DamagedFileError(f"a page cannot be decompressed ({codec})") from error
     if len(out) != size:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, undecodable
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.pages import DATA_PAGE, RLE
 from sidecar.parquet.schema import PHYSICAL
@@ -36,10 +36,8 @@ def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]
         if column.nbytes > _MOST:
             raise UnsupportedFeatureError("the values of the pages are too large", found=column.nbytes)
         values: pa.Array[Any] = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(f"pyarrow cannot decode the values: {first_line(error)}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(f"pyarrow cannot decode the values: {first_line(error)}") from error
+        raise undecodable("pyarrow cannot decode the values", error) from error
     if len(values) != expected:
         raise DamagedFileError("a page has too few values", expected=expected, found=len(values))
     return values

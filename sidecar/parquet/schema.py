@@ -77,7 +77,7 @@ def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = Fal
         max_def, max_rep = max_def + (repetition > 0), max_rep + (repetition == 2)
         if element.integer(1) is None:
             if len(groups) >= MAX_NESTING:
-                raise DamagedFileError("the schema is nested too deeply", expected=f"at most {MAX_NESTING}")
+                raise UnsupportedFeatureError("the schema is nested too deeply", expected=f"at most {MAX_NESTING}")
             groups.append((_children(element), path, max_def, max_rep))
         elif element.integer(5):  # Arrow takes it for a group
             raise DamagedFileError("a schema element has both a type and children", found=".".join(path)[:60])
@@ -210,3 +210,10 @@ def _scale(annotation: Annotation) -> int:
     if not 0 <= annotation.scale <= 999:
         raise DamagedFileError("the scale of a decimal is out of range", found=annotation.scale)
     return annotation.scale
+
+
+def is_wide_decimal(leaf: Leaf) -> bool:
+    """Return whether values of a leaf may be decimals in more bytes than pyarrow takes for their precision."""
+    if leaf.annotation.kind != "DECIMAL" or leaf.physical not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return False
+    return leaf.type_length is None or leaf.type_length > (16 if leaf.annotation.precision <= 38 else 32)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyarrow import orc
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
+from sidecar.errors import UnsupportedFeatureError, first_line
 from sidecar.orc.compound import ColumnCursor
 from sidecar.orc.decode import STEP, read_row_group
 from sidecar.orc.file_statistics import FileStatistics
@@ -37,14 +37,15 @@ class OrcHandle:
         """The Arrow schema that pyarrow gives the file.
 
         pyarrow aborts the process on ORC types that Arrow does not have, so types are checked first. Raises
-        :class:`UnsupportedFeatureError` for such a type and :class:`DamagedFileError` if pyarrow cannot open the
-        file.
+        :class:`UnsupportedFeatureError` for such a type, and if pyarrow cannot open the file: its tail is sound.
         """
         check_known_types(self.tail.columns, self.tail.name)
         try:
             return orc.ORCFile(pa.PythonFile(cast(IOBase, SourceFile(self.data)), mode="r")).schema
         except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name) from error
+            raise UnsupportedFeatureError(
+                f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name
+            ) from error
 
 
 class StripeReader:

@@ -23,7 +23,6 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import (
-    DamagedFileError,
     SidecarError,
     StorageError,
     UnsupportedFeatureError,
@@ -32,6 +31,7 @@ from sidecar.errors import (
     enough_memory,
     foreign_reason,
     refuse_text,
+    undecodable,
 )
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.resolve import find_field, resolve_columns
@@ -326,8 +326,7 @@ def reading_errors(file: str | None = None) -> Iterator[None]:
     except SidecarError:
         raise
     except pa.ArrowInvalid as error:
-        what = f"a data file cannot be read: {foreign_reason(error)}"
-        raise DamagedFileError(what, file=file) from error
+        raise undecodable("a data file cannot be read", error, file=file) from error
     except OSError as error:
         raise StorageError(f"a data file cannot be read: {foreign_reason(error)}", file=file) from error
     except Exception as error:

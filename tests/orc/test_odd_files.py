@@ -1,4 +1,4 @@
-"""Compression that ORC allows and today's writers do not use: chunks of several frames, no block size."""
+"""ORC that today's writers do not make: chunks of several frames, no block size; and DWRF, which only begins as ORC."""
 
 from __future__ import annotations
 
@@ -106,3 +106,11 @@ def test_a_file_without_a_block_size() -> None:
     assert read_tail(BytesSource(data)).block_size == 1 << 18
     assert not read_tail(BytesSource(data)).postscript.has(3)
     assert sidecar.scan(BytesSource(data), AlwaysTrue()).equals(rows())
+
+
+def test_dwrf_is_named() -> None:
+    def change(file: object) -> None:
+        file.tail.postscript.set_all(4, [4])  # type: ignore[attr-defined]
+
+    with pytest.raises(UnsupportedFeatureError, match="DWRF"):
+        read_tail(BytesSource(edited(change, written("zlib"))))

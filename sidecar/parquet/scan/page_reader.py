@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
 from sidecar.filters.leaf import Leaf
+from sidecar.parquet.compression import check_codec
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
@@ -206,6 +207,8 @@ class RowGroupReader:
                 raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)", **place)
             if chunk.file_path is not None:
                 raise UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
+            with located(**place):
+                check_codec(chunk.codec)
             if not 0 < chunk.start <= chunk.start + chunk.total_compressed_size <= self._footer.offset:
                 raise DamagedFileError(
                     "the column chunk is outside the file",

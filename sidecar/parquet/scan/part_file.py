@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
+from sidecar.errors import DamagedFileError, located, undecodable
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -34,6 +34,7 @@ from sidecar.parquet.pages import (
 )
 from sidecar.parquet.scan.rle_levels import with_rle_levels
 from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
+from sidecar.parquet.scan.wide_decimals import with_bytes_for_decimals, with_decimals
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
 FREE_RATIO = 8
@@ -165,6 +166,8 @@ class PartCursor:
         self.row = 0
         self._place: dict[str, Any] = {"file": footer.name, "column": part.path}
         self._num_rows = num_rows
+        self._kind = part.field.type
+        part = with_bytes_for_decimals(part)
         with self._errors():
             self._file = pq.ParquetFile(pa.BufferReader(_part_file(footer, shape, part, chunks, num_rows)), **OPTIONS)
         self._batches: Iterator[Any] | None = None
@@ -174,7 +177,7 @@ class PartCursor:
         """Return the next ``rows`` rows. Raises the errors of :func:`decode_part`, except :class:`TooManyRows`."""
         if self.row == 0 and rows == self._num_rows:
             with self._errors():
-                column: Any = self._file.read(use_threads=False).column(0)
+                column: Any = with_decimals(self._file.read(use_threads=False).column(0), self._kind)
             if len(column) != rows:
                 raise DamagedFileError(
                     "the pages have the wrong number of rows", **self._place, expected=rows, found=len(column)
@@ -197,9 +200,9 @@ class PartCursor:
             if self._batches is None:
                 self._batches = self._file.iter_batches(rows, use_threads=False)
             batch = next(self._batches, None)
-        if batch is None:
-            raise DamagedFileError("the pages have the wrong number of rows", **self._place, expected=self._num_rows)
-        return batch.column(0)
+            if batch is not None:
+                return with_decimals(batch.column(0), self._kind)
+        raise DamagedFileError("the pages have the wrong number of rows", **self._place, expected=self._num_rows)
 
     def skip(self, rows: int, most: int) -> None:
         """Skip ``rows`` rows. They are decoded, at most ``most`` at a time, and dropped."""
@@ -209,11 +212,10 @@ class PartCursor:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
-        except pa.ArrowNotImplementedError as error:
-            raise UnsupportedFeatureError(f"pyarrow cannot decode: {first_line(error)}", **self._place) from error
+            with located(self._place["file"], self._place["column"]):
+                yield
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", **self._place) from error
+            raise undecodable("pyarrow cannot decode", error, **self._place) from error
 
 
 def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, first_line
+from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
@@ -158,8 +158,7 @@ def _count(nodes: Iterable[Node], path: Sequence[str]) -> int:
 def read_shape(footer: Footer) -> FileShape:
     """Return the shape of a file from its footer alone.
 
-    Raises :class:`DamagedFileError` if pyarrow cannot read the schema, and :class:`UnsupportedFeatureError` if Arrow
-    has no type for it.
+    Raises :class:`UnsupportedFeatureError` for a schema that pyarrow does not read: the footer's tree is sound.
     """
     elements = footer.metadata.structs(2) or []
     schema = _arrow_schema(footer)
@@ -177,12 +176,10 @@ def _arrow_schema(footer: Footer) -> Any:
         with pq.ParquetFile(pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS) as file:
             schema: Any = file.schema_arrow
             return pa.schema(map(without_views, schema), schema.metadata)
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(
-            f"Arrow has no type for the schema: {first_line(error)}", file=footer.name
-        ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=footer.name) from error
+        raise UnsupportedFeatureError(
+            f"pyarrow does not read the schema: {first_line(error)}", file=footer.name
+        ) from error
 
 
 def without_views(field: Any) -> Any:
