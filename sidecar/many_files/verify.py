@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
@@ -60,40 +60,64 @@ class Verification(FileResults[VerifiedFile]):
         return {"ok": self.ok, **known}
 
 
+@dataclass(frozen=True)
+class FileCheck:
+    """The check of each file, with the parameters of :func:`sidecar.verify`."""
+
+    data: bool
+    sample: float | None
+    encryption_keys: EncryptionKeys | None = field(repr=False)
+    column_names: Mapping[int, str] | None
+    against: Sequence[str] | None = None
+    is_one: bool = False
+    """Whether one file was named. Among many files, those without values get the check of their structure."""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values are looked up."""
+        return self.data or self.sample is not None
+
+    def __call__(self, file: str, io: FileIO | None) -> tuple[VerifiedFile, str | None]:
+        """Return what was found, and the format of the file if it matters."""
+        kind = known_format(file, io) if (self.has_values or self.column_names) and not self.is_one else None
+        looks_up = self.has_values and (self.is_one or kind in (PARQUET, ORC, None))
+        result = verify_file(
+            file,
+            io,
+            data=self.data and looks_up,
+            sample=self.sample if looks_up else None,
+            encryption_keys=self.encryption_keys,
+            against=self.against,
+            column_names=self.column_names if self.is_one or kind == PUFFIN else None,
+        )
+        return result, PUFFIN if self.is_one else kind
+
+
 @enough_memory()
 def verify_paths(
     paths: Paths,
-    *,
-    data: bool = False,
-    sample: float | None = None,
-    against: Paths | None = None,
-    aad_prefixes: Sequence[bytes | str] | None = None,
-    threads: int | None = None,
-    io: FileIO | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-    column_names: Mapping[int, str] | None = None,
+    check: FileCheck,
+    against: Paths | None,
+    io: FileIO | None,
+    threads: int | None,
+    engine: BuildEngine | None,
+    spark: Any,
 ) -> Verification:
     """Do :func:`sidecar.verify` for files."""
-    if aad_prefixes is not None:
-        every = find_files(paths, io, endings=("",))
-        return verify_prefixes(every.files, aad_prefixes, encryption_keys, io, every.failed)
     found = find_files(paths, io)
     if against is not None and not found.is_one:
         raise UsageError("a comparison with data files is for one Puffin file", found=f"{len(found.files)} files")
     most = threads_for(found.files, threads)
     workers: WorkEngine = LocalWork(most, STRUCTURE_IS_SMALL)
-    has_values = data or sample is not None
-    if has_values:
+    if check.has_values:
         ios = FileIOs(io)
         workers = work_engine(engine, spark, lambda: estimated_size(found.files, ios), threads=most)
     else:
         asked_engine(engine, spark)
     others = None if against is None else _data_files(against, io)
-    work = _VerifyOne(data, sample, encryption_keys, column_names, others, found.is_one)
+    work = replace(check, against=others, is_one=found.is_one)
     answers, failed = each_file(work, found, io, engine=workers)
-    if column_names and not failed:
+    if check.column_names and not failed:
         check_some_puffin({kind for _, kind in answers})
     files = tuple(file for file, _ in answers)
     looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
@@ -141,37 +165,6 @@ def _data_files(against: Paths, io: FileIO | None) -> list[str]:
     for error in found.failed.values():
         raise error
     return list(found.files) if len(found.files) >= len(named) else named
-
-
-@dataclass(frozen=True)
-class _VerifyOne:
-    """The work for one file: check it. The parameters are those of :func:`verify_paths`."""
-
-    data: bool
-    sample: float | None
-    encryption_keys: EncryptionKeys | None = field(repr=False)
-    column_names: Mapping[int, str] | None
-    against: list[str] | None
-    is_one: bool
-
-    def __call__(self, file: str, io: FileIO | None) -> tuple[VerifiedFile, str | None]:
-        """Return what was found, and the format of the file if it matters.
-
-        Among many files, those without values get the check of their structure.
-        """
-        is_asked = self.data or self.sample is not None
-        kind = known_format(file, io) if (is_asked or self.column_names) and not self.is_one else None
-        has_values = is_asked and (self.is_one or kind in (PARQUET, ORC, None))
-        result = verify_file(
-            file,
-            io,
-            data=self.data and has_values,
-            sample=self.sample if has_values or self.against else None,
-            encryption_keys=self.encryption_keys,
-            against=self.against,
-            column_names=self.column_names if self.is_one or kind == PUFFIN else None,
-        )
-        return result, PUFFIN if self.is_one else kind
 
 
 def _scope(files: Sequence[VerifiedFile]) -> str | None:

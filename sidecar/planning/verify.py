@@ -26,8 +26,8 @@ from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest,
 from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, table_at
-from sidecar.many_files.find import Paths
-from sidecar.many_files.verify import Verification, verify_paths, verify_prefixes
+from sidecar.many_files.find import Paths, find_files
+from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
 from sidecar.planning.relocated import RelocatedFiles
@@ -81,36 +81,28 @@ def verify(
             listed = list_snapshot(target, snapshot_id_of(target, at)).files
             paths = sorted(file.path for file in listed)
             return verify_prefixes(paths, aad_prefixes, encryption_keys, target.io)
-        return _verify_table(target, at, data, sample, encryption_keys, engine, spark)
+        check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
+        return _verify_table(target, at, check, encryption_keys, engine, spark)
     if at is not None:
         raise UsageError("a snapshot, branch or tag is of a table, not of files", found=at)
-    return verify_paths(
-        target,
-        data=data,
-        sample=sample,
-        against=against,
-        aad_prefixes=aad_prefixes,
-        threads=threads,
-        io=io,
-        encryption_keys=encryption_keys,
-        engine=engine,
-        spark=spark,
-        column_names=column_names,
-    )
+    if aad_prefixes is not None:
+        every = find_files(target, io, endings=("",))
+        return verify_prefixes(every.files, aad_prefixes, encryption_keys, io, every.failed)
+    of_file = FileCheck(data, sample, encryption_keys, column_names)
+    return verify_paths(target, of_file, against, io, threads, engine, spark)
 
 
 def _verify_table(
     table: Table,
     at: int | str | None,
-    data: bool,
-    sample: float | None,
+    check: ValueCheck | None,
     encryption_keys: EncryptionKeys | None,
     engine: BuildEngine | None,
     spark: Any,
 ) -> Verification:
     """Check the sidecar that answers for a snapshot of ``table``, and the manifests that it lists.
 
-    A ``sample`` is a share of the data files. It is a problem if values were asked for, there are data files and
+    ``check`` looks values up. It is a problem if values were asked for, there are data files and
     nothing was looked up. A bundle without its key is a problem, too. Raises :class:`sidecar.errors.UsageError` for an
     unknown snapshot, and :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the
     table's own metadata cannot be read.
@@ -128,7 +120,6 @@ def _verify_table(
             problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
         return Verification((), {}, checked=0, problems=problems, scope=NOTHING)
     found.use_keys(table, encryption_keys)
-    check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     try:
         problems += _of_file(table, found.statistics, encryption_keys)
         problems += _of_other_files(table, found, problems, encryption_keys)
