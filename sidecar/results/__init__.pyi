@@ -5,17 +5,7 @@ from sidecar.bundle.contents import StoredFiltersInfo as StoredFiltersInfo
 from sidecar.bundle.contents import StoredIndexInfo as StoredIndexInfo
 from sidecar.bundle.fill import FillSpread as FillSpread
 from sidecar.bundle.fill import FilterFillInfo as FilterFillInfo
-from sidecar.bundle.indexes.page_indexes import PageIndexKind as PageIndexKind
-from sidecar.bundle.indexes.row_indexes import RowIndexKind as RowIndexKind
-from sidecar.bundle.inspect import BundleInfo as BundleInfo
-from sidecar.bundle.inspect import CoverageInfo as CoverageInfo
-from sidecar.bundle.inspect import FilterGroupInfo as FilterGroupInfo
-from sidecar.bundle.inspect import IndexBlobInfo as IndexBlobInfo
-from sidecar.bundle.inspect import IndexGroupInfo as IndexGroupInfo
 from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
-from sidecar.bundle.inspect import SegmentInfo as SegmentInfo
-from sidecar.bundle.inspect import SketchBlobInfo as SketchBlobInfo
-from sidecar.bundle.inspect import SketchGroupInfo as SketchGroupInfo
 from sidecar.bundle.runs import RunRecord as RunRecord
 from sidecar.conversion.extract import ExtractReport as ExtractReport
 from sidecar.conversion.outcome import IndexKind as IndexKind

@@ -238,7 +238,7 @@ def test_an_impossible_table_is_refused(change: dict[str, Any]) -> None:
         blob_in(data).load()
     assert verify_sidecar(BytesSource(data))
     (segment,) = inspect_sidecar(BytesSource(data)).segments
-    assert len(segment.sketches[0].doubts) == 1
+    assert len(segment["sketches"][0]["doubts"]) == 1
 
 
 def test_groups_are_as_many_as_the_place_says() -> None:
@@ -305,8 +305,8 @@ def test_wrong_calls() -> None:
 
 def test_inspect_names_the_groups() -> None:
     found = inspect_sidecar(BytesSource(sidecar_bytes({1: GROUPS})))
-    (described,) = found.segments[0].sketches
-    assert [(one.files, one.counted, one.rows, one.type) for one in described.groups] == [
+    (described,) = found.segments[0]["sketches"]
+    assert [(one["files"], one["counted"], one["rows"], one["type"]) for one in described["groups"]] == [
         (3, 3, 300, "long"),
         (3, 9, 900, "long"),
         (1, 1, 100, "long"),

@@ -232,12 +232,12 @@ def test_pieces_are_sealed_as_those_of_orc_bundles(members):
 def test_inspect_shows_them():
     data, footer = write_file([mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2))
     (segment,) = inspect_sidecar(BytesSource(data), footer_length=footer).segments
-    split, orc = segment.bundles
-    assert (split.kind, orc.kind) == ("sbbf", "orc-bloom")
-    (group,) = orc.groups
-    assert (group.k, group.bits, group.filter_bytes) == (3, 640, 80)
-    assert (group.encoding, group.layout, group.lookup_bytes) == ("orc/long", "transposed", 104)
-    assert split.groups[0].blocks == 2
+    split, orc = segment["bundles"]
+    assert (split["kind"], orc["kind"]) == ("sbbf", "orc-bloom")
+    (group,) = orc["groups"]
+    assert (group["k"], group["bits"], group["filter_bytes"]) == (3, 640, 80)
+    assert (group["encoding"], group["layout"], group["lookup_bytes"]) == ("orc/long", "transposed", 104)
+    assert split["groups"][0]["blocks"] == 2
 
 
 def test_copied_as_bytes():

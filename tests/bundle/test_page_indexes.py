@@ -208,9 +208,9 @@ def test_wrong_calls() -> None:
 def test_inspect_names_them() -> None:
     data = sidecar_bytes(20, {1: entries_for(range(20))})
     (segment,) = inspect_sidecar(BytesSource(data)).segments
-    (described,) = segment.page_indexes
-    assert [group.units for group in described.groups] == [2, 18]
-    assert described.groups[1].kind.comparison == "signed:8"
+    (described,) = segment["page_indexes"]
+    assert [group["units"] for group in described["groups"]] == [2, 18]
+    assert described["groups"][1]["comparison"] == "signed:8"
 
 
 def test_structures_and_orders_come_out() -> None:

@@ -218,8 +218,8 @@ def test_wrong_calls() -> None:
 def test_inspect_names_them() -> None:
     data = sidecar_bytes(20, {1: entries_for(range(20))})
     (segment,) = inspect_sidecar(BytesSource(data)).segments
-    (described,) = segment.row_indexes
-    assert {group.kind.type: group.units for group in described.groups} == {"LONG": 18, "DECIMAL": 2}
+    (described,) = segment["row_indexes"]
+    assert {group["type"]: group["units"] for group in described["groups"]} == {"LONG": 18, "DECIMAL": 2}
 
 
 @pytest.mark.parametrize("name", ["java_zlib_2stripes_utf8.orc", "java_none_utf8.orc", "pyarrow_zlib_utf8.orc"])
