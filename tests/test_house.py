@@ -32,8 +32,8 @@ MOST_MODULES = 26
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 57_300,
-    "statements": 45_800,
+    "code lines": 57_500,
+    "statements": 46_000,
     "classes": 853,
     "result types": 103,
     "public names": 57,
@@ -43,7 +43,7 @@ MOST = {
     "parameters of commands": 132,
     "long functions": 16,
     "functions of many parameters": 12,
-    "parameters that are Callable": 131,
+    "parameters that are Callable": 133,
 }
 """What :func:`tests.house_counts.counted` may count at most."""
 SHARED_NAMES = {
