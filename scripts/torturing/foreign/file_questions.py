@@ -90,7 +90,7 @@ class FileQuestions(Asking):
         found = self.ours(question, lambda: sidecar.verify(path, data=data))
         texts = [
             f"{problem.column or ''}: {problem.problem}".replace(path, self.path)
-            for problem in (found.problems if found else ())
+            for problem in (() if found is None else found.problems)
         ]
         new = [text for text in dict.fromkeys(texts) if text not in known and text not in self.known]
         if new and self.theirs:
@@ -244,7 +244,7 @@ class FileQuestions(Asking):
         self.problems("sidecar, verify", target, data=False)
         found = self.ours("sidecar, verify --against", lambda: sidecar.verify(target, against=[path]))
         faults = {f"sidecar: {text.partition(': ')[2]}" for text in self.known}
-        new = [one.problem for one in (found.problems if found else ()) if one.problem not in faults]
+        new = [one.problem for one in (() if found is None else found.problems) if one.problem not in faults]
         if new:
             self.differ("sidecar, verify --against", "; ".join(new[:3]), {"Python": "its own"})
         if fields is not None:

@@ -113,7 +113,7 @@ class TableQuestions(Asking):
 
     def sound(self, question: str, data: bool = False) -> None:
         found = self.ours(question, lambda: sidecar.verify(self.table, data=data, engine="local"))
-        if found and found.problems:
+        if found is not None and found.problems:
             texts = [f"{problem.column or ''}: {problem.problem}" for problem in found.problems]
             self.differ(question, f"{len(texts)} problems: " + "; ".join(texts[:3]), self.reads)
 
