@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
@@ -52,6 +52,7 @@ from pyiceberg.types import DoubleType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
+from sidecar.iceberg.avro_blocks import BlockReader
 from sidecar.iceberg.bytes_decoder import BytesDecoder
 from sidecar.source import read_file
 
@@ -271,10 +272,7 @@ def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
 
 def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iterator[tuple[bytes, int]]:
     """Yield the decompressed bytes and record count of each block; check that each ends with the sync marker."""
-    name = header.meta.get(AVRO_CODEC_KEY, "null")
-    if name not in KNOWN_CODECS:
-        raise UnsupportedFeatureError(f"pyiceberg does not know the Avro codec '{name}'")
-    codec = KNOWN_CODECS[name]
+    blocks = BlockReader(header.meta.get(AVRO_CODEC_KEY, "null"), len(data))
     while (start := decoder.tell()) < len(data):
         count = decoder.read_int()
         length = decoder.read_int()
@@ -289,7 +287,7 @@ def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iter
         block = decoder.read(length) if length else b""
         if decoder.read(SYNC_SIZE) != header.sync:
             raise DamagedFileError("an Avro block lacks its sync marker", offset=body + length)
-        yield codec.decompress(block) if codec else block, count
+        yield blocks.read(block), count
 
 
 def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> Iterator[tuple[R, bytes]]:

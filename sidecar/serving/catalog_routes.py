@@ -30,7 +30,7 @@ from starlette.routing import Route
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.catalog_tables import CatalogTables
-from sidecar.serving.planning.limits import run_while_wanted
+from sidecar.serving.planning.limits import Turns, run_while_wanted
 from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of, place_of
 
@@ -82,11 +82,13 @@ class _CatalogRoutes:
         self._catalog = catalog
         self._catalog_tables = CatalogTables(catalog)
         self._planner = planner
+        self._turns = Turns()
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. pyiceberg blocks, so it runs in a thread."""
         body = await request.body()
-        answer = await run_while_wanted(request, self._answer, request, body)
+        async with self._turns.of(body):
+            answer = await run_while_wanted(request, self._answer, request, body)
         if isinstance(answer.body, PlanAnswer):
             pieces = answer.body.body
             headers = {**answer.headers, "Content-Length": str(sum(map(len, pieces)))}

@@ -24,6 +24,10 @@ MOST_PLAN = 8 << 20
 """Bytes that the body of a plan request may have, which is read whole, and of any request that is not passed on."""
 REQUEST_SECONDS = 60.0
 """The time in which the body of a request must arrive."""
+SEND_SECONDS = 30.0
+"""The time in which a client must take a piece of an answer that is passed on."""
+LARGE_BODY = 1 << 20
+"""Bodies of plan requests from so many bytes on are parsed one at a time: in memory they are 30 times as long."""
 UPSTREAM_SECONDS = 120.0
 """The time that an upstream may let pass before it answers, and between two pieces of its answer."""
 STOP_SECONDS = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import ParamSpec, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from sidecar.planning.budget import Budget, OutOfTime, PlanStopped, limited_by, present_budget
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
+from sidecar.serving.settings import LARGE_BODY
 
 MOST_COMPARISONS = 2_000_000
 """Predicates of a filter, times the partitions and files that are compared one by one. A million take 3 s."""
@@ -31,6 +32,17 @@ def within_limits() -> Iterator[None]:
     except PlanStopped as stopped:
         hint = "Set scan-planning-mode to client for the catalog, or ask for less"
         raise RefusedRequestError(f"{stopped}. {hint}", ErrorType.UNSUPPORTED) from stopped
+
+
+class Turns:
+    """Lets requests with large bodies wait for one another."""
+
+    def __init__(self) -> None:
+        self._large = asyncio.Semaphore(1)
+
+    def of(self, body: bytes) -> AbstractAsyncContextManager[None]:
+        """Return what a request holds while its body is parsed."""
+        return self._large if len(body) >= LARGE_BODY else nullcontext()
 
 
 async def run_while_wanted(request: Request, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -10,6 +10,7 @@ anything else below /v1            passed on, byte for byte
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 from sidecar.errors import SidecarError
 from sidecar.serving.answers import Caller, PlanAnswer, Planner
 from sidecar.serving.operations.counters import Counters
-from sidecar.serving.planning.limits import run_while_wanted
+from sidecar.serving.planning.limits import Turns, run_while_wanted
 from sidecar.serving.planning.served_tables import is_chosen
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.config_answer import plans_itself, prefix_of, rewrite_config
@@ -46,7 +47,7 @@ from sidecar.serving.proxy.headers import (
 )
 from sidecar.serving.proxy.upstream import CONNECTION_ERRORS, Upstream
 from sidecar.serving.proxy.upstream_tables import LoadAnswer, UpstreamTables
-from sidecar.serving.settings import ServeSettings
+from sidecar.serving.settings import SEND_SECONDS, ServeSettings
 from sidecar.serving.table_paths import TablePath, makes_tables, table_path
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Proxy:
         self._upstream = Upstream(settings.upstream, counters)
         self._tables = UpstreamTables(settings.storage)
         self._tags = EntityTags(settings)
+        self._turns = Turns()
         self._planned_upstream: dict[str, bool] = {}
 
     def routes(self) -> list[Route]:
@@ -170,14 +172,15 @@ class Proxy:
         return self._planner.mode(self._tables.table(loaded, asked, length), asked.place) == "server"
 
     async def _plan(self, request: Request, asked: TablePath) -> Response:
-        body = await request.body()
-        found = await self._own_load(request, asked)
+        found = await self._own_load(request, asked)  # no body is read for who may not load the table
         if isinstance(found, Response):
             return found
+        body = await request.body()
         if await self._upstream_plans(request, asked, found.loaded):
             response = await self._send(request, to_upstream(request.headers.raw), body)
             return _as_response(response, await self._upstream.read(response))
-        answer = await run_while_wanted(request, self._planned, request, asked, found, body)
+        async with self._turns.of(body):
+            answer = await run_while_wanted(request, self._planned, request, asked, found, body)
         return Response(b"".join(answer.body), media_type="application/json")
 
     def _planned(self, request: Request, asked: TablePath, found: OwnLoad, body: bytes) -> PlanAnswer:
@@ -264,7 +267,11 @@ class Proxy:
             headers = to_client(response.headers.raw)
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
             async for piece in response.aiter_raw():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                sending = send({"type": "http.response.body", "body": piece, "more_body": True})
+                await asyncio.wait_for(sending, SEND_SECONDS)
+        except asyncio.TimeoutError:
+            log.warning("a client did not read its answer for %g seconds", SEND_SECONDS)
+            return
         except CONNECTION_ERRORS as error:
             log.warning("the upstream broke off its answer (%s)", type(error).__name__)
             return

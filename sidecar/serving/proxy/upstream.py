@@ -14,13 +14,11 @@ from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.metrics import sample
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.headers import RawHeaders
-from sidecar.serving.settings import UPSTREAM_SECONDS
+from sidecar.serving.settings import MOST_CONNECTIONS, UPSTREAM_SECONDS
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
-MOST_CONNECTIONS = 100
-"""Connections of a worker to the upstream."""
 MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
 CONNECTION_ERRORS = (httpx.TransportError, OSError)
@@ -50,6 +48,7 @@ class Upstream:
         self._transport = httpx.AsyncHTTPTransport(
             verify=ssl.create_default_context(),
             trust_env=False,
+            # As many as clients have: fewer could all be held by clients that send and read slowly.
             limits=httpx.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=5.0),
         )
 

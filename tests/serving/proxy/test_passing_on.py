@@ -7,16 +7,23 @@ import gzip
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from sidecar.serving.operations.counters import Counters
+from sidecar.serving.planning.limits import Turns
+from sidecar.serving.proxy import routes
+from sidecar.serving.proxy.routes import Proxy
 from sidecar.serving.proxy.upstream import Upstream, UpstreamFailedError
+from sidecar.serving.settings import LARGE_BODY, checked_settings
 from tests.serving.proxy.conftest import Proxied
 from tests.serving.proxy.fake_upstream import BROKEN_OFF
+from tests.serving.stand_in import StandInPlanner
 
 
 def test_path_query_headers_and_body_go_through_as_they_are(proxied: Proxied) -> None:
@@ -130,6 +137,64 @@ def test_a_slow_upstream_is_not_asked_again(proxied: Proxied) -> None:
     status, _, body = proxied.ask("POST", "/v1/odd/slow", body=b"{}")
     assert (status, json.loads(body)["error"]["type"]) == (504, "GatewayTimeoutException")
     assert len(proxied.upstream.requests) == 1
+
+
+def test_clients_that_send_slowly_leave_the_upstream_to_others(proxied: Proxied) -> None:
+    """Each holds a connection to the upstream, as long as its body may take."""
+    parts = urlsplit(proxied.url)
+    with ExitStack() as opened:
+        for _ in range(101):
+            connection = opened.enter_context(socket.create_connection((parts.hostname or "", parts.port or 0), 20))
+            connection.sendall(raw("POST", "/v1/odd/x", "Content-Length: 5", "h"))
+        assert proxied.ask("GET", "/v1/odd/x")[0] == 200
+
+
+def test_a_client_that_does_not_read_holds_no_connection_to_the_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "SEND_SECONDS", 0.05)
+    whole = _Whole(b"x")
+    answer = httpx.Response(200, stream=whole)
+
+    async def sent(*given: Any) -> httpx.Response:
+        return answer
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def passed_on() -> None:
+        proxy = Proxy(checked_settings(upstream="http://localhost:1"), StandInPlanner(), Counters())
+        monkeypatch.setattr(proxy._upstream, "send", sent)
+        scope = {"type": "http", "method": "GET", "headers": [], "raw_path": b"/v1/x", "query_string": b""}
+        await proxy.pass_on(Request(scope), send)
+
+    asyncio.run(passed_on())
+    assert answer.is_closed
+
+
+def test_rights_are_asked_before_a_body_is_read(proxied: Proxied) -> None:
+    proxied.upstream.readers = {"alice": {"t"}}
+    answer = proxied.raw(raw("POST", "/v1/wh/namespaces/db/tables/t/plan", "Content-Length: 8000000", ""))
+    assert answer.startswith(b"HTTP/1.1 401")
+
+
+def test_large_bodies_are_parsed_one_at_a_time() -> None:
+    at_once = list[int]()
+
+    async def parse(turns: Turns, body: bytes, running: list[int]) -> None:
+        async with turns.of(body):
+            running[0] += 1
+            at_once.append(running[0])
+            await asyncio.sleep(0)
+            running[0] -= 1
+
+    async def several(body: bytes) -> None:
+        turns, running = Turns(), [0]
+        await asyncio.gather(*(parse(turns, body, running) for _ in range(3)))
+
+    asyncio.run(several(bytes(LARGE_BODY)))
+    assert max(at_once) == 1
+    asyncio.run(several(b"x"))
+    assert max(at_once) == 3
 
 
 def test_errors_of_the_upstream_are_its_own(proxied: Proxied) -> None:
