@@ -32,8 +32,8 @@ MOST_MODULES = 26
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 57_500,
-    "statements": 46_000,
+    "code lines": 57_700,
+    "statements": 46_200,
     "classes": 853,
     "result types": 103,
     "public names": 57,

@@ -10,8 +10,8 @@ import zstandard
 from pyiceberg.avro.codecs import KNOWN_CODECS
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.iceberg import avro_blocks
-from sidecar.iceberg.avro_blocks import BlockReader
+from sidecar.iceberg.records import avro_blocks
+from sidecar.iceberg.records.avro_blocks import BlockReader
 
 PLAIN = bytes(range(256)) * 40
 CODECS = ["deflate", "bzip2", "zstandard"]
