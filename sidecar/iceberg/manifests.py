@@ -52,8 +52,7 @@ from pyiceberg.types import DoubleType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
-from sidecar.iceberg.bytes_decoder import BytesDecoder
-from sidecar.iceberg.records.avro_blocks import BlockReader
+from sidecar.iceberg.bytes_decoder import BlockReader, BytesDecoder
 from sidecar.source import read_file
 
 _DATA_FILE, _PARTITION = 2, 102  # field ids of the Iceberg specification

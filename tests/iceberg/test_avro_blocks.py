@@ -10,8 +10,8 @@ import zstandard
 from pyiceberg.avro.codecs import KNOWN_CODECS
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.iceberg.records import avro_blocks
-from sidecar.iceberg.records.avro_blocks import BlockReader
+from sidecar.iceberg import bytes_decoder
+from sidecar.iceberg.bytes_decoder import BlockReader
 
 PLAIN = bytes(range(256)) * 40
 CODECS = ["deflate", "bzip2", "zstandard"]
@@ -31,7 +31,7 @@ def test_both_streams_of_a_block_are_read() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_blocks_that_say_they_are_huge_take_no_memory(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_blocks, "LEAST_LIMIT", 1 << 20)
+    monkeypatch.setattr(bytes_decoder, "LEAST_LIMIT", 1 << 20)
     known = KNOWN_CODECS[codec]  # type: ignore[index]
     assert known is not None
     block = known.compress(bytes(32 << 20))[0]
@@ -43,7 +43,7 @@ def test_blocks_that_say_they_are_huge_take_no_memory(codec: str, monkeypatch: p
 
 
 def test_the_limit_is_of_all_blocks_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_blocks, "LEAST_LIMIT", 1000)
+    monkeypatch.setattr(bytes_decoder, "LEAST_LIMIT", 1000)
     blocks, block = BlockReader("zstandard", 10), zstandard.compress(bytes(400))
     assert len(blocks.read(block) + blocks.read(block)) == 800
     with pytest.raises(DamagedFileError, match="at most 1,000 bytes"):
