@@ -1,7 +1,6 @@
 # The public names, each once: `__init__.py` reads this list when the package is imported.
 from sidecar import (errors as errors, results as results)  # isort: skip  # fmt: skip
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
-from sidecar.conversion.extract import extract_files as extract_files
 from sidecar.conversion.harvest import HarvestRule as HarvestRule
 from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
 from sidecar.crypto.key_material import KmsKeys as KmsKeys
@@ -11,13 +10,9 @@ from sidecar.crypto.keys import KeyRetriever as KeyRetriever
 from sidecar.crypto.keys import PrefixRule as PrefixRule
 from sidecar.crypto.keys import encryption_keys_from as encryption_keys_from
 from sidecar.embedding.convert import convert as convert
-from sidecar.embedding.file import embed_file as embed_file
-from sidecar.embedding.file import strip_file as strip_file
-from sidecar.embedding.from_sidecar import embed_all_from as embed_all_from
-from sidecar.embedding.from_sidecar import embed_from as embed_from
-from sidecar.embedding.many import embed_files as embed_files
-from sidecar.embedding.many import strip_files as strip_files
-from sidecar.embedding.table import embed_table as embed_table
+from sidecar.embedding.embed import embed as embed
+from sidecar.embedding.extract import extract as extract
+from sidecar.embedding.strip import strip as strip
 from sidecar.engines.choice import BuildEngine as BuildEngine
 from sidecar.filters.literals import LiteralValue as LiteralValue
 from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter

@@ -133,24 +133,6 @@ def probe_source(
     return FileProbe(_PROBES[kind](source, column, value))
 
 
-def check_readable(path: AnyPath, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> None:
-    """Raise the error of a file whose format, footer or tail cannot be read; values and indexes are not looked at."""
-    with _opened(path, io) as opened:
-        kind, source = _unlocked(opened, encryption_keys)
-        if kind == PARQUET:
-            from sidecar.parquet.footer import read_footer
-
-            read_footer(source)
-        elif kind == ORC:
-            from sidecar.orc.tail import read_tail
-
-            read_tail(source)
-        elif kind == PUFFIN:
-            from sidecar.puffin.reader import PuffinReader
-
-            PuffinReader(source)
-
-
 def verify_file(
     path: AnyPath,
     io: FileIO | None = None,

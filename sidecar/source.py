@@ -615,7 +615,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
         raise UsageError(
             "a file is named by one path",
             found=type(path).__name__,
-            hint="inspect, verify, probe, embed_files and strip_files take several.",
+            hint="inspect, probe, verify, embed, strip, extract and convert take several.",
         )
     path = os.fspath(path)
     refuse_control_characters(path)

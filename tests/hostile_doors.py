@@ -93,7 +93,10 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
         for field_id in range(1, COLUMNS + 1):
             yield f"probe {field_id}", lambda field_id=field_id: sidecar.probe(path, str(field_id), "20").only
         yield "verify --against", lambda: sidecar.verify(path, against=[str(folder / "sound.parquet")])
-        yield "embed", lambda: sidecar.embed_from(path, str(folder / "sound.parquet"), target("into.parquet"))
+        yield (
+            "embed",
+            lambda: sidecar.embed(str(folder / "sound.parquet"), into=target("into.parquet"), from_=path).only,
+        )
         yield "convert", lambda: sidecar.convert([path], target("converted.puffin"))
         return
     yield "verify --data", lambda: sidecar.verify(path, data=True)
@@ -105,10 +108,10 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
             lambda column=column: sidecar.scan(path, f"{quoted(column)} is not null", limit=3),
         )
     yield "scan all", lambda: scan_in_steps(path)
-    yield "extract", lambda: sidecar.extract_files([path], target("extracted.puffin"))
+    yield "extract", lambda: sidecar.extract([path], target("extracted.puffin"))
     options: dict[str, Any] = {} if suffix == ".orc" else {"page_index": True}
-    yield "embed", lambda: sidecar.embed_file(path, target(f"embedded{suffix}"), bloom=columns, **options)
-    yield "strip", lambda: sidecar.strip_file(path, target(f"stripped{suffix}"))
+    yield "embed", lambda: sidecar.embed(path, into=target(f"embedded{suffix}"), bloom=columns, **options).only
+    yield "strip", lambda: sidecar.strip(path, target(f"stripped{suffix}")).only
     yield "convert", lambda: sidecar.convert([path], target("converted.puffin"))
 
 

@@ -76,7 +76,7 @@ def make_tables(catalog: Any, prefix: str) -> EngineTables:
     for table in (tables.whole, tables.one_file, tables.one_group):
         sidecar.build(table, ["s"], kinds=["bloom"], engine="local")
         table.refresh()
-    sidecar.embed_table(tables.embedded, bloom=["s"])
+    sidecar.embed(tables.embedded, bloom=["s"])
     for table in (tables.one_file, tables.one_group):
         for path in data_files(table):
             if WANTED not in pq.read_table(local(path))["id"].to_pylist():

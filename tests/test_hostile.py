@@ -87,7 +87,7 @@ def test_a_filter_from_pages_beyond_the_limit_is_not_built(tmp_path: Path) -> No
     path = str(HOSTILE / "parquet_brotli_1GiB.parquet")
     with pytest.raises(UnsupportedFeatureError, match="a page is too large"):
         sidecar.scan(path, "k = 1")
-    report = sidecar.embed_file(path, str(tmp_path / "a.parquet"), bloom=["k"])
+    report = sidecar.embed(path, into=str(tmp_path / "a.parquet"), bloom=["k"]).only
     assert {one.way for one in report.outcomes} == {"none"}
     assert all("a page is too large" in one.reason for one in report.outcomes)
 

@@ -91,15 +91,15 @@ def scan(path: str, folder: Path) -> object:
 
 
 def extract(path: str, folder: Path) -> object:
-    return sidecar.extract_files([path], fresh(folder / "extracted.puffin"))
+    return sidecar.extract([path], fresh(folder / "extracted.puffin"))
 
 
 def embed(path: str, folder: Path) -> object:
-    return sidecar.embed_file(path, fresh(folder / f"embedded{Path(path).suffix}"), bloom=["k"])
+    return sidecar.embed(path, into=fresh(folder / f"embedded{Path(path).suffix}"), bloom=["k"]).only
 
 
 def strip(path: str, folder: Path) -> object:
-    return sidecar.strip_file(path, fresh(folder / f"stripped{Path(path).suffix}"))
+    return sidecar.strip(path, fresh(folder / f"stripped{Path(path).suffix}")).only
 
 
 def fresh(path: Path) -> str:

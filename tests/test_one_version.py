@@ -119,7 +119,7 @@ CALLS: dict[str, Callable[[Table], Any]] = {
     "advise": lambda table: [one.to_dict() for one in sidecar.advise(table, ["a"]).columns],
     "build, dry": lambda table: lasting(sidecar.build(table, ["a"], dry_run=True, engine="local").to_dict()),
     "refresh, dry": lambda table: lasting(sidecar.refresh(table, dry_run=True, engine="local").to_dict()),
-    "embed_table, dry": lambda table: lasting(sidecar.embed_table(table, bloom=["a"], dry_run=True).to_dict()),
+    "embed, dry": lambda table: lasting(sidecar.embed(table, bloom=["a"], dry_run=True).to_dict()),
     "repair, dry": lambda table: sidecar.repair(table, dry_run=True).to_dict(),
     "expire, dry": lambda table: sidecar.expire(table, dry_run=True).to_dict(),
 }

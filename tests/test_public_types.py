@@ -243,7 +243,7 @@ def test_plans_and_reports_are_short() -> None:
         "dropped_by_page_index=0, files_kept=0, row_groups_kept=1200, notes=[], warnings=<1 item>)"
     )
     assert "<th" in plan._repr_html_()
-    for name in ("BuildReport", "EmbedReport", "RestoreReport", "EmbedTableReport", "ExtractReport"):
+    for name in ("BuildReport", "EmbedReport", "EmbedTableReport", "ExtractReport"):
         assert issubclass(CLASSES[name], Summarized)
         assert CLASSES[name].__repr__ is Summarized.__repr__
 

@@ -36,7 +36,7 @@ FROM_SIDECAR = ["l_partkey", "l_comment"]
 FILES = 5
 MEMORY = """import sidecar, sys
 from scripts.benchmarks.harness.processes import own_memory
-sidecar.embed_file(sys.argv[1], sys.argv[2], bloom=sys.argv[3].split(","), page_index=True)
+sidecar.embed(sys.argv[1], into=sys.argv[2], bloom=sys.argv[3].split(","), page_index=True)
 print("VmHWM", own_memory()[1])"""
 KEY = bytes(range(16))
 ROW_GROUP = 1 << 17
@@ -93,8 +93,8 @@ def single(
             FLUSH()
 
         def embed() -> None:
-            sidecar.embed_file(
-                str(path), str(out), bloom=bloom, page_index=page_index, threads=THREADS, encryption_keys=keys
+            sidecar.embed(
+                str(path), into=str(out), bloom=bloom, page_index=page_index, threads=THREADS, encryption_keys=keys
             )
 
         sides = {
@@ -149,7 +149,7 @@ def from_sidecar(bench: Bench, scale: float) -> None:
 
         sides = {
             f"sidecar embeds all, {proof}": Side(
-                partial(sidecar.embed_all_from, str(puffin), str(target), sources), before=clear
+                partial(sidecar.embed, sources, into=str(target), from_=str(puffin)), before=clear
             )
             for proof, puffin in puffins.items()
         }
@@ -176,12 +176,12 @@ def extracted(folder: Path, plain: Sequence[Path]) -> dict[str, Path]:
     indexed = []
     for path in plain:
         full = folder / path.name
-        sidecar.embed_file(str(path), str(full), bloom=FROM_SIDECAR, page_index=True)
+        sidecar.embed(str(path), into=str(full), bloom=FROM_SIDECAR, page_index=True)
         indexed.append(str(full))
     puffins = {proof: folder / f"{proof}.puffin" for proof in ("proven", "not proven")}
-    sidecar.extract_files(indexed, str(puffins["proven"]))
+    sidecar.extract(indexed, str(puffins["proven"]))
     with patch("sidecar.conversion.identity.is_local", return_value=False):
-        sidecar.extract_files(indexed, str(puffins["not proven"]))
+        sidecar.extract(indexed, str(puffins["not proven"]))
     return puffins
 
 
@@ -217,7 +217,7 @@ def reads_of_lookups(bench: Bench) -> None:
     with data.scratch() as folder:
         plain, indexed = folder / "plain.parquet", folder / "indexed.parquet"
         pq.write_table(rows, plain, row_group_size=-(-rows.num_rows // 10))
-        sidecar.embed_file(str(plain), str(indexed), bloom=["l_comment"], page_index=True)
+        sidecar.embed(str(plain), into=str(indexed), bloom=["l_comment"], page_index=True)
         middle = rows.slice(rows.num_rows // 2, 1).to_pylist()[0]
         for what, predicate in (
             ("a comment", f"l_comment = '{middle['l_comment']}'"),

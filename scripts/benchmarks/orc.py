@@ -52,7 +52,7 @@ def embedding(bench: Bench, plain: Path, folder: Path) -> None:
 
     sides = {
         "sidecar embeds": Side(
-            lambda: sidecar.embed_file(str(plain), str(target), bloom=EMBEDDED, threads=1), before=clear
+            lambda: sidecar.embed(str(plain), into=str(target), bloom=EMBEDDED, threads=1).only, before=clear
         ),
         "copy": Side(lambda: copy(plain, target), before=clear),
         "decode": Side(lambda: scan(plain, EMBEDDED)),
@@ -76,7 +76,7 @@ def embedding(bench: Bench, plain: Path, folder: Path) -> None:
 
 def one_column(bench: Bench, plain: Path, target: Path, column: str) -> None:
     target.unlink(missing_ok=True)
-    sidecar.embed_file(str(plain), str(target), bloom=[column])
+    sidecar.embed(str(plain), into=str(target), bloom=[column])
     bare, source = LocalSource(str(plain)), LocalSource(str(target))
     bare_tail, tail = read_tail(bare), read_tail(source)
     sides = {

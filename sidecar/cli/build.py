@@ -17,6 +17,7 @@ from sidecar.cli.options import (
     DryRun,
     Engine,
     KeyPlace,
+    Reuse,
     encryption_keys,
     engine_name,
     names,
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """How many of the files to be indexed the text of a dry run names; JSON names all."""
-
-
-class Reuse(str, Enum):
-    """Which of the filters in the files are used as they are."""
-
-    good = "good"
-    always = "always"
-    never = "never"
 
 
 class Format(str, Enum):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.files import draw_failed
-from sidecar.cli.many.targets import expanded
+from sidecar.cli.many import files
 from sidecar.cli.options import (
     AllowPlaintext,
     Engine,
@@ -61,13 +60,10 @@ def extract(
     out = output()
     if len(paths) < 2:
         raise UsageError("extract needs at least one data file, and the Puffin file to write")
-    from sidecar import extract_files
-    from sidecar.cli.many import files
-    from sidecar.many_files.find import DATA_ENDINGS
+    import sidecar
 
-    found = expanded(paths[:-1], DATA_ENDINGS, keys)
-    report = extract_files(
-        found.files,
+    report = sidecar.extract(
+        paths[:-1],
         paths[-1],
         bloom=bloom or not page_index,
         page_index=page_index or not bloom,
@@ -77,8 +73,7 @@ def extract(
         engine=engine_name(engine),
     )
     out.warn(report.warnings)
-    data = {**report.to_dict(), "failed": files.errors_of(found)}
-    files.show(out, data, draw, each=None, failed=bool(report.damaged))
+    files.show(out, report.to_dict(), draw, each=None, failed=bool(report.damaged))
 
 
 def draw(to: Console, data: Any) -> None:
@@ -95,7 +90,7 @@ def draw(to: Console, data: Any) -> None:
         )
     )
     draw_units(to, data["units"])
-    draw_failed(to, data)
+    files.draw_failed(to, data)
 
 
 def draw_units(to: Console, units: Any) -> None:

@@ -80,6 +80,14 @@ Engine = Annotated[
 ]
 
 
+class Reuse(str, Enum):
+    """Which of the filters in the files are used as they are."""
+
+    good = "good"
+    always = "always"
+    never = "never"
+
+
 def engine_name(chosen: EngineName | None) -> BuildEngine | None:
     """The engine that ``--engine`` names."""
     return None if chosen is None else chosen.value

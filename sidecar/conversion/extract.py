@@ -1,177 +1,38 @@
-"""``extract``: copies filters, page indexes and row indexes of data files into one Puffin file, bit for bit.
+"""Copies filters, page indexes and row indexes of data files into one Puffin file, bit for bit.
 
 Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
 :mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.conversion.sound_page_index`).
 :mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index
 gets a reason in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
 
-For local files, ``extract`` records the digest of all stored pages, which later proves that a file is the one that was
+For local files it records the digest of all stored pages, which later proves that a file is the one that was
 indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
 are not read for either purpose.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
-from sidecar.conversion.outcome import NONE, Outcome, counted_ways, ways_of
+from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.protection import Protection
 from sidecar.conversion.witness import Witness
-from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, work_engine
-from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
-from sidecar.errors import SidecarError, UsageError, enough_memory, refuse_text
+from sidecar.engines.work import FileIOs, WorkEngine
+from sidecar.errors import SidecarError, UsageError
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.results.base import Summarized
-from sidecar.run_log import logged
-from sidecar.source import AnyPath, Source, check_unchanged, open_source
-from sidecar.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
-log = logging.getLogger(__name__)
+from sidecar.source import Source, check_unchanged, open_source
 
 L = TypeVar("L")
-
-
-@dataclass(repr=False)
-class ExtractReport(Summarized):
-    """The result of :func:`extract_files`."""
-
-    files: list[str]
-    """The paths of the data files."""
-    target: str
-    """The path of the Puffin file."""
-    size: int
-    """The size of the Puffin file in bytes."""
-    fields: dict[str, int]
-    """Field number of each column in the Puffin file, by path: its field id, or a number of its own."""
-    units: list[Outcome] = field(default_factory=list)
-    """What became of each index."""
-    warnings: list[str] = field(default_factory=list)
-    """What the caller should know."""
-    seconds: float = 0.0
-    """The time that it took."""
-    witness: Witness = field(default_factory=Witness)
-    """The values that were compared with the indexes."""
-    engine: str = "local"
-    """Where the files were read: ``local`` or ``spark``."""
-    engine_reason: str = ""
-    """Why this engine was chosen."""
-
-    @property
-    def damaged(self) -> bool:
-        """Whether some index was left behind because bytes of a file are broken."""
-        return any(unit.damaged for unit in self.units)
-
-    def log_line(self) -> str:
-        """What was taken, for the log."""
-        done = f"{len(self.files):,} files extracted to {self.target}"
-        return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar extract --json`` prints it."""
-        units = [unit.to_dict() for unit in self.units]
-        return {
-            "files": self.files,
-            "target": self.target,
-            "size": self.size,
-            "fields": self.fields,
-            "ways": ways_of(self.units),
-            "units": units,
-            "warnings": self.warnings,
-            "seconds": self.seconds,
-            "witness": self.witness.to_dict(),
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-        }
-
-
-@logged(log, ExtractReport.log_line, lambda report: report.warnings)
-@enough_memory()
-def extract_files(
-    files: Sequence[AnyPath],
-    target: AnyPath,
-    *,
-    bloom: bool = True,
-    page_index: bool = True,
-    columns: Sequence[str] | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    allow_plaintext: bool = False,
-    io: FileIO | None = None,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-) -> ExtractReport:
-    """Take the indexes of Parquet and ORC ``files`` into the new Puffin file ``target``.
-
-    ``bloom`` and ``page_index`` say which kinds: Bloom filters and page indexes, both by default. ``columns`` are
-    dotted paths of leaves, all by default; a file need not have all of them. Indexes are copied without decoding
-    values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes, row
-    indexes (the page indexes of ORC) with their protobuf bytes.
-
-    For local files, the SHA-256 of all stored pages is recorded: without it, :func:`sidecar.embed_from` has to look up
-    every value before it embeds the indexes. One page of each Parquet column of a local file is compared with the
-    column's first filter and first page index. If they contradict the page, no index of that kind is taken for the
-    column.
-
-    ``encryption_keys`` open encrypted Parquet files. An index of an encrypted column is taken only if ``bundle_keys``
-    name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
-    ``columns`` is an error.
-
-    ``io`` opens and writes files, by default as the paths say.
-
-    ``engine`` and ``spark`` say where the files are read, as for :func:`sidecar.build`: on Spark each file is a task,
-    whose indexes come to this process, which writes the Puffin file.
-
-    A broken index costs that index alone. After an error nothing is at ``target``. Raises :class:`UsageError` if no
-    file has an index to take, for unknown columns and if the target exists, :class:`UnsupportedFeatureError` for
-    encrypted files without their footer key, :class:`DamagedFileError` for a broken footer, and :class:`StorageError`.
-    """
-    start = time.monotonic()
-    refuse_text(files=files, columns=columns)
-    paths, target = [os.fspath(file) for file in files], os.fspath(target)
-    if not paths:
-        raise UsageError("no file to extract from")
-    protection = Protection(encryption_keys, allow_plaintext)
-    ios = FileIOs(io)
-    workers = work_engine(engine, spark, lambda: estimated_size(paths, ios))
-    work = TakeIndexes(ios, protection, bloom, page_index, columns)
-    with closing(Collection(protection)) as collection:
-        taken = take_all(work, paths, collection, workers)
-        for error in taken.failed.values():
-            raise error
-        check_extracted(columns, taken.seen, taken.units)
-        protection.check(list(collection.paths))
-        with create_target(target, io) as sink:
-            written = collection.write(sink)
-        numbers = collection.numbers()
-        fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}
-    return ExtractReport(
-        files=paths,
-        target=target,
-        size=written.file_size,
-        fields=fields,
-        units=taken.units,
-        seconds=time.monotonic() - start,
-        witness=taken.witness,
-        warnings=[f"not taken: {text}" for text in taken.witness.denials],
-        engine=workers.name,
-        engine_reason=workers.reason,
-    )
 
 
 @dataclass

@@ -34,7 +34,7 @@ from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
 from sidecar.conversion.to_puffin import Converted, PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
-from sidecar.embedding.from_sidecar import embed_from
+from sidecar.embedding.from_sidecar import restore_file
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
@@ -222,9 +222,7 @@ class _ToDataFile:
             raise UsageError("a sidecar has no rows: name the data file with --onto", file=self.source)
         if self.sizes.changes:
             raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-        report = embed_from(
-            self.source, self.data, self.target, bloom=self.columns, page_index=self.columns, io=self.io
-        )
+        report = restore_file(self.source, self.data, self.target, self.columns, self.io)
         return report.written.size, report.outcomes
 
     def _filters_like(self) -> tuple[int, list[Outcome]]:

@@ -27,7 +27,7 @@ from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
-from sidecar.errors import UsageError, enough_memory, refuse_text
+from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
@@ -36,8 +36,7 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
-from sidecar.run_log import logged
-from sidecar.source import AnyPath, Source, local_path, open_source
+from sidecar.source import Source, local_path, open_source
 from sidecar.target import Target, create_target
 
 if TYPE_CHECKING:
@@ -50,109 +49,91 @@ MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
+class NewIndexes:
+    """The indexes that files get, as :func:`sidecar.embed` takes them.
+
+    ``threads`` build the indexes of a file while another thread copies. ``keys`` open encrypted files.
+    """
+
+    bloom: Sequence[str]
+    page_index: bool
+    fpp: float = DEFAULT_FPP
+    placement: Placement = "end"
+    reuse: HarvestRule = GOOD
+    threads: int | None = None
+    keys: EncryptionKeys | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Raise :class:`UsageError` if nothing is asked for, and for a rule, a placement or a rate that cannot be."""
+        if not self.bloom and not self.page_index:
+            raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
+        if self.reuse not in HARVEST_RULES or self.placement not in PLACEMENTS:
+            raise UsageError(f"reuse is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+        check_fpp(self.fpp)
+
+
+@dataclass(frozen=True)
 class EmbedOptions:
-    """The indexes that a Parquet file gets, and where filters go; see :func:`embed_file`."""
+    """The indexes that one Parquet file gets, and where filters go."""
 
     filters: FilterRules = field(default_factory=FilterRules)
     page_index: bool = False
     placement: Placement = "end"
 
 
-def check_rules(harvest: str, placement: str) -> None:
-    """Raise :class:`UsageError` for a rule of harvest or a placement that does not exist."""
-    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
-        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+@dataclass(frozen=True)
+class IndexedFileWriter:
+    """The work for one file: write it with new indexes."""
 
+    indexes: NewIndexes
 
-@logged(log, EmbedReport.log_line, EmbedReport.warnings)
-@enough_memory()
-def embed_file(
-    source: AnyPath,
-    target: AnyPath,
-    *,
-    bloom: Sequence[str] = (),
-    page_index: bool = False,
-    fpp: float = DEFAULT_FPP,
-    placement: Placement = "end",
-    harvest: HarvestRule = GOOD,
-    threads: int | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    io: FileIO | None = None,
-) -> EmbedReport:
-    """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
+    def __call__(self, source: str, target: str, io: FileIO | None) -> EmbedReport:
+        """Write the new file ``target``. Damage costs the column chunk (in ORC: the column) that it hits.
 
-    Pages are copied as bytes, and the footer keeps everything that is not about indexes. ``bloom`` names leaf columns
-    by dotted paths. ``fpp`` is the target false-positive rate. ``placement`` puts filters at the ``end`` of the file or
-    after each ``row-group``. ``harvest`` says which filters and page indexes of the file are reused: ``good`` (filters
-    whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
-    they are known to lose rows. ``threads`` build indexes while another thread copies; by default one per core, at
-    most four. ``io`` opens and writes files, by default as the paths say.
-
-    An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
-    them. It always has its row index, and its filters have one place, so ``page_index`` and ``placement`` raise
-    :class:`UsageError`.
-
-    An encrypted Parquet file is read with ``encryption_keys`` and stays encrypted with the same keys: new indexes with
-    the key of their column, the footer with its own. A column whose key is missing keeps its indexes and gets no new
-    ones; then filters can only be at the end. DuckDB does not read encrypted files with filters.
-
-    Damage costs only the column chunk (in ORC: the column) that it hits, and the report says so. After an error nothing
-    is at ``target``. Raises :class:`UsageError` for unknown columns, options of the other format, and a target that
-    exists; :class:`UnsupportedFeatureError` for encrypted files without keys, for files that refer to other files, and
-    for ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
-    """
-    refuse_text(bloom=bloom)
-    source, target = os.fspath(source), os.fspath(target)
-    check_rules(harvest, placement)
-    with _opened(source, target, io) as opened:
-        if is_orc(opened):
-            _check_orc_options(page_index, placement)
-            tail = read_tail(opened)
-            orc_rules = rules_for(tail, bloom, fpp, harvest)
+        Raises :class:`UsageError` for unknown columns, options of the other format, and a target that exists;
+        :class:`UnsupportedFeatureError` for encrypted files without keys, for files that refer to other files, and for
+        ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
+        """
+        wanted = self.indexes
+        with enough_memory(), _opened(source, target, io) as opened:
+            if is_orc(opened):
+                _check_orc_options(wanted)
+                tail = read_tail(opened)
+                orc_rules = rules_for(tail, wanted.bloom, wanted.fpp, wanted.reuse)
+                with create_target(target, io) as sink:
+                    return embed_orc(opened, tail, sink, orc_rules, wanted.threads or _threads())
+            unlocked = unlock(opened, wanted.keys)
+            footer = read_footer(unlocked)
+            leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(wanted.bloom))
+            options = EmbedOptions(FilterRules(leaves, wanted.fpp, wanted.reuse), wanted.page_index, wanted.placement)
             with create_target(target, io) as sink:
-                return embed_orc(opened, tail, sink, orc_rules, threads or _threads())
-        unlocked = unlock(opened, encryption_keys)
-        footer = read_footer(unlocked)
-        leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
-        rules = FilterRules(leaves, check_fpp(fpp), harvest)
-        with create_target(target, io) as sink:
-            wanted = EmbedOptions(rules, page_index, placement)
-            report = embed_into(unlocked, footer, sink, wanted, threads)
-            notes = notes_on(unlocked, footer, target, encryption_keys, io)
-        return replace(report, notes=notes)
+                report = embed_into(unlocked, footer, sink, options, wanted.threads)
+                notes = notes_on(unlocked, footer, target, wanted.keys, io)
+            return replace(report, notes=notes)
 
 
-@logged(log, EmbedReport.log_line, EmbedReport.warnings)
-@enough_memory()
-def strip_file(
-    source: AnyPath,
-    target: AnyPath,
-    *,
-    encryption_keys: EncryptionKeys | None = None,
-    io: FileIO | None = None,
-) -> EmbedReport:
-    """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
+@dataclass(frozen=True)
+class StrippedFileWriter:
+    """The work for one file: write it without filters and page indexes."""
 
-    An ORC file keeps its row index. In a Parquet file, indexes between the pages and the footer, where most writers put
-    them, are left out; indexes between row groups stay as dead bytes (``written.dead_bytes``), so that no page moves.
-    An encrypted file is opened with ``encryption_keys``; columns whose key is missing keep their indexes. ``io`` opens
-    and writes files, by default as the paths say. Raises the errors of :func:`embed_file`.
-    """
-    start = time.monotonic()
-    source, target = os.fspath(source), os.fspath(target)
-    with _opened(source, target, io) as opened:
-        if is_orc(opened):
+    keys: EncryptionKeys | None = field(repr=False)
+
+    def __call__(self, source: str, target: str, io: FileIO | None) -> EmbedReport:
+        """Write the new file ``target``. Raises the errors of :class:`IndexedFileWriter`."""
+        start = time.monotonic()
+        with enough_memory(), _opened(source, target, io) as opened:
+            if is_orc(opened):
+                with create_target(target, io) as sink:
+                    return strip_orc(opened, sink)
+            unlocked = unlock(opened, self.keys)
+            footer = read_footer(unlocked)
+            check_embeddable(unlocked, footer)
             with create_target(target, io) as sink:
-                return strip_orc(opened, sink)
-        unlocked = unlock(opened, encryption_keys)
-        footer = read_footer(unlocked)
-        check_embeddable(unlocked, footer)
-        with create_target(target, io) as sink:
-            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
-            notes = notes_on(unlocked, footer, target, encryption_keys, io)
-    removed = list(_removed(footer))
-    seconds = time.monotonic() - start
-    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
+                written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
+                notes = notes_on(unlocked, footer, target, self.keys, io)
+        removed = list(_removed(footer))
+        seconds = time.monotonic() - start
+        return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
 
 
 def _nothing(count: int) -> Iterable[GroupIndexes]:
@@ -167,11 +148,11 @@ def _nothing(count: int) -> Iterable[GroupIndexes]:
     return groups()
 
 
-def _check_orc_options(page_index: bool, placement: str) -> None:
+def _check_orc_options(wanted: NewIndexes) -> None:
     """Raise :class:`UsageError` for options that only Parquet files have: ignoring them would look like success."""
     for asked, what in (
-        (page_index, "an ORC file always has its row index: there is no page index to build"),
-        (placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
+        (wanted.page_index, "an ORC file always has its row index: there is no page index to build"),
+        (wanted.placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
     ):
         if asked:
             raise UsageError(what)
@@ -184,7 +165,7 @@ def embed_into(
     wanted: EmbedOptions,
     threads: int | None = None,
 ) -> EmbedReport:
-    """Do the work of :func:`embed_file` from an open Parquet source to an empty target."""
+    """Do the work of :class:`IndexedFileWriter` from an open Parquet source to an empty target."""
     start = time.monotonic()
     check_embeddable(source, footer)
     outcomes: list[Outcome] = []

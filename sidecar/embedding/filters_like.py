@@ -56,7 +56,7 @@ def filters_like(
     The rate of each column is the worst rate of its trusted filters in ``source``, or ``fpp``. Returns the report, and
     an outcome for each column that ``data`` does not have. Raises :class:`UsageError` if ``source`` has no trusted
     filter or if ``data`` and ``target`` have different formats, and the errors of
-    :func:`sidecar.embedding.file.embed_file`.
+    :class:`sidecar.embedding.file.IndexedFileWriter`.
     """
     with closing(open_source(source, io)) as opened:
         rates = dict(_orc_rates(opened) if is_orc(opened) else _parquet_rates(opened))
@@ -140,7 +140,7 @@ def convert_legacy(
     """Write the ORC file ``source`` to the new file ``target``, its BLOOM_FILTER streams as BLOOM_FILTER_UTF8 ones.
 
     Raises :class:`UsageError` if no column has only the older stream, and the errors of
-    :func:`sidecar.embedding.file.embed_file`.
+    :class:`sidecar.embedding.file.IndexedFileWriter`.
     """
     with closing(open_source(source, io)) as opened:
         tail = read_tail(opened)

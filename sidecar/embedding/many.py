@@ -1,53 +1,52 @@
-"""Embeds indexes into many files, or strips them, into new files in one folder.
+"""Writes a new file for each of the files that are named: one under the name that is given, many into one folder.
 
-Each new file keeps its path below the folder that was named; of several folders, below the deepest that they share. All
-targets are checked before the first is written. A file is written whole or not at all, and an existing one is never
-replaced.
+In the folder each new file keeps its path below the folder that was named; of several folders, below the deepest that
+they share. All targets are checked before the first is written. A file is written whole or not at all, and an existing
+one is never replaced.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.conversion.harvest import GOOD, HarvestRule
-from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
-from sidecar.engines.choice import BuildEngine, work_engine
-from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
-from sidecar.errors import UsageError
-from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
+from sidecar.errors import SidecarError, UsageError
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
-from sidecar.parquet.embed import Placement
-from sidecar.source import local_path
+from sidecar.run_log import log_run
+from sidecar.source import AnyPath, local_path
 from sidecar.target import repeatable
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from sidecar.crypto.keys import EncryptionKeys
+log = logging.getLogger(__name__)
 
-Write = Callable[..., EmbedReport]
-"""Writes a new file: gets the source, the target and options."""
+Write = Callable[[str, str, "FileIO | None"], EmbedReport]
+"""Writes a new file: gets the source, the target and what opens both."""
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, repr=False)
 class WrittenFiles(FileResults[EmbedReport]):
-    """What :func:`embed_files` and :func:`strip_files` wrote for each file."""
+    """The files that were written, each with what became of its indexes."""
 
-    folder: str
-    """The folder that the files were written into."""
-    seconds: float
+    into: str = field(kw_only=True)
+    """The file or folder that was named for them."""
+    seconds: float = field(kw_only=True)
     """The seconds that it took."""
-    engine: str = "local"
+    engine: str = field(kw_only=True)
     """Where the files were written: ``local`` or ``spark``."""
-    engine_reason: str = ""
+    engine_reason: str = field(kw_only=True)
     """Why this engine was chosen."""
+    sidecar_bytes: int = field(default=0, kw_only=True)
+    """Bytes read from the sidecar that the indexes come out of."""
 
     @property
     def damaged(self) -> bool:
@@ -55,17 +54,10 @@ class WrittenFiles(FileResults[EmbedReport]):
         return any(report.damaged for report in self.files)
 
     def warnings(self) -> list[str]:
-        """Return the warnings of all files, each with its file."""
+        """Return the warnings of all files, each of several with its file."""
+        if len(self.files) == 1:
+            return self.files[0].warnings()
         return [f"{report.source}: {text}" for report in self.files for text in report.warnings()]
-
-    def totals(self) -> dict[str, Any]:
-        """Return the sizes of all files, and what is true of the run."""
-        return {
-            **super().totals(),
-            "size_before": sum(report.size_before for report in self.files),
-            "size": sum(report.written.size for report in self.files),
-            "ways": self.ways(),
-        }
 
     def ways(self) -> dict[str, dict[str, int]]:
         """Count the indexes of all files by kind and by way."""
@@ -77,97 +69,60 @@ class WrittenFiles(FileResults[EmbedReport]):
                     counts[way] = counts.get(way, 0) + count
         return total
 
-
-def embed_files(
-    paths: Paths,
-    folder: str,
-    *,
-    bloom: Sequence[str] = (),
-    page_index: bool = False,
-    fpp: float = DEFAULT_FPP,
-    placement: Placement = "end",
-    harvest: HarvestRule = GOOD,
-    threads: int | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    io: FileIO | None = None,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-) -> WrittenFiles:
-    """Do :func:`sidecar.embed_file` for all data files that ``paths`` name (files, folders, globs), into ``folder``.
-
-    ``bloom``, ``page_index``, ``fpp``, ``placement``, ``harvest``, ``threads`` and ``encryption_keys`` are as for one
-    file. ``folder`` is made if it is missing. ``io`` opens the files if it is given. ``engine`` and ``spark`` say where
-    the files are written, as for :func:`sidecar.build`: on Spark each file is a task of one thread, and ``folder`` is
-    one that all workers share. A file that fails among many is in ``failed``. Raises
-    :class:`UsageError` before anything is written if a target exists or two files would have the same target, and the
-    errors of :func:`sidecar.embed_file`.
-    """
-    options = {
-        "bloom": bloom,
-        "page_index": page_index,
-        "fpp": fpp,
-        "placement": placement,
-        "harvest": harvest,
-        "encryption_keys": encryption_keys,
-    }
-    run = _WriteAll(paths, folder, io)
-    run.engine = work_engine(engine, spark, run.size)
-    if run.engine.name == "spark":
-        threads = threads or 1
-    return run.run(embed_file, {**options, "threads": threads})
+    def totals(self) -> dict[str, Any]:
+        """Return where the files are, their sizes together, and what became of their indexes."""
+        return {
+            "size_before": sum(report.size_before for report in self.files),
+            "size": sum(report.written.size for report in self.files),
+            "ways": self.ways(),
+            **super().totals(),
+        }
 
 
-def strip_files(
-    paths: Paths,
-    folder: str,
-    *,
-    encryption_keys: EncryptionKeys | None = None,
-    io: FileIO | None = None,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-) -> WrittenFiles:
-    """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
+@dataclass(frozen=True)
+class NewFiles:
+    """The files that are to be written: ``targets`` has the new path of each that was found."""
 
-    ``encryption_keys``, ``io``, ``engine`` and ``spark`` are as for :func:`embed_files`, and so are the errors.
-    """
-    run = _WriteAll(paths, folder, io)
-    run.engine = work_engine(engine, spark, run.size)
-    return run.run(strip_file, {"encryption_keys": encryption_keys})
+    found: FoundFiles
+    into: str
+    targets: Mapping[str, str]
+    is_one: bool = False
+    """Whether one file is written under the name that was given for it."""
 
+    @classmethod
+    def of(cls, source: Paths, into: AnyPath, io: FileIO | None) -> NewFiles:
+        """Return the files for the data files that ``source`` names; see :func:`sidecar.embed`.
 
-class _WriteAll:
-    """Writes a new file for each of many."""
+        Raises the errors of :func:`find_files` and :func:`targets_in`, and :class:`UsageError` if a target exists.
+        """
+        found, into = find_files(source, io, endings=DATA_ENDINGS), os.fspath(into)
+        if found.is_one and isinstance(source, str | os.PathLike) and not _is_folder(into):
+            return cls(found, into, {found.files[0]: into}, is_one=True)
+        targets = targets_of(found, into)
+        check_free(targets.values())
+        return cls(found, into, targets)
 
-    def __init__(
-        self,
-        paths: Paths,
-        folder: str,
-        io: FileIO | None,
-    ) -> None:
-        self.start = time.monotonic()
-        self.folder = folder
-        self.io = io
-        self.engine: WorkEngine = LocalWork()
-        self.found = find_files(paths, io, endings=DATA_ENDINGS)
-        self.targets = targets_of(self.found, folder)
-        _check_free(self.targets.values())
+    def size(self, io: FileIO | None) -> int:
+        """Return about how many bytes the files have that are read."""
+        return estimated_size(self.found.files, FileIOs(io))
 
-    def size(self) -> int:
-        return estimated_size(self.found.files, FileIOs(self.io))
-
-    def run(self, write: Write, options: Mapping[str, Any]) -> WrittenFiles:
-        """Call ``write`` with each file, its target and ``options``."""
-        is_spark = self.engine.name == "spark"
-        work = _WriteOne(write, self.targets, self.io, is_spark, options)
-        files, failed = each_file(work, self.found, self.io, engine=self.engine)
+    def write(self, write: Write, workers: WorkEngine, io: FileIO | None) -> WrittenFiles:
+        """Call ``write`` for each file. Raises as :func:`each_file`."""
+        start = time.monotonic()
+        work = _WriteOne(write, self.targets, io, not self.is_one, workers.name == "spark")
+        if self.is_one and workers.name == "local":  # its own steps are reported, and its error is raised
+            files: tuple[EmbedReport, ...] = (work(self.found.files[0], io),)
+            failed: dict[str, SidecarError] = {}
+        else:
+            files, failed = each_file(work, self.found, io, engine=workers)
         return WrittenFiles(
             files,
             failed,
             others=self.found.others,
-            folder=self.folder,
-            seconds=time.monotonic() - self.start,
-            engine=self.engine.name,
-            engine_reason=self.engine.reason,
+            into=self.into,
+            seconds=time.monotonic() - start,
+            engine=workers.name,
+            engine_reason=workers.reason,
         )
 
 
@@ -178,20 +133,25 @@ class _WriteOne:
     write: Write
     targets: Mapping[str, str]
     io: FileIO | None = field(repr=False)
+    makes_folders: bool
     is_repeatable: bool
-    options: Mapping[str, Any] = field(repr=False)
 
     def __call__(self, source: str, _: FileIO | None) -> EmbedReport:
-        io = repeatable(self.io) if self.is_repeatable else self.io
         target = self.targets[source]
-        make_folder_of(target)
-        return self.write(source, target, **self.options, io=io)
+        if self.makes_folders:
+            make_folder_of(target)
+        report = self.write(source, target, repeatable(self.io) if self.is_repeatable else self.io)
+        log_run(log, report.log_line, report.warnings())
+        return report
+
+
+def _is_folder(into: str) -> bool:
+    local = local_path(into)
+    return into.endswith("/") or (local is not None and os.path.isdir(local))
 
 
 def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:
     """Return the new path in ``folder`` for each file. Raises as :func:`targets_in`, and for links that lead out."""
-    if not found.files:
-        return {}
     locations = [_absolute(file) for file in found.files]
     if len({local_path(file) is None for file in found.files}) > 1:
         raise UsageError("local and remote files have no folder in common", hint="Write them one after another.")
@@ -200,12 +160,20 @@ def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:
     return dict(zip(found.files, targets, strict=True))
 
 
+def targets_of_listed(files: Sequence[str], folder: str) -> dict[str, str]:
+    """Return the new path in ``folder`` for each file that a sidecar lists. Raises as :func:`targets_in`."""
+    targets = targets_in(folder, files)
+    check_inside(folder, targets)
+    check_free(targets)
+    return dict(zip(files, targets, strict=True))
+
+
 def _absolute(location: str) -> str:
     local = local_path(location)
     return location if local is None else os.path.abspath(local or ".")
 
 
-def _check_free(targets: Iterable[str]) -> None:
+def check_free(targets: Iterable[str]) -> None:
     """Raise :class:`UsageError` if a local target exists; for remote ones, creating the file says so."""
     taken = next((target for target in targets if os.path.lexists(local_path(target) or "")), None)
     if taken is not None:

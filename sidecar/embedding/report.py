@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sidecar.conversion.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, counted_ways, ways_of
+from sidecar.conversion.witness import Witness
 from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import Placement, WrittenParquet
 from sidecar.parquet.footer import Footer
@@ -23,9 +24,12 @@ def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
     return any(o.kind == BLOOM and o.way != NONE and o.column in encrypted for o in outcomes)
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class EmbedReport(Summarized):
-    """The file that was written, and what became of every old or requested index."""
+    """The file that was written, and what became of every old or requested index.
+
+    Where the indexes come out of a sidecar, the way ``exact`` means the bytes of the sidecar or of the file itself.
+    """
 
     source: str
     """The path of the old file."""
@@ -47,6 +51,12 @@ class EmbedReport(Summarized):
     """Whether an encrypted column has a filter."""
     notes: list[str] = field(default_factory=list)
     """Notes on what an encrypted file lacks at its new path."""
+    sidecar: str = ""
+    """The path of the sidecar that the indexes come out of; empty for new ones."""
+    doubts: list[str] = field(default_factory=list)
+    """Problems of the sidecar that were found while it was read."""
+    witness: Witness = field(default_factory=Witness)
+    """The values of the file that were compared with the sidecar's indexes before it was published."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the facts that ``repr`` and notebooks show."""
@@ -79,7 +89,7 @@ class EmbedReport(Summarized):
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
-        return [*found, *self.notes]
+        return [*found, *self.notes, *self.doubts]
 
     @property
     def damaged(self) -> bool:
@@ -92,6 +102,7 @@ class EmbedReport(Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the totals, ``ways`` by kind, and one entry in ``units`` for each index."""
+        origin = {"sidecar": self.sidecar, "witness": self.witness.to_dict()} if self.sidecar else {}
         return {
             "source": self.source,
             "target": self.target,
@@ -102,4 +113,5 @@ class EmbedReport(Summarized):
             "units": [outcome.to_dict("file") for outcome in self.outcomes],
             "warnings": self.warnings(),
             "seconds": self.seconds,
+            **origin,
         }

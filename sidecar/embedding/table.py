@@ -16,16 +16,13 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.conversion.harvest import GOOD, HarvestRule
-from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.file import EmbedOptions, check_rules
+from sidecar.embedding.file import EmbedOptions, NewIndexes
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine
-from sidecar.errors import SidecarError, UsageError, refuse_text
-from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.errors import SidecarError
 from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import ListedFile
@@ -34,7 +31,6 @@ from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
-from sidecar.parquet.embed import Placement
 from sidecar.run_log import logged
 from sidecar.run_steps import reached
 
@@ -47,70 +43,59 @@ NOTHING_TO_EMBED = "no file can be replaced"
 @logged(log, EmbedTableReport.log_line, EmbedTableReport.warnings)
 def embed_table(
     table: Table,
+    indexes: NewIndexes,
     *,
-    bloom: Sequence[str] = (),
-    page_index: bool = False,
-    fpp: float = DEFAULT_FPP,
-    placement: Placement = "end",
-    harvest: HarvestRule = GOOD,
-    dry_run: bool = False,
-    threads: int | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    refresh: bool = True,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
+    refresh: bool,
+    dry_run: bool,
+    engine: BuildEngine | None,
+    spark: Any,
 ) -> EmbedTableReport:
-    """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
+    """Do :func:`sidecar.embed` for the data files of a table's current snapshot.
 
-    ``bloom`` names primitive columns of the table (``a``, ``struct.field``, ``list.element``).
-    ``page_index``, ``fpp``, ``placement`` and ``harvest`` are as in
-    :func:`sidecar.embedding.file.embed_file`. Every file is rewritten under a
-    new path, its pages copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the
-    reason: files that deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing
-    new was built. ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix
-    names their path, and those with keys from the table's own encryption. ``dry_run`` only reports which files would be
-    rewritten. ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the
-    commit. If the table has a sidecar, or declares what is indexed, ``refresh`` brings the sidecar up to date
-    afterwards, with the filters that were just written; an error of this step is in the report. ``engine`` and
-    ``spark`` say where the files are written and the sidecar is built, as for :func:`sidecar.build`: on Spark each file
-    is a task of one thread; the commit is made in this process.
+    Every file is rewritten under a new path, and one ``replace`` commit swaps the files. Some are left alone, with the
+    reason: files that deletes apply to; files that are not Parquet, encrypted without keys or broken; and files for
+    which nothing new was built. Encrypted files are rewritten with keys, except those whose expected AAD prefix names
+    their path. If the table has a sidecar, or declares what is indexed, ``refresh`` brings the sidecar up to date
+    afterwards; an error of this step is in the report. On Spark each file is a task of one thread; the commit is made
+    in this process.
 
-    Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
-    :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
-    :class:`CommitConflictError` if another commit changed one of the files meanwhile. The new files are then deleted.
-    They stay only if it is not known whether the commit succeeded, and the error says so.
+    Raises :class:`UsageError` for unknown columns and a table without a snapshot, :class:`UnsupportedFeatureError` for
+    format versions other than 2, :class:`StorageError`, and :class:`CommitConflictError` if another commit changed one
+    of the files meanwhile. The new files are then deleted. They stay only if it is not known whether the commit
+    succeeded, and the error says so.
     """
     start = time.monotonic()
     with held(table) as own:
-        refuse_text(bloom=bloom)
-        fields = _fields(own, bloom, page_index)
-        check_rules(harvest, placement)
-        rules = FilterRules((), check_fpp(fpp), harvest)
+        fields = _fields(own, indexes.bloom)
+        rules = FilterRules((), indexes.fpp, indexes.reuse)
         replaceable = find_replaceable(own)
-        report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, fpp)
+        report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, indexes.fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
         if dry_run:
             chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))
             report.engine, report.engine_reason = chosen
             report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
         else:
-            at_once, each = _threads(threads, len(replaceable.files))
+            at_once, each = _threads(indexes.threads, len(replaceable.files))
             workers = _engine_for(replaceable.files, engine, spark, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
-            wanted = EmbedOptions(rules, page_index, placement)
-            each = each if workers.name == "local" else threads or 1
-            writer = SuccessorWriter(own.io, NewPaths.of(own), fields, wanted, encryption_keys, each)
+            wanted = EmbedOptions(rules, indexes.page_index, indexes.placement)
+            each = each if workers.name == "local" else indexes.threads or 1
+            writer = SuccessorWriter(own.io, NewPaths.of(own), fields, wanted, indexes.keys, each)
             _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
-                request = {"threads": threads, "encryption_keys": encryption_keys, "engine": engine, "spark": spark}
+                request = {
+                    "threads": indexes.threads,
+                    "encryption_keys": indexes.keys,
+                    "engine": engine,
+                    "spark": spark,
+                }
                 _refresh(own, report, request)
     report.seconds = time.monotonic() - start
     return report
 
 
-def _fields(table: Table, bloom: Sequence[str], page_index: bool) -> EmbeddedFields:
-    if not bloom and not page_index:
-        raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
+def _fields(table: Table, bloom: Sequence[str]) -> EmbeddedFields:
     schema = table.schema()
     columns = tuple(resolve_columns(schema, bloom)) if bloom else ()
     return EmbeddedFields(columns, schema, table.name_mapping())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
@@ -108,18 +108,22 @@ def each_file(
     :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Raises the error of a file that was named
     alone, the first error if every file has a :class:`UsageError`, and :class:`UsageError` for fewer than one thread.
     """
-    files = found.files
-    workers: WorkEngine = engine or LocalWork(threads_for(files, threads))
+    workers: WorkEngine = engine or LocalWork(threads_for(found.files, threads))
+    with closing(workers.run(_OneFile(work, FileIOs(io)), found.files)) as answers:
+        return sorted_out(found, answers)
+
+
+def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
+    """Return the results and the errors among the ``answers`` of the files in order. Raises as :func:`each_file`."""
     results: list[R] = []
     failed = dict(found.failed)
-    with closing(workers.run(_OneFile(work, FileIOs(io)), files)) as answers:
-        for file, answer in zip(files, answers, strict=True):
-            if not isinstance(answer, SidecarError):
-                results.append(answer)
-            elif found.is_one:
-                raise answer
-            else:
-                failed[file] = answer
+    for file, answer in zip(found.files, answers, strict=True):
+        if not isinstance(answer, SidecarError):
+            results.append(answer)
+        elif found.is_one:
+            raise answer
+        else:
+            failed[file] = answer
     if not results and all(isinstance(error, UsageError) for error in failed.values()):
         raise next(iter(failed.values()))
     return tuple(results), failed

@@ -107,6 +107,8 @@ class _FileSearch:
 
     def add(self, path: str) -> bool:
         """Add the files that a path names; return whether it is a plain path. Raises as :func:`find_files`."""
+        if "\0" in path:
+            raise UsageError("a path has a zero byte in it", file=path)
         tree = self._tree(path)
         state, before = tree.is_folder(path), len(self.failed)
         root, hint = path, ""

@@ -7,13 +7,12 @@ from sidecar.bundle.fill import FillSpread as FillSpread
 from sidecar.bundle.fill import FilterFillInfo as FilterFillInfo
 from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
 from sidecar.bundle.runs import RunRecord as RunRecord
-from sidecar.conversion.extract import ExtractReport as ExtractReport
 from sidecar.conversion.outcome import IndexKind as IndexKind
 from sidecar.conversion.outcome import Outcome as Outcome
 from sidecar.conversion.outcome import Way as Way
 from sidecar.conversion.witness import Witness as Witness
 from sidecar.embedding.convert import ConvertReport as ConvertReport
-from sidecar.embedding.from_sidecar import RestoreReport as RestoreReport
+from sidecar.embedding.extract import ExtractReport as ExtractReport
 from sidecar.embedding.many import WrittenFiles as WrittenFiles
 from sidecar.embedding.report import EmbedReport as EmbedReport
 from sidecar.embedding.table_report import EmbedTableReport as EmbedTableReport

@@ -171,7 +171,7 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
     folder, keys = shell.folder, ["--encryption-keys", shell.keys("right", **NAMED), "--json"]
     plain, sealed, bare, again = (folder / f"{name}.parquet" for name in ("source", "sealed", "bare", "again"))
     pq.write_table(rows(0), plain, encryption_properties=pe.create_encryption_properties(FILE_KEY))
-    assert shell("embed", plain, sealed, "--bloom", "ssn", "--page-index", *keys).code == 0
+    assert shell("embed", plain, "--into", sealed, "--bloom", "ssn", "--page-index", *keys).code == 0
     out = folder / "out.puffin"
     extracted = shell.process("extract", sealed, out, "--columns", "ssn", *keys)
     assert extracted.code == 0, extracted
@@ -180,8 +180,8 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
     assert b"planted-secret" not in data
     assert shell("verify", out, *keys).answer["problems"] == []
     assert shell("verify", out, "--json").code == 1
-    assert shell.process("strip", sealed, bare, *keys).code == 0
-    done = shell("embed", "--from", out, bare, again, *keys)
+    assert shell.process("strip", sealed, "--into", bare, *keys).code == 0
+    done = shell("embed", "--from", out, bare, "--into", again, *keys)
     assert done.code == 0, done
     assert shell("verify", again, "--data", *keys).answer["problems"] == []
     for value, kept in ((SECRET.format(7), True), ("absent", False)):
@@ -189,7 +189,7 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
         assert unit["might_contain"] is kept
     data_file = sorted((folder / "wh/db/t/data").glob("*.parquet"))[2]
     embedded = folder / "embedded.parquet"
-    done = shell.process("embed", "--from", "db.t", data_file, embedded, "--catalog", "cli", *keys)
+    done = shell.process("embed", "--from", "db.t", data_file, "--into", embedded, "--catalog", "cli", *keys)
     assert done.code == 0, done
     (unit,) = shell("probe", embedded, "ssn", VALUE, *keys).answer["files"][0]["units"]
     assert unit["might_contain"] is True

@@ -25,12 +25,12 @@ def test_extract_strip_embed_from(tmp_path: Path) -> None:
     assert "files    2" in result.stdout
     assert "filters of BOOLEAN hold no values" in " ".join(result.stdout.split())
     assert run("verify", puffin).exit_code == 0
-    assert run("strip", NATIVE, bare).exit_code == 0
-    data = json.loads(run("embed", bare, back, "--from", puffin, "--json").stdout)
+    assert run("strip", NATIVE, "--into", bare).exit_code == 0
+    data = json.loads(run("embed", bare, "--into", back, "--from", puffin, "--json").stdout)
     assert data["ways"] == {"bloom": {"exact": 54, "none": 3}}
     units = json.loads(run("probe", back, "c_sdir", "k79w", "--json").stdout)["files"][0]["units"]
     assert [unit["might_contain"] for unit in units] == [False, True, False]
-    result = run("embed", "--from", puffin, "--all-to", tmp_path / "all")
+    result = run("embed", "--from", puffin, "--into", tmp_path / "all")
     assert result.exit_code == 0, result.output
     assert "2 files" in result.stdout
 

@@ -60,7 +60,7 @@ def test_no_dry_run_writes_files(args: list[str], place: Path) -> None:
     with unchanged(place):
         result = run("embed", *args, "--dry-run")
     assert result.exit_code == 2
-    assert "--dry-run is for tables" in result.stderr
+    assert "dry_run and refresh are for tables" in result.stderr
 
 
 BUILD = ["build", "--columns", "k", "--engine", "local", "--catalog", "dry"]

@@ -33,7 +33,7 @@ def plain(tmp_path: Path) -> Path:
 
 def test_embed_probe_verify_strip(plain: Path) -> None:
     target, bare = plain.with_name("indexed.parquet"), plain.with_name("bare.parquet")
-    result = run("embed", plain, target, "--bloom", "k,tags.list.element", "--page-index")
+    result = run("embed", plain, "--into", target, "--bloom", "k,tags.list.element", "--page-index")
     assert result.exit_code == 0, result.output
     assert "indexed.parquet" in result.stdout
     assert "tags.list.element" in result.stdout
@@ -42,7 +42,7 @@ def test_embed_probe_verify_strip(plain: Path) -> None:
     assert units[1]["might_contain"]
     assert not units[0]["might_contain"]
     assert run("verify", target).exit_code == 0
-    result = run("strip", target, bare)
+    result = run("strip", target, "--into", bare)
     assert result.exit_code == 0
     assert "6 filters, 9 page indexes" in result.stdout
     assert bare.read_bytes() == plain.read_bytes()
@@ -50,11 +50,13 @@ def test_embed_probe_verify_strip(plain: Path) -> None:
 
 def test_json_has_the_way_of_every_unit_and_the_rates(plain: Path) -> None:
     target = plain.with_name("indexed.parquet")
-    result = run("embed", plain, target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json")
+    result = run(
+        "embed", plain, "--into", target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json"
+    )
     data = json.loads(result.stdout)
     assert data["ways"] == {"bloom": {"values": 3, "dictionary": 3}}
     assert data["size"] == target.stat().st_size > data["size_before"] == plain.stat().st_size
-    for unit in data["units"]:
+    for unit in data["files"][0]["units"]:
         assert {"row_group", "column", "kind", "way", "bytes", "rate_before", "rate_after", "reason"} <= set(unit)
         assert 0 < unit["rate_after"] <= 0.001
 
@@ -68,9 +70,9 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
     data[chunk.start : chunk.start + 10] = b"\xff" * 10
     broken, target = plain.with_name("broken.parquet"), plain.with_name("x.parquet")
     broken.write_bytes(bytes(data))
-    result = run("embed", broken, target, "--bloom", "k", "--page-index", "--json")
+    result = run("embed", broken, "--into", target, "--bloom", "k", "--page-index", "--json")
     assert result.exit_code == 1
-    units = json.loads(result.stdout)["units"]
+    units = json.loads(result.stdout)["files"][0]["units"]
     filters = {u["row_group"]: u for u in units if u["kind"] == "bloom"}
     assert [filters[g]["way"] for g in range(3)] == ["values", "none", "values"]
     assert filters[1]["damaged"]
@@ -92,26 +94,26 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_writes_nothing(plain: Path, options: list[str], sentence: str) -> None:
-    result = run("embed", plain, plain.with_name("x.parquet"), *options)
+    result = run("embed", plain, "--into", plain.with_name("x.parquet"), *options)
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert [path.name for path in plain.parent.iterdir()] == ["plain.parquet"]
 
 
 def test_existing_files_and_other_formats_are_refused(plain: Path) -> None:
-    assert run("embed", plain, plain, "--page-index").exit_code == 2
+    assert run("embed", plain, "--into", plain, "--page-index").exit_code == 2
     taken = plain.with_name("taken")
     taken.write_bytes(b"mine")
-    result = run("embed", plain, taken, "--page-index")
+    result = run("embed", plain, "--into", taken, "--page-index")
     assert result.exit_code == 2
     assert "exists already" in result.stderr
     assert taken.read_bytes() == b"mine"
     for command in (["embed", "--page-index"], ["strip"]):
-        result = run(command[0], DATA / "j118_enc_gcm_encfooter.parquet", plain.with_name("x"), *command[1:])
+        result = run(command[0], DATA / "j118_enc_gcm_encfooter.parquet", "--into", plain.with_name("x"), *command[1:])
         assert result.exit_code == 1
         assert "encrypted" in result.stderr
-        assert run(command[0], taken, plain.with_name("x"), *command[1:]).exit_code == 1
-        assert run(command[0], plain.with_name("nosuch"), plain.with_name("x"), *command[1:]).exit_code == 1
+        assert run(command[0], taken, "--into", plain.with_name("x"), *command[1:]).exit_code == 1
+        assert run(command[0], plain.with_name("nosuch"), "--into", plain.with_name("x"), *command[1:]).exit_code == 1
     assert {path.name for path in plain.parent.iterdir()} == {"plain.parquet", "taken"}
 
 
@@ -119,17 +121,17 @@ def test_strip_tells_its_progress_to_whoever_watches(plain: Path) -> None:
     told: list[tuple[object, ...]] = []
     count = pq.read_metadata(plain).num_row_groups
     with sidecar.progress(lambda *step: told.append(step)):
-        sidecar.strip_file(str(plain), str(plain.with_name("told.parquet")))
+        sidecar.strip(str(plain), str(plain.with_name("told.parquet")))
     assert told == [("row groups", number, count) for number in range(count + 1)]
-    assert run("strip", str(plain), str(plain.with_name("quiet.parquet")), "--quiet").exit_code == 0
+    assert run("strip", str(plain), "--into", str(plain.with_name("quiet.parquet")), "--quiet").exit_code == 0
 
 
 def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
     target = plain.with_name("indexed.parquet")
-    assert run("embed", plain, target, "--bloom", "k", "--placement", "row-group").exit_code == 0
-    result = run("strip", target, plain.with_name("bare.parquet"), "--json")
+    assert run("embed", plain, "--into", target, "--bloom", "k", "--placement", "row-group").exit_code == 0
+    result = run("strip", target, "--into", plain.with_name("bare.parquet"), "--json")
     assert result.exit_code == 0
-    dead = json.loads(result.stdout)["dead_bytes"]
+    dead = json.loads(result.stdout)["files"][0]["dead_bytes"]
     assert dead > 0
     assert f"{dead:,} bytes of filters stay as dead space" in result.stderr
 
@@ -140,15 +142,15 @@ def test_encrypted_files(tmp_path: Path) -> None:
     texts = {column: f"hex:{key.hex()}" for column, key in named.items()}
     keys.write_text(json.dumps({"footer_key": f"hex:{b'0123456789012345'.hex()}", "column_keys": texts}))
     target, bare = tmp_path / "indexed.parquet", tmp_path / "bare.parquet"
-    options = ("--bloom", "str,i64_desc", "--harvest", "never")
-    result = run("embed", source, target, *options, "--encryption-keys", keys)
+    options = ("--bloom", "str,i64_desc", "--reuse", "never")
+    result = run("embed", source, "--into", target, *options, "--encryption-keys", keys)
     assert result.exit_code == 0, result.output
     assert "DuckDB does not read encrypted files with filters" in result.stderr
     assert run("verify", target, "--data", "--encryption-keys", keys).exit_code == 0
-    result = run("strip", target, bare, "--encryption-keys", keys, "--json")
+    result = run("strip", target, "--into", bare, "--encryption-keys", keys, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["ways"]["bloom"]["none"] > 0
-    result = run("embed", source, tmp_path / "none.parquet", "--bloom", "str")
+    result = run("embed", source, "--into", tmp_path / "none.parquet", "--bloom", "str")
     assert result.exit_code == 1
     assert "--encryption-keys" in result.stderr
     result = run("convert", source, tmp_path / "none.puffin")

@@ -20,34 +20,34 @@ def run(*args: object) -> Any:
 
 def test_embed_probe_verify_strip(tmp_path: Path) -> None:
     target, bare = tmp_path / "indexed.orc", tmp_path / "bare.orc"
-    result = run("embed", BARE, target, "--bloom", "c_int,c_sdir")
+    result = run("embed", BARE, "--into", target, "--bloom", "c_int,c_sdir")
     assert result.exit_code == 0, result.output
     assert "c_sdir" in result.stdout
     assert "page indexes" not in result.stdout
     units = json.loads(run("probe", target, "c_sdir", "k79w", "--json").stdout)["files"][0]["units"]
     assert [unit["might_contain"] for unit in units] == [False, False, True]
     assert run("verify", target).exit_code == 0
-    result = run("strip", target, bare)
+    result = run("strip", target, "--into", bare)
     assert result.exit_code == 0
     assert "removed  6 filters" in result.stdout
 
 
 def test_json(tmp_path: Path) -> None:
     target = tmp_path / "indexed.orc"
-    data = json.loads(run("embed", BARE, target, "--bloom", "c_int,c_bool", "--fpp", "0.1%", "--json").stdout)
+    data = json.loads(run("embed", BARE, "--into", target, "--bloom", "c_int,c_bool", "--fpp", "0.1%", "--json").stdout)
     assert data["ways"] == {"bloom": {"values": 3, "none": 3}}
-    assert data["placement"] == "stripe"
+    assert data["files"][0]["placement"] == "stripe"
     assert data["size"] == target.stat().st_size > data["size_before"] == BARE.stat().st_size
-    reasons = {unit["column"]: unit["reason"] for unit in data["units"]}
+    reasons = {unit["column"]: unit["reason"] for unit in data["files"][0]["units"]}
     assert reasons == {"c_int": "", "c_bool": "readers use no filters on BOOLEAN"}
-    assert {unit["row_group"] for unit in data["units"]} == {0, 1, 2}
+    assert {unit["row_group"] for unit in data["files"][0]["units"]} == {0, 1, 2}
 
 
 def test_corrupt_filters_are_replaced(tmp_path: Path) -> None:
     result = run("verify", PYARROW)
     assert result.exit_code == 1
     assert "c_tiny" in result.stdout
-    assert run("embed", PYARROW, tmp_path / "right.orc", "--bloom", "c_tiny").exit_code == 0
+    assert run("embed", PYARROW, "--into", tmp_path / "right.orc", "--bloom", "c_tiny").exit_code == 0
     assert run("verify", tmp_path / "right.orc").exit_code == 0
 
 
@@ -57,12 +57,12 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
         (["--bloom", "c_int", "--placement", "row-group"], 2, "there is no placement"),
         (["--bloom", "nothing"], 2, "the file has no column 'nothing'"),
     ):
-        result = run("embed", BARE, tmp_path / "x.orc", *arguments)
+        result = run("embed", BARE, "--into", tmp_path / "x.orc", *arguments)
         assert result.exit_code == code
         assert what in result.stderr
         assert "Traceback" not in result.output
     bad = DATA / "apache_bad_bloom_filter_1.6.11.orc"
-    result = run("embed", bad, tmp_path / "x.orc", "--bloom", "id")
+    result = run("embed", bad, "--into", tmp_path / "x.orc", "--bloom", "id")
     assert result.exit_code == 1
     assert "ORC-1024" in result.stderr
     assert not list(tmp_path.iterdir())

@@ -135,8 +135,8 @@ def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
         (["db.t", "--catalog", "cli"], "nothing to embed"),
         (["db.t", "--bloom", "nosuch", "--catalog", "cli"], "no column 'nosuch'"),
         (["db.nosuch", "--page-index", "--catalog", "cli"], "no table 'db.nosuch'"),
-        (["./a.parquet", "--page-index"], "name DST"),
-        (["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"], "belongs to a table"),
+        (["./a.parquet", "--page-index"], "into names the new file"),
+        (["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"], "are for tables, but a path was given"),
     ],
 )
 @pytest.mark.usefixtures("table")

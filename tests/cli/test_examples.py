@@ -47,11 +47,11 @@ def make_files(folder: Path) -> None:
     for part in (0, 1):
         bare, indexed = folder / "bare" / f"part-{part}.parquet", folder / f"part-{part}.parquet"
         pq.write_table(lineitem(part), bare, use_dictionary=False)
-        sidecar.embed_file(str(bare), str(indexed), bloom=["l_partkey"], page_index=True)
+        sidecar.embed(str(bare), into=str(indexed), bloom=["l_partkey"], page_index=True)
         (folder / "data").mkdir(exist_ok=True)
         shutil.copy(indexed, folder / "data")
     parts = [str(folder / f"part-{part}.parquet") for part in (0, 1)]
-    sidecar.extract_files(parts, str(folder / "indexes.puffin"))
+    sidecar.extract(parts, str(folder / "indexes.puffin"))
     pyarrow.orc.write_table(lineitem(0), folder / "part-0.orc")
     events = pa.table({"id": list(range(100)), "name": [f"event {n}" for n in range(100)]})
     pyarrow.orc.write_table(events, folder / "events.orc", bloom_filter_columns=[0, 1])
@@ -90,7 +90,8 @@ def test_an_example_of_the_help_runs(example: str, lake: Path, tmp_path: Path, m
     if name == "serve":  # it would run until it is stopped: tests/serving/test_running.py starts servers
         checked_settings(**{key: given[key] for key in signature(checked_settings).parameters if given.get(key)})
         return
-    for destination in (given.get("paths") or ())[-1:] if given.get("into") is None else ():
+    into = given.get("into")
+    for destination in (given.get("paths") or ())[-1:] if into is None else [into]:
         Path(destination).unlink(missing_ok=True)  # another example reads it
     result = CliRunner().invoke(app, [name, *arguments], prog_name="sidecar")
     assert result.exit_code == 0, result.output

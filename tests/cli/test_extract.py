@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> list[Path]:
         keys = np.random.default_rng(number).integers(0, 2**40, 3000) * 2
         plain, path = tmp_path / f"plain-{number}.parquet", tmp_path / f"part-{number}.parquet"
         pq.write_table(pa.table({"k": keys, "s": [f"x{k}" for k in keys]}), plain, row_group_size=1000)
-        sidecar.embed_file(str(plain), str(path), bloom=["k", "s"], page_index=True)
+        sidecar.embed(str(plain), into=str(path), bloom=["k", "s"], page_index=True)
         paths.append(path)
     return paths
 
@@ -52,7 +52,7 @@ def test_extract_inspect_verify_embed(files: list[Path], tmp_path: Path) -> None
     assert len(described["segments"][0]["page_indexes"]) == 2
     assert "sidecar-page-index-v1" in run("inspect", puffin).stdout
     plain = tmp_path / "plain-0.parquet"
-    result = run("embed", plain, back, "--from", puffin)
+    result = run("embed", plain, "--into", back, "--from", puffin)
     assert result.exit_code == 0, result.output
     assert "as it was" in result.stdout
     assert back.read_bytes() == files[0].read_bytes()
@@ -64,20 +64,20 @@ def test_kinds_and_columns(files: list[Path], tmp_path: Path) -> None:
     assert data["fields"] == {"k": 1}
     data = answer("extract", files[0], tmp_path / "b.puffin", "--page-index")
     assert data["ways"] == {"page-index": {"exact": 6}}
-    sidecar.extract_files([str(files[0])], str(tmp_path / "c.puffin"))
+    sidecar.extract([str(files[0])], str(tmp_path / "c.puffin"))
     plain = tmp_path / "plain-0.parquet"
     source = ("embed", plain, "--from", tmp_path / "c.puffin")
-    data = answer(*source[:2], tmp_path / "1.parquet", *source[2:], "--bloom", "k")
+    data = answer(*source[:2], "--into", tmp_path / "1.parquet", *source[2:], "--bloom", "k")
     assert data["ways"] == {"bloom": {"exact": 3}}
-    data = answer(*source[:2], tmp_path / "2.parquet", *source[2:], "--page-index")
+    data = answer(*source[:2], "--into", tmp_path / "2.parquet", *source[2:], "--page-index")
     assert data["ways"] == {"page-index": {"exact": 6}}
-    assert data["sidecar"] == str(tmp_path / "c.puffin")
+    assert data["files"][0]["sidecar"] == str(tmp_path / "c.puffin")
 
 
 def test_all_to(files: list[Path], tmp_path: Path) -> None:
     puffin, folder = tmp_path / "x.puffin", tmp_path / "out"
     assert run("extract", *files, puffin).exit_code == 0
-    result = run("embed", "--from", puffin, "--all-to", folder)
+    result = run("embed", "--from", puffin, "--into", folder)
     assert result.exit_code == 0, result.output
     assert "2 files" in result.stdout
     assert sorted(path.name for path in folder.iterdir()) == ["part-0.parquet", "part-1.parquet"]
@@ -93,14 +93,14 @@ def test_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("db.t", pa.schema([("k", pa.int64())]))
     table.append(pa.table({"k": range(1000)}))
     path = next(iter(table.scan().plan_files())).file.file_path
-    refused = run("embed", path, tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
+    refused = run("embed", path, "--into", tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
     assert refused.exit_code == 2
     assert "has no sidecar" in refused.stderr
     sidecar.build(table, ["k"], kinds=["bloom", "page-index"], engine="local")
-    data = answer("embed", path, tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
+    data = answer("embed", path, "--into", tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
     assert data["ways"] == {"bloom": {"exact": 1}, "page-index": {"exact": 1}}
-    assert data["witness"]["proof"] == "the table's live entry"
-    data = answer("embed", "--from", "db.t", "--all-to", tmp_path / "all", "--catalog", "cli")
+    assert data["files"][0]["witness"]["proof"] == "the table's live entry"
+    data = answer("embed", "--from", "db.t", "--into", tmp_path / "all", "--catalog", "cli")
     assert len(data["files"]) == 1
     assert data["files"][0]["witness"]["proof"] == "the table's live entry"
 
@@ -110,12 +110,12 @@ def test_the_report_says_what_was_looked_at(files: list[Path], tmp_path: Path) -
     assert run("extract", files[0], known).exit_code == 0
     with as_remote():
         assert run("extract", files[0], unknown).exit_code == 0
-    look = ("embed", plain)
+    look = ("embed", plain, "--into")
     data = answer(*look, tmp_path / "1.parquet", "--from", known)
-    assert data["witness"]["proof"] == "the digest of the stored pages"
-    assert data["witness"]["chunks"] == data["witness"]["pages"] == 6
+    assert data["files"][0]["witness"]["proof"] == "the digest of the stored pages"
+    assert data["files"][0]["witness"]["chunks"] == data["files"][0]["witness"]["pages"] == 6
     data = answer(*look, tmp_path / "3.parquet", "--from", unknown)
-    assert data["witness"]["proof"] == ""
+    assert data["files"][0]["witness"]["proof"] == ""
     text = run(*look, tmp_path / "4.parquet", "--from", unknown).stdout
     assert "none, so all values were looked up" in text
     assert "values asked for" in text
@@ -156,9 +156,9 @@ def test_damage_is_exit_code_1(files: list[Path], tmp_path: Path) -> None:
         ["extract", "a.parquet"],
         ["embed", "--from", "./x.puffin"],
         ["embed", "./a.parquet", "--from", "./x.puffin"],
-        ["embed", "./a.parquet", "./b.parquet", "--from", "./x.puffin", "--all-to", "d"],
-        ["embed", "./a.parquet", "./b.parquet", "--all-to", "d"],
-        ["embed", "./a.parquet", "./b.parquet", "--from", "./x.puffin", "--catalog", "c"],
+        ["embed", "./a.parquet", "./b.parquet", "--from", "./x.puffin"],
+        ["embed", "./a.parquet", "--into", "./b.parquet", "--from", "./x.puffin", "--reuse", "never"],
+        ["embed", "./a.parquet", "--into", "./b.parquet", "--from", "./x.puffin", "--catalog", "c"],
         ["convert", "./a.parquet"],
         ["convert", "./a.parquet", "./b.parquet", "--fpp", "auto"],
     ],

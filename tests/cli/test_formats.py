@@ -70,7 +70,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
         patch.setenv("SIDECAR_CATALOG", "forms")
         patch.chdir(folder)
-        for words in ("embed a.parquet b.parquet --bloom k --page-index", "extract b.parquet c.puffin"):
+        for words in ("embed a.parquet --into b.parquet --bloom k --page-index", "extract b.parquet c.puffin"):
             assert run(*words.split()).exit_code == 0
         assert run("build", "db.t", "-c", "k", "--engine", "local").exit_code == 0
         yield folder
@@ -93,9 +93,9 @@ COMMANDS = [
     ["inspect", "./b.parquet"],
     ["inspect", "./c.puffin"],
     ["embed", "db.t", "--bloom", "k", "--dry-run"],
-    ["embed", "./a.parquet", "{new}.parquet", "--bloom", "k"],
-    ["embed", "--from", "./c.puffin", "--all-to", "{new}"],
-    ["strip", "./b.parquet", "{new}.parquet"],
+    ["embed", "./a.parquet", "--into", "{new}.parquet", "--bloom", "k"],
+    ["embed", "--from", "./c.puffin", "--into", "{new}"],
+    ["strip", "./b.parquet", "--into", "{new}.parquet"],
     ["extract", "./b.parquet", "{new}.puffin"],
     ["convert", "./b.parquet", "{new}.puffin"],
     ["guide"],

@@ -25,7 +25,7 @@ def run(*args: object) -> Any:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("puffin")
     parts = [str(indexed(folder, number)) for number in range(6)]
-    sidecar.extract_files(parts, str(folder / "x.puffin"))
+    sidecar.extract(parts, str(folder / "x.puffin"))
     return folder
 
 

@@ -81,9 +81,9 @@ def test_no_command_shows_a_secret(
         ["probe", path, "s", "absent", "--json"],
         ["scan", path, "s = 'absent'"],
         ["scan", path, "k < 0", "--json"],
-        ["embed", path, embedded, "--bloom", "s", "--page-index"],
+        ["embed", path, "--into", embedded, "--bloom", "s", "--page-index"],
         ["inspect", embedded, "--json"],
-        ["strip", path, tmp_path / "stripped.parquet"],
+        ["strip", path, "--into", tmp_path / "stripped.parquet"],
         ["extract", path, tmp_path / "it.puffin"],
         ["extract", path, tmp_path / "allowed.puffin", "--allow-plaintext", "--json"],
     ]
@@ -117,7 +117,7 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
         repr(keys),
         sidecar.inspect(path, encryption_keys=keys).only,
         sidecar.verify(path, data=True, encryption_keys=keys),
-        sidecar.embed_file(path, target, bloom=["s"], page_index=True, encryption_keys=keys).to_dict(),
+        sidecar.embed(path, into=target, bloom=["s"], page_index=True, encryption_keys=keys).only.to_dict(),
         sidecar.inspect(target, encryption_keys=keys).only,
         sidecar.inspect(target).only,
     ]

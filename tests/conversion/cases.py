@@ -78,7 +78,7 @@ def indexed(folder: Path, number: int, count: int = 3000, fpp: float = 0.01) -> 
     """A file with three row groups, filters and page indexes, and the same without indexes beside it."""
     plain, path = folder / f"plain-{number}.parquet", folder / f"part-{number}.parquet"
     pq.write_table(rows(number, count), plain, row_group_size=-(-count // 3), use_dictionary=["n"], data_page_size=4000)
-    sidecar.embed_file(str(plain), str(path), bloom=["k", "s", "n"], page_index=True, fpp=fpp)
+    sidecar.embed(str(plain), into=str(path), bloom=["k", "s", "n"], page_index=True, fpp=fpp)
     return path
 
 

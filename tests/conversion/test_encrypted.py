@@ -39,18 +39,18 @@ def keys(**bundles: str) -> EncryptionKeys:
 def test_encrypted_columns_are_left_out_and_named_ones_refused(tmp_path: Path) -> None:
     source = str(foreign(FILE))
     with pytest.raises(SidecarError):
-        sidecar.extract_files([source], str(tmp_path / "none.puffin"))
+        sidecar.extract([source], str(tmp_path / "none.puffin"))
     with pytest.raises(UsageError, match="would leak"):
-        sidecar.extract_files([source], str(tmp_path / "x.puffin"), columns=["str"], encryption_keys=keys())
+        sidecar.extract([source], str(tmp_path / "x.puffin"), columns=["str"], encryption_keys=keys())
     assert list(tmp_path.iterdir()) == []
-    report = sidecar.extract_files([source], str(tmp_path / "x.puffin"), encryption_keys=keys())
+    report = sidecar.extract([source], str(tmp_path / "x.puffin"), encryption_keys=keys())
     left = {unit.column for unit in report.units if unit.reason == UnitState.REFUSED}
     assert left >= SECRET_COLUMNS
     assert not left & {unit.column for unit in report.units if unit.way == "exact"}
     assert {unit.column for unit in report.units if unit.way == "exact"} >= {"i32_req_asc"}
     assert PLAINTEXT_PROPERTY.encode() not in (tmp_path / "x.puffin").read_bytes()
     without = EncryptionKeys(None, FOOTER)
-    report = sidecar.extract_files([source], str(tmp_path / "y.puffin"), encryption_keys=without)
+    report = sidecar.extract([source], str(tmp_path / "y.puffin"), encryption_keys=without)
     assert {unit.column for unit in report.units if unit.reason == UnitState.ENCRYPTED} >= {
         "str",
         "f64_clean",
@@ -59,7 +59,7 @@ def test_encrypted_columns_are_left_out_and_named_ones_refused(tmp_path: Path) -
 
 def test_plaintext_says_so_in_its_properties(tmp_path: Path) -> None:
     path = tmp_path / "x.puffin"
-    report = sidecar.extract_files([str(foreign(FILE))], str(path), encryption_keys=keys(), allow_plaintext=True)
+    report = sidecar.extract([str(foreign(FILE))], str(path), encryption_keys=keys(), allow_plaintext=True)
     blobs = SidecarFile.open(LocalSource(str(path))).puffin.metadata.blobs
     numbers = {report.fields[column] for column in SECRET_COLUMNS}
     marked = {blob.fields[0] for blob in blobs if blob.properties.get(PLAINTEXT_PROPERTY) == "true"}
@@ -72,7 +72,7 @@ def test_there_and_back_in_encrypted_bundles(tmp_path: Path) -> None:
     source, puffin = str(foreign(FILE)), tmp_path / "x.puffin"
     own = keys(str="master", f64_clean="master", i64_desc="master")
     columns = sorted(SECRET_COLUMNS)
-    report = sidecar.extract_files([source], str(puffin), columns=columns, encryption_keys=own)
+    report = sidecar.extract([source], str(puffin), columns=columns, encryption_keys=own)
     opened = SidecarFile.open(LocalSource(str(puffin)), encryption_keys=keys(), strict=True)
     (segment,) = opened.segments
     assert all(bundle.toc.lock is not None for bundle in segment.bundles.values())
@@ -99,10 +99,10 @@ def test_there_and_back_in_encrypted_bundles(tmp_path: Path) -> None:
     assert MASTER not in data
     assert not any(bitset in data for bitset in stored.values())
     bare, back = tmp_path / "bare.parquet", tmp_path / "back.parquet"
-    sidecar.strip_file(source, str(bare), encryption_keys=own)
-    sidecar.embed_from(str(puffin), str(bare), str(back), encryption_keys=own)
+    sidecar.strip(source, str(bare), encryption_keys=own)
+    sidecar.embed(str(bare), into=str(back), from_=str(puffin), encryption_keys=own)
     again = tmp_path / "again.puffin"
-    second = sidecar.extract_files([str(back)], str(again), columns=columns, encryption_keys=own)
+    second = sidecar.extract([str(back)], str(again), columns=columns, encryption_keys=own)
     moved = [
         [(u.column, u.row_group) for u in done.units if (u.kind, u.way) == ("bloom", "exact")]
         for done in (report, second)
@@ -118,13 +118,13 @@ def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path
         properties = pe.create_encryption_properties(FOOTER)
         pq.write_table(rows(number, 300), path, row_group_size=100, encryption_properties=properties)
     indexed, out = tmp_path / "indexed.parquet", tmp_path / "out.parquet"
-    sidecar.embed_file(str(bare[0]), str(indexed), bloom=["k"], encryption_keys=own)
-    sidecar.extract_files([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
+    sidecar.embed(str(bare[0]), into=str(indexed), bloom=["k"], encryption_keys=own)
+    sidecar.extract([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
     with pytest.raises(UsageError, match=r"keys of encrypted files were given.*allow_plaintext_indexes"):
-        sidecar.embed_from(puffin, str(bare[0]), str(out), encryption_keys=own)
+        sidecar.embed(str(bare[0]), into=str(out), from_=puffin, encryption_keys=own)
     own = EncryptionKeys(footer_key=FOOTER, allow_plaintext_indexes=True)
-    report = sidecar.embed_from(puffin, str(bare[0]), str(out), encryption_keys=own)
+    report = sidecar.embed(str(bare[0]), into=str(out), from_=puffin, encryption_keys=own).only
     assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})
     with pytest.raises(UsageError, match="does not list this file"):
-        sidecar.embed_from(puffin, str(bare[1]), str(tmp_path / "no.parquet"), encryption_keys=own)
+        sidecar.embed(str(bare[1]), into=str(tmp_path / "no.parquet"), from_=puffin, encryption_keys=own)
     assert not (tmp_path / "no.parquet").exists()

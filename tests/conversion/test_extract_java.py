@@ -16,8 +16,8 @@ from tests.conversion.cases import indexed, plain_of
 def test_parquet_java_reads_filters_out_of_a_sidecar(spark: Any, tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
-    sidecar.extract_files([str(path)], puffin)
-    sidecar.embed_from(puffin, str(plain_of(path)), str(back))
+    sidecar.extract([str(path)], puffin)
+    sidecar.embed(str(plain_of(path)), into=str(back), from_=puffin)
     jvm = spark._jvm
     configuration = jvm.org.apache.hadoop.conf.Configuration()
     hadoop = jvm.org.apache.hadoop.fs.Path(str(back))

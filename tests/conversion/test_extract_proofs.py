@@ -51,7 +51,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
 ) -> None:
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
-    sidecar.extract_files([str(path)], puffin)
+    sidecar.extract([str(path)], puffin)
     plain = plain_of(path)
     footer = read_footer(LocalSource(str(plain)))
     inner = LocalSource(str(plain))
@@ -73,7 +73,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
             yield _Copied(opened, inner)
 
     monkeypatch.setattr(module, "create_target", target)
-    sidecar.embed_from(puffin, str(plain), str(back))
+    sidecar.embed(str(plain), into=str(back), from_=puffin)
     assert indexes(back) == indexes(path)
     chunks = [(c.start, c.total_compressed_size) for g in footer.row_groups for c in g.columns]
     others = [read for read in reads if read not in [(0, 4), *chunks]]
@@ -100,11 +100,11 @@ def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("sidecar.conversion.extract.open_source", lambda p, io=None: Noted(p))
     with as_remote():
-        sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"))
+        sidecar.extract([str(path)], str(tmp_path / "a.puffin"))
     without = list(reads)
     reads.clear()
     monkeypatch.setattr("sidecar.conversion.witness.is_local", lambda path: False)
-    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"))
+    sidecar.extract([str(path)], str(tmp_path / "b.puffin"))
     assert sorted(reads) == sorted([*without, *chunks])
     assert not set(chunks) & set(without)
 
@@ -114,7 +114,7 @@ def _swapped(folder: Path) -> Path:
     bare, path = folder / "bare.parquet", folder / "swapped.parquet"
     table = pa.table({"a": range(3000), "b": range(10_000, 13_000), "c": range(3000)})
     pq.write_table(table, bare, use_dictionary=False, row_group_size=1000)
-    sidecar.embed_file(str(bare), str(path), bloom=["a", "b", "c"], page_index=True)
+    sidecar.embed(str(bare), into=str(path), bloom=["a", "b", "c"], page_index=True)
     data = bytearray(path.read_bytes())
     for group in read_footer(LocalSource(str(path))).row_groups:
         a, b = (
@@ -128,14 +128,14 @@ def _swapped(folder: Path) -> Path:
 
 def test_one_page_tells_that_a_filter_is_not_its_columns(tmp_path: Path) -> None:
     path = str(_swapped(tmp_path))
-    report = sidecar.extract_files([path], str(tmp_path / "a.puffin"))
+    report = sidecar.extract([path], str(tmp_path / "a.puffin"))
     ways = {(unit.column, unit.kind): unit.way for unit in report.units}
     assert {place for place, way in ways.items() if way == "none"} == {("a", "bloom"), ("b", "bloom")}
     assert all("the filter denies" in unit.reason for unit in report.units if unit.way == "none")
     assert report.witness.chunks == report.witness.pages == 6  # two looks at one row group of three columns
     assert len(report.warnings) == 2
     with as_remote():
-        blind = sidecar.extract_files([path], str(tmp_path / "b.puffin"))
+        blind = sidecar.extract([path], str(tmp_path / "b.puffin"))
     assert {unit.way for unit in blind.units} == {"exact"}
     assert blind.to_dict()["witness"]["pages"] == 0
 
@@ -164,31 +164,31 @@ def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path, monk
 def test_the_path_may_differ_and_the_file_may_have_lost_its_indexes(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     puffin = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(path), str(indexed(tmp_path, 2))], puffin)
+    sidecar.extract([str(path), str(indexed(tmp_path, 2))], puffin)
     moved = tmp_path / "elsewhere" / "other.parquet"
     moved.parent.mkdir()
     shutil.copy(path, moved)
     for number, source in enumerate((path, moved, plain_of(path))):
         target = tmp_path / f"back-{number}.parquet"
-        sidecar.embed_from(puffin, str(source), str(target))
+        sidecar.embed(str(source), into=str(target), from_=puffin)
         assert indexes(target) == indexes(path)
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     puffin = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(path)], puffin)
+    sidecar.extract([str(path)], puffin)
     other = indexed(tmp_path, 3)
     with pytest.raises(UsageError, match="does not list this file"):
-        sidecar.embed_from(puffin, str(other), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(other), into=str(tmp_path / "y.parquet"), from_=puffin)
     changed = tmp_path / "new" / path.name
     changed.parent.mkdir()
     shutil.copy(other, changed)
     with pytest.raises(UsageError, match="not the one that was indexed"):
-        sidecar.embed_from(puffin, str(changed), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(changed), into=str(tmp_path / "y.parquet"), from_=puffin)
     path.write_bytes(other.read_bytes() + b"")
     with pytest.raises(UsageError, match=r"indexed|written anew"):
-        sidecar.embed_from(puffin, str(path), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(path), into=str(tmp_path / "y.parquet"), from_=puffin)
     assert not (tmp_path / "y.parquet").exists()
 
 
@@ -210,21 +210,21 @@ def test_files_without_statistics_are_known_by_their_path_alone(tmp_path: Path) 
     assert pages_fingerprint(footers[0]) == pages_fingerprint(footers[1])
     assert not is_distinctive(footers[0])
     puffin = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(paths[0])], puffin)
-    sidecar.embed_from(puffin, str(paths[0]), str(tmp_path / "same.parquet"))
+    sidecar.extract([str(paths[0])], puffin)
+    sidecar.embed(str(paths[0]), into=str(tmp_path / "same.parquet"), from_=puffin)
     with pytest.raises(UsageError):  # its filters would deny the other file's rows
-        sidecar.embed_from(puffin, str(paths[1]), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(paths[1]), into=str(tmp_path / "y.parquet"), from_=puffin)
     moved = tmp_path / "moved" / paths[0].name
     moved.parent.mkdir()
     shutil.copy(paths[0], moved)
     with pytest.raises(UsageError, match="no statistics"):
-        sidecar.embed_from(puffin, str(moved), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(moved), into=str(tmp_path / "y.parquet"), from_=puffin)
 
 
 def test_the_fingerprint_ignores_places_only(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     placed = tmp_path / "placed.parquet"
-    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
+    sidecar.embed(str(plain_of(path)), into=str(placed), bloom=["k"], placement="row-group")
     prints = {pages_fingerprint(read_footer(LocalSource(str(p)))) for p in (path, plain_of(path), placed)}
     assert len(prints) == 1
     assert pages_fingerprint(read_footer(LocalSource(str(indexed(tmp_path, 2))))) not in prints
@@ -233,9 +233,9 @@ def test_the_fingerprint_ignores_places_only(tmp_path: Path) -> None:
 def test_moved_pages_get_no_offset_index_of_other_places(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     puffin, placed, back = str(tmp_path / "x.puffin"), tmp_path / "placed.parquet", tmp_path / "back.parquet"
-    sidecar.extract_files([str(path)], puffin)
-    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
-    report = sidecar.embed_from(puffin, str(placed), str(back))
+    sidecar.extract([str(path)], puffin)
+    sidecar.embed(str(plain_of(path)), into=str(placed), bloom=["k"], placement="row-group")
+    report = sidecar.embed(str(placed), into=str(back), from_=puffin).only
     assert verify_file(LocalSource(str(back))) == []
     assert {o.way for o in report.outcomes if o.kind == "page-index" and o.row_group > 0} == {"none"}
     assert {o.way for o in report.outcomes if o.kind == "bloom"} == {"exact"}
@@ -244,6 +244,6 @@ def test_moved_pages_get_no_offset_index_of_other_places(tmp_path: Path) -> None
 def test_indexes_that_only_the_file_has_stay(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
-    sidecar.extract_files([str(path)], puffin, columns=["s"])
-    sidecar.embed_from(puffin, str(path), str(back))
+    sidecar.extract([str(path)], puffin, columns=["s"])
+    sidecar.embed(str(path), into=str(back), from_=puffin)
     assert indexes(back) == indexes(path)

@@ -119,7 +119,7 @@ def test_sidecars_into_one_and_back_are_exact(paths: list[Path], tmp_path: Path)
     parts = []
     for number, path in enumerate(paths):
         parts.append(str(tmp_path / f"{number}.puffin"))
-        sidecar.extract_files([str(path)], parts[-1])
+        sidecar.extract([str(path)], parts[-1])
     target = str(tmp_path / "all.puffin")
     report = sidecar.convert(parts, target)
     assert report.conversion == "puffin to puffin"
@@ -134,9 +134,9 @@ def test_sidecars_into_one_and_back_are_exact(paths: list[Path], tmp_path: Path)
 def test_odd_sizes_survive_slicing_anew(tmp_path: Path) -> None:
     one, two, back = tmp_path / "1.puffin", tmp_path / "2.puffin", tmp_path / "back.parquet"
     path = foreign("j118_maxbytes1000")
-    sidecar.extract_files([str(path)], str(one))
+    sidecar.extract([str(path)], str(one))
     sidecar.convert([str(one)], str(two))
-    sidecar.embed_from(str(two), str(path), str(back))
+    sidecar.embed(str(path), into=str(back), from_=str(two))
     assert indexes(back) == indexes(path)
 
 
@@ -169,7 +169,7 @@ def test_an_emptied_filter_of_another_column_is_left_out(tmp_path: Path) -> None
 
 def test_what_does_not_go_together(paths: list[Path], tmp_path: Path) -> None:
     puffin, path, new = str(tmp_path / "x.puffin"), str(paths[0]), str(tmp_path / "new.parquet")
-    sidecar.extract_files([path], puffin)
+    sidecar.extract([path], puffin)
     bare = str(foreign("apache_bloom_filter").with_suffix(".bin"))
     for sources, target, options, match in (
         ([], "x.puffin", {}, "no file was named"),
@@ -197,4 +197,4 @@ def test_a_merged_sidecar_is_not_embedded(paths: list[Path], tmp_path: Path) -> 
     target = str(tmp_path / "m.puffin")
     sidecar.convert([str(paths[0])], target, merge=True)
     with pytest.raises(UsageError, match="indexed"):
-        sidecar.embed_from(target, str(paths[0]), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(paths[0]), into=str(tmp_path / "y.parquet"), from_=target)

@@ -63,12 +63,12 @@ ABSENT: dict[str, list[Any]] = {
 @pytest.mark.parametrize("name", EXACT)
 def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
     puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.orc", tmp_path / "back.orc"
-    report = sidecar.extract_files([str(orc_file(name))], str(puffin))
+    report = sidecar.extract([str(orc_file(name))], str(puffin))
     assert report.size == puffin.stat().st_size
     assert verify_sidecar(LocalSource(str(puffin))) == []
-    sidecar.strip_file(str(orc_file(name)), str(bare))
+    sidecar.strip(str(orc_file(name)), str(bare))
     assert not any(kind.startswith("BLOOM") for _, kind, _ in streams(bare))
-    restored = sidecar.embed_from(str(puffin), str(bare), str(back))
+    restored = sidecar.embed(str(bare), into=str(back), from_=str(puffin)).only
     assert restored.ways()["bloom"]["exact"] >= 39
     lost = UNTRUSTED[name.partition("_")[0]]
     expected = {
@@ -82,7 +82,7 @@ def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
 
 def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
     path, puffin = orc_file("java_zlib_2stripes_utf8"), tmp_path / "x.puffin"
-    report = sidecar.extract_files([str(path)], str(puffin), bloom=False)
+    report = sidecar.extract([str(path)], str(puffin), bloom=False)
     segment = segment_of(puffin)
     assert not segment.fields
     source = LocalSource(str(path))
@@ -103,7 +103,7 @@ def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
 
 def test_untrusted_filters_stay_behind_with_their_reason(tmp_path: Path) -> None:
     puffin = tmp_path / "x.puffin"
-    report = sidecar.extract_files([str(orc_file("pyarrow_zlib_utf8"))], str(puffin))
+    report = sidecar.extract([str(orc_file("pyarrow_zlib_utf8"))], str(puffin))
     refused = {unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"}
     assert refused.keys() == {"c_bool", "c_tiny", "c_float"}
     assert "packed bytes for tinyint" in refused["c_tiny"]
@@ -111,7 +111,7 @@ def test_untrusted_filters_stay_behind_with_their_reason(tmp_path: Path) -> None
     assert coverage is not None
     assert set(coverage.counts()) == {refused["c_tiny"]}
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        sidecar.extract_files([str(orc_file("java_encrypted"))], str(tmp_path / "no.puffin"))
+        sidecar.extract([str(orc_file("java_encrypted"))], str(tmp_path / "no.puffin"))
     assert not (tmp_path / "no.puffin").exists()
 
 
@@ -119,12 +119,12 @@ def test_parquet_and_orc_in_one_sidecar_gathered_and_given_back(tmp_path: Path) 
     native, other = orc_file("java_zlib_utf8"), foreign("j118_v2_zstd")
     one, all_of_it, folder = tmp_path / "one.puffin", tmp_path / "all.puffin", tmp_path / "back"
     copied = shutil.copy(native, tmp_path / "a.orc"), shutil.copy(other, tmp_path / "b.parquet")
-    sidecar.extract_files([str(copied[0])], str(one))
+    sidecar.extract([str(copied[0])], str(one))
     two = tmp_path / "two.puffin"
-    sidecar.extract_files([str(path) for path in copied], str(two))
+    sidecar.extract([str(path) for path in copied], str(two))
     sidecar.convert([str(one), str(two)], str(all_of_it))
     assert verify_sidecar(LocalSource(str(all_of_it))) == []
-    reports = sidecar.embed_all_from(str(all_of_it), str(folder))
+    reports = sidecar.embed(into=str(folder), from_=str(all_of_it))
     assert {report.placement for report in reports} == {"stripe", "end"}
     kept = {key: data for key, data in streams(native).items() if key[1:] != ("BLOOM_FILTER_UTF8", "c_bool")}
     assert streams(folder / "a.orc") == kept
@@ -133,17 +133,17 @@ def test_parquet_and_orc_in_one_sidecar_gathered_and_given_back(tmp_path: Path) 
 
 def test_another_file_gets_nothing(tmp_path: Path) -> None:
     puffin = tmp_path / "x.puffin"
-    sidecar.extract_files([str(orc_file("java_zlib_utf8"))], str(puffin))
+    sidecar.extract([str(orc_file("java_zlib_utf8"))], str(puffin))
     with pytest.raises(UsageError, match="does not list"):
-        sidecar.embed_from(str(puffin), str(orc_file("pyarrow_zlib_utf8")), str(tmp_path / "no.orc"))
+        sidecar.embed(str(orc_file("pyarrow_zlib_utf8")), into=str(tmp_path / "no.orc"), from_=str(puffin))
     assert not (tmp_path / "no.orc").exists()
 
 
 def test_a_tail_is_known_whatever_its_filters_are(tmp_path: Path) -> None:
     bare, fresh = tmp_path / "bare.orc", tmp_path / "fresh.orc"
     path = orc_file("java_zlib_2stripes_utf8")
-    sidecar.strip_file(str(path), str(bare))
-    sidecar.embed_file(str(bare), str(fresh), bloom=["c_int"])
+    sidecar.strip(str(path), str(bare))
+    sidecar.embed(str(bare), into=str(fresh), bloom=["c_int"])
     prints = set()
     for one in (path, bare, fresh):
         source = LocalSource(str(one))
@@ -155,12 +155,12 @@ def test_a_tail_is_known_whatever_its_filters_are(tmp_path: Path) -> None:
 
 def test_a_damaged_bundle_is_replaced_by_filters_of_the_values(tmp_path: Path) -> None:
     path, puffin, back = orc_file("java_none_utf8"), tmp_path / "x.puffin", tmp_path / "back.orc"
-    sidecar.extract_files([str(path)], str(puffin), columns=["c_int"])
+    sidecar.extract([str(path)], str(puffin), columns=["c_int"])
     data = bytearray(puffin.read_bytes())
     entry = next(one for one in segment_of(puffin).entries if "bloom" in one.blob_type)
     data[entry.offset + 600] ^= 1
     puffin.write_bytes(data)
-    report = sidecar.embed_from(str(puffin), str(path), str(back), bloom=["c_int"])
+    report = sidecar.embed(str(path), into=str(back), from_=str(puffin), bloom=["c_int"]).only
     assert report.ways() == {"bloom": {"values": 3, "exact": 51, "none": 3}}
     assert report.doubts
     key = (0, "BLOOM_FILTER_UTF8", "c_int")
@@ -207,8 +207,8 @@ def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path
     path, puffin, back = orc_file("java_zlib_utf8"), tmp_path / "x.puffin", tmp_path / "back.orc"
     sidecar.convert([str(path)], str(puffin), as_="parquet")
     bare = tmp_path / "bare.orc"
-    sidecar.strip_file(str(path), str(bare))
-    report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["c_int", "c_sdir"])
+    sidecar.strip(str(path), str(bare))
+    report = sidecar.embed(str(bare), into=str(back), from_=str(puffin), bloom=["c_int", "c_sdir"]).only
     assert report.ways() == {"bloom": {"values": 6}}
     assert {unit.reason for unit in report.outcomes} == {
         "the sidecar has a split-block filter for it, which an ORC file cannot hold"
@@ -222,8 +222,8 @@ def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path)
     puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
     path = str(foreign("pa26_v1_none"))
     sidecar.convert([path], str(puffin), as_="orc", columns=["str"])
-    sidecar.strip_file(path, str(bare))
-    report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["str"], page_index=[])
+    sidecar.strip(path, str(bare))
+    report = sidecar.embed(str(bare), into=str(back), from_=str(puffin), bloom=["str"], page_index=[]).only
     assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
         ("str", "values", "the sidecar has an ORC filter for it, which a Parquet file cannot hold")
     ] * 3
@@ -240,7 +240,7 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
     pq.write_table(table, bare)
     orc.write_table(other, plain, row_index_stride=1000)
     filled, target, again = tmp_path / "a.parquet", tmp_path / "b.orc", tmp_path / "c.parquet"
-    sidecar.embed_file(str(bare), str(filled), bloom=["k", "s", "x"], fpp=0.05)
+    sidecar.embed(str(bare), into=str(filled), bloom=["k", "s", "x"], fpp=0.05)
     report = sidecar.convert([str(filled)], str(target), onto=str(plain))
     assert report.to_dict()["ways"] == {"bloom": {"values": 6, "none": 1}}
     assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three files ``part-N.parquet``, and ``x.puffin`` with their indexes."""
     folder = tmp_path_factory.mktemp("puffin")
     parts = [str(indexed(folder, number)) for number in range(3)]
-    sidecar.extract_files(parts, str(folder / "x.puffin"))
+    sidecar.extract(parts, str(folder / "x.puffin"))
     return folder
 
 
@@ -96,7 +96,7 @@ def test_fill_of_filters_of_several_sizes_and_of_orc_filters(tmp_path: Path) -> 
     fill = next(c for c in found if c["name"] == "k")["kinds"]["bloom"]["fill"]["fill"]
     assert fill == pytest.approx({"min": min(own), "mean": sum(own) / len(own), "max": max(own)})
     orc.write_table(pa.table({"k": pa.array(range(5000))}), tmp_path / "a.orc", bloom_filter_columns=[1])
-    sidecar.extract_files([str(tmp_path / "a.orc")], str(tmp_path / "o.puffin"))
+    sidecar.extract([str(tmp_path / "a.orc")], str(tmp_path / "o.puffin"))
     (column,) = sidecar.inspect(str(tmp_path / "o.puffin"), fill=True).only.to_dict()["columns"]
     found_orc = column["kinds"]["orc-bloom"]["fill"]
     (segment,) = SidecarFile.open(LocalSource(str(tmp_path / "o.puffin"))).segments
@@ -175,7 +175,7 @@ def test_a_value_that_can_be_text_or_bytes_is_asked_as_both(tmp_path: Path) -> N
     data = pa.table({"b": pa.array([b"\x00\xff", b"0x41"] * 50)})
     pq.write_table(data, tmp_path / "a.parquet", bloom_filter_options={"b": {"ndv": 2, "fpp": 1e-4}})
     path = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(tmp_path / "a.parquet")], path)
+    sidecar.extract([str(tmp_path / "a.parquet")], path)
     both = sidecar.probe(path, "b", "0x00ff").only.to_dict()
     assert both["types"] == ["string", "binary"]
     assert [unit["might_contain"] for unit in both["units"]] == [True]
@@ -190,7 +190,7 @@ def test_one_name_in_files_of_different_types(tmp_path: Path) -> None:
         data = pa.table({"v": values})
         pq.write_table(data, tmp_path / f"{name}.parquet", bloom_filter_options={"v": {"ndv": 100}})
     path = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], path)
+    sidecar.extract([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], path)
     assert answers(sidecar.probe(path, "v", "5").only.to_dict()) == [
         ("a.parquet", 0, True),
         ("b.parquet", 0, True),
@@ -224,7 +224,7 @@ def test_a_damaged_filter_is_kept_with_a_reason(folder: Path, tmp_path: Path) ->
 def test_sealed_filters_are_named_and_open_with_keys(tmp_path: Path) -> None:
     path, columns = str(tmp_path / "x.puffin"), sorted(SECRET_COLUMNS)
     own = keys(**dict.fromkeys(columns, "master"))
-    sidecar.extract_files([str(foreign(FILE))], path, columns=columns, encryption_keys=own)
+    sidecar.extract([str(foreign(FILE))], path, columns=columns, encryption_keys=own)
     for given, is_open in ((None, False), (EncryptionKeys(None, FOOTER), False), (keys(), True)):
         found = sidecar.inspect(path, fill=True, encryption_keys=given).only.to_dict()
         for column in found["columns"]:

@@ -15,8 +15,8 @@ from sidecar.errors import UsageError
 def test_a_probe_keeps_row_groups_whose_encoding_has_no_rule(tmp_path: Path) -> None:
     plain, indexed, puffin = (str(tmp_path / name) for name in ("a.parquet", "b.parquet", "x.puffin"))
     pq.write_table(pa.table({"u": pa.array(range(100), pa.uint32())}), plain)
-    sidecar.embed_file(plain, indexed, bloom=["u"])
-    sidecar.extract_files([indexed], puffin)
+    sidecar.embed(plain, into=indexed, bloom=["u"])
+    sidecar.extract([indexed], puffin)
     for path in (indexed, puffin):
         assert [unit.might_contain for unit in sidecar.probe(path, "u", "5").only.units] == [None], path
 
@@ -24,7 +24,7 @@ def test_a_probe_keeps_row_groups_whose_encoding_has_no_rule(tmp_path: Path) -> 
 def test_against_takes_a_list_of_files(tmp_path: Path) -> None:
     source, puffin = str(tmp_path / "a.parquet"), str(tmp_path / "x.puffin")
     pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "plain.parquet")
-    sidecar.embed_file(str(tmp_path / "plain.parquet"), source, bloom=["k"])
-    sidecar.extract_files([source], puffin)
+    sidecar.embed(str(tmp_path / "plain.parquet"), into=source, bloom=["k"])
+    sidecar.extract([source], puffin)
     with pytest.raises(UsageError, match="against is a list of texts, not one text"):
         sidecar.verify(puffin, against=source)

@@ -75,7 +75,7 @@ def paths(folder: Path) -> list[str]:
 
 def extract(folder: Path) -> str:
     target = str(folder / "x.puffin")
-    sidecar.extract_files(paths(folder), target)
+    sidecar.extract(paths(folder), target)
     return target
 
 
@@ -187,14 +187,14 @@ def test_a_tables_sidecar_against_its_files(catalog: Any) -> None:
 def test_orc_files_and_encrypted_ones(tmp_path: Path) -> None:
     orc.write_table(pa.table({"k": pa.array(range(5000))}), tmp_path / "a.orc", bloom_filter_columns=[1])
     puffin = str(tmp_path / "o.puffin")
-    sidecar.extract_files([str(tmp_path / "a.orc")], puffin)
+    sidecar.extract([str(tmp_path / "a.orc")], puffin)
     found = sidecar.verify(puffin, against=[str(tmp_path / "a.orc")]).to_dict()
     assert (found["problems"], found["looked_up"]["values"]) == ([], 5000)
     orc.write_table(pa.table({"k": pa.array(range(1, 5001))}), tmp_path / "a.orc", bloom_filter_columns=[1])
     assert sidecar.verify(puffin, against=[str(tmp_path / "a.orc")]).to_dict()["problems"]
     sealed, own = str(tmp_path / "e.puffin"), keys(str="master")
     source = str(foreign(FILE))
-    sidecar.extract_files([source], sealed, columns=["str"], encryption_keys=own)
+    sidecar.extract([source], sealed, columns=["str"], encryption_keys=own)
     assert sidecar.verify(sealed, against=[source], encryption_keys=own).to_dict()["problems"] == []
     without = sidecar.verify(sealed, against=[source]).to_dict()["problems"]
     assert any("not checked" in problem["problem"] for problem in without)
@@ -202,5 +202,5 @@ def test_orc_files_and_encrypted_ones(tmp_path: Path) -> None:
 
 def test_many_columns_of_a_file_with_nulls_and_lists(tmp_path: Path) -> None:
     parts = [str(indexed(tmp_path, number)) for number in range(2)]
-    sidecar.extract_files(parts, str(tmp_path / "x.puffin"))
+    sidecar.extract(parts, str(tmp_path / "x.puffin"))
     assert sidecar.verify(str(tmp_path / "x.puffin"), against=parts).to_dict()["problems"] == []

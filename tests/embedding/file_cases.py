@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.embedding.file import EmbedReport, embed_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.report import EmbedReport
 from tests.embedding.cases import (
     assert_same_footer,
     assert_same_pages,
@@ -23,7 +24,7 @@ def embedded(source: Path, columns: list[str] | None = None, **options: Any) -> 
     """The file with filters (on all leaves by default) and page indexes, checked in every general respect."""
     target = source.with_name(f"{source.stem}-{options.get('placement', 'end')}.parquet")
     bloom = leaf_paths(source) if columns is None else columns
-    report = embed_file(str(source), str(target), bloom=bloom, page_index=True, **options)
+    report = embed(str(source), into=str(target), bloom=bloom, page_index=True, **options).only
     assert_same_pages(source, target)
     assert_same_footer(source, target, moved=options.get("placement") == "row-group")
     assert_sound(target)

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import orc
 
 from sidecar.conversion.outcome import Outcome
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.embedding.orc_filters import new_encoding
 from sidecar.embedding.report import EmbedReport
 from sidecar.filters.orc_array_hash import hash_orc
@@ -47,7 +47,7 @@ def embedded(path: Path, columns: Sequence[str] | None = None, **options: Any) -
     """The file with filters (on all leaves by default), checked in every general respect."""
     target = path_beside(path, **options)
     names = leaves(opened(path)[1]) if columns is None else columns
-    report = embed_file(str(path), str(target), bloom=names, **options)
+    report = embed(str(path), into=str(target), bloom=names, **options).only
     assert report.written.size == target.stat().st_size
     assert_same_streams(path, target)
     assert_nothing_denied(target)

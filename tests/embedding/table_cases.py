@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from sidecar.embedding.table import embed_table
+import sidecar
 from sidecar.iceberg import replace
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
@@ -58,7 +58,7 @@ def filters_of(file: DataFile) -> set[str]:
 
 
 def embed(table: Table, **options: Any) -> Any:
-    return embed_table(table, **{"bloom": ["k", "s"], **options})
+    return sidecar.embed(table, **{"bloom": ["k", "s"], **options})
 
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> list[int]:

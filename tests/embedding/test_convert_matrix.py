@@ -45,7 +45,7 @@ def write_twins() -> None:
     table = pa.table({"k": range(3000), "s": [f"text {n % 70}" for n in range(3000)]})
     orc.write_table(table, "twin.orc", bloom_filter_columns=[0, 1])
     pq.write_table(table, "bare.parquet", row_group_size=1000)
-    sidecar.embed_file("bare.parquet", "same.parquet", bloom=["k", "s"])
+    sidecar.embed("bare.parquet", into="same.parquet", bloom=["k", "s"])
 
 
 @pytest.mark.parametrize("name", CONVERT)
@@ -57,8 +57,8 @@ def test_the_report_of_convert_has_the_size_of_its_file(
         indexed(tmp_path, number, rows)
     for file in (ORC, OLDER_ORC):
         shutil.copy(DATA / f"{file}.orc", f"{file}.orc")
-    sidecar.extract_files(["part-1.parquet"], "one.puffin")
-    sidecar.extract_files([f"{ORC}.orc"], "orc.puffin")
+    sidecar.extract(["part-1.parquet"], "one.puffin")
+    sidecar.extract([f"{ORC}.orc"], "orc.puffin")
     write_twins()
     Path("temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))

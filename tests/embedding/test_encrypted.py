@@ -10,7 +10,8 @@ import pytest
 
 from sidecar.crypto.key_material import KmsKeys
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.sealing import Sealed
@@ -44,7 +45,7 @@ FOOTERS = pytest.mark.parametrize("kind", [PLAIN_FOOTER, ENCRYPTED_FOOTER], ids=
 def embedded(path: Path, keys: EncryptionKeys, name: str = "embedded.parquet", **options: Any) -> Any:
     target = path.with_name(name)
     asked: dict[str, Any] = {"bloom": COLUMNS, "page_index": True}
-    return target, embed_file(str(path), str(target), encryption_keys=keys, **(asked | options))
+    return target, embed(str(path), into=str(target), encryption_keys=keys, **asked | options).only
 
 
 def stored_parts(path: Path, chunk: ColumnChunk) -> list[bytes]:
@@ -73,7 +74,7 @@ def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) 
     assert read_by_arrow(kind, first).equals(TABLE)
 
     full, _ = embedded(path, kind.ours(), "full.parquet")
-    again, report = embedded(full, some, "again.parquet", harvest="never", fpp=0.001)
+    again, report = embedded(full, some, "again.parquet", reuse="never", fpp=0.001)
     assert {o.way for o in report.outcomes if o.column == "k"} <= {"exact", "none"}
     assert {o.way for o in report.outcomes if o.kind == "page-index" and o.column == "s"} == {"values"}
     before, after = opened(full, kind.ours())[1], opened(again, kind.ours())[1]
@@ -85,7 +86,7 @@ def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) 
     assert read_by_arrow(kind, again).equals(TABLE)
 
     bare = tmp_path / "bare.parquet"
-    report = strip_file(str(full), str(bare), encryption_keys=some)
+    report = strip(str(full), str(bare), encryption_keys=some).only
     left = opened(bare, kind.ours())[1]
     assert {c.leaf.path for c in chunks(left) if c.bloom_filter_offset or c.offset_index_offset} == {"k"}
     assert {o.reason for o in report.outcomes if o.column == "k"} == {"the key of the column is missing"}
@@ -103,10 +104,10 @@ def test_without_the_footer_key_nothing_is_written(kind: Kind, tmp_path: Path) -
         kind.ours(retriever=WithoutKey("kf")),
         EncryptionKeys(column_keys={"k": kind.key("kc1")}),
     ):
-        for work in (embed_file, strip_file):
-            options: dict[str, Any] = {"bloom": ["d"]} if work is embed_file else {}
+        for work in (embed, strip):
+            options: dict[str, Any] = {"bloom": ["d"]} if work is embed else {}
             with pytest.raises(SidecarError) as caught:
-                work(str(path), str(tmp_path / "out.parquet"), encryption_keys=keys, **options)
+                work(str(path), into=str(tmp_path / "out.parquet"), encryption_keys=keys, **options)
             assert isinstance(caught.value, UsageError | UnsupportedFeatureError)
     with pytest.raises(DamagedFileError):
         embedded(path, EncryptionKeys(footer_key=bytes(16)))
@@ -196,7 +197,7 @@ def test_key_material_beside_the_file_is_copied(kind: Kind, tmp_path: Path) -> N
     assert not any("key material" in warning for warning in report.warnings())
     assert verify_file(opened(target, keys)[0]) == []
     bare = tmp_path / "bare.parquet"
-    strip_file(str(target), str(bare), encryption_keys=keys)
+    strip(str(target), str(bare), encryption_keys=keys)
     assert verify_file(opened(bare, keys)[0]) == []
     explicit = opened(path, keys)[1].encryption
     assert explicit is not None
@@ -218,17 +219,10 @@ def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
         path = DATA / f"{name}.parquet"
         before = filters_of(path, keys)
         bare, target = tmp_path / f"bare-{name}.parquet", tmp_path / f"{name}.parquet"
-        strip_file(str(path), str(bare), encryption_keys=keys)
+        strip(str(path), str(bare), encryption_keys=keys)
         assert not filters_of(bare, keys)
         columns = sorted({column for _, column in before})
-        embed_file(
-            str(bare),
-            str(target),
-            bloom=columns,
-            page_index=True,
-            placement="row-group",
-            encryption_keys=keys,
-        )
+        embed(str(bare), into=str(target), bloom=columns, page_index=True, placement="row-group", encryption_keys=keys)
         assert filters_of(target, keys).keys() >= before.keys()
         view, _ = opened(target, keys)
         assert verify_file(view) == []
@@ -255,7 +249,9 @@ def test_filters_that_a_writer_left_in_clear_do_not_stay(tmp_path: Path, monkeyp
             read_bloom_filter(view, leaks[0])
         for placement in ("end", "row-group"):
             target = tmp_path / f"{columns[0]}-{placement}.parquet"
-            report = embed_file(str(source), str(target), page_index=True, placement=placement, encryption_keys=opening)
+            report = embed(
+                str(source), into=str(target), page_index=True, placement=placement, encryption_keys=opening
+            ).only
             assert {o.way for o in report.outcomes if (o.kind, o.column) == ("bloom", columns[1])} == {"exact"}
             after = target.read_bytes()
             assert not any(piece in after for piece in bits)

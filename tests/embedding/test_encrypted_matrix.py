@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.plain_view import unlock
@@ -86,15 +87,15 @@ def test_every_kind(kind: Kind, files: dict[Kind, Path], java: EncryptingJava, t
     view, _ = view_of(kind, path)
     assert values_of(view) == expected
     target = path.with_name(f"embedded-{path.name}")
-    report = embed_file(
+    report = embed(
         str(path),
-        str(target),
+        into=str(target),
         bloom=COLUMNS,
         page_index=True,
         placement=("end", "row-group")[number % 2],
-        harvest=("good", "never")[number // 2 % 2],
+        reuse=("good", "never")[number // 2 % 2],
         encryption_keys=kind.ours(),
-    )
+    ).only
     assert not report.damaged
     assert any("DuckDB" in warning for warning in report.warnings())
     view, footer = view_of(kind, target)
@@ -111,7 +112,7 @@ def test_every_kind(kind: Kind, files: dict[Kind, Path], java: EncryptingJava, t
         assert pq.read_table(target, columns=["d", "p"]).to_pylist() == table.select(["d", "p"]).to_pylist()
     assert_java_uses(java, kind, target, (view, footer), table)
     bare = path.with_name(f"bare-{path.name}")
-    strip_file(str(target), str(bare), encryption_keys=kind.ours())
+    strip(str(target), str(bare), encryption_keys=kind.ours())
     view, footer = view_of(kind, bare)
     assert values_of(view) == expected
     assert not any(chunk.bloom_filter_offset or chunk.offset_index_offset for chunk in chunks(footer))

@@ -13,8 +13,7 @@ from pyiceberg.typedef import Record
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.convert import convert
-from sidecar.embedding.from_sidecar import embed_all_from, embed_from
-from sidecar.embedding.table import embed_table
+from sidecar.embedding.embed import embed
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.driver import build
 from sidecar.parquet.verify.file import verify_file
@@ -73,7 +72,7 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
     assert path is not None
     sources = [path_ for path_ in paths_of(table) if "stored" not in path_]
     assert len(sources) == 2
-    for number, report in enumerate(embed_all_from(path, str(tmp_path), sources, encryption_keys=keys)):
+    for number, report in enumerate(embed(sources, into=str(tmp_path), from_=path, encryption_keys=keys)):
         kind = (PLAIN_FOOTER, ENCRYPTED_FOOTER)["encrypted-AES_GCM_V1" in sources[number]]
         assert {o.way for o in report.outcomes if o.kind == "bloom" and o.column in "sp"} == {"exact"}
         assert any("DuckDB" in warning for warning in report.warnings())
@@ -86,12 +85,12 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
         assert read_by_arrow(kind, target).equals(TABLE)
     one = tmp_path / "one.parquet"
     some = EncryptionKeys(retriever=WithoutKey("kc2"))
-    report = embed_from(path, sources[0], str(one), encryption_keys=some)
+    report = embed(sources[0], into=str(one), from_=path, encryption_keys=some).only
     assert {o.reason for o in report.outcomes if o.column == "s" and o.kind == "bloom"} == {
         "the key of the column is missing"
     }
     with pytest.raises(SidecarError, match="encrypted"):
-        embed_from(path, sources[0], str(tmp_path / "none.parquet"))
+        embed(sources[0], into=str(tmp_path / "none.parquet"), from_=path)
 
 
 def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_path: Path) -> None:
@@ -99,20 +98,20 @@ def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_
     table = encrypted_table(catalog, "db.encrypted_named", 1)
     build(table, ["id", "ssn"], kinds=["bloom"], encryption_keys=file_keys(), allow_plaintext=True)
     table.refresh()
-    (source,), path = paths_of(table), table.metadata.statistics[-1].statistics_path
+    (source,) = paths_of(table)
     trusted = trusting(file_keys())
-    report = embed_from(path, source, str(tmp_path / "all.parquet"), table=table, encryption_keys=trusted)
+    report = embed(source, into=str(tmp_path / "all.parquet"), from_=table, encryption_keys=trusted).only
     filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.column != "v"}
     assert filters == {("id", "exact"), ("ssn", "exact")}
     for keys, why in ((bundle_keys("ssn"), "its key was given"), (file_keys(), "keys of encrypted files were given")):
         with pytest.raises(UsageError, match=f"in plaintext although {why}"):
-            embed_from(path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=keys)
+            embed(source, into=str(tmp_path / "no.parquet"), from_=table, encryption_keys=keys)
         assert not (tmp_path / "no.parquet").exists()
 
 
 def test_files_of_a_table_are_replaced(table: Table) -> None:
     before = set(paths_of(table))
-    report = embed_table(table, bloom=["k"], page_index=True)
+    report = embed(table, bloom=["k"], page_index=True)
     assert len(report.failed) == 3
     assert report.snapshot_id is None
 
@@ -120,12 +119,12 @@ def test_files_of_a_table_are_replaced(table: Table) -> None:
         return PREFIXED.prefix if f"file:{file}" in before else b"of another path"
 
     only_prefixed = EncryptionKeys(footer_key=PREFIXED.key("kf"), aad_prefix=rule)
-    report = embed_table(table, bloom=["k"], page_index=True, encryption_keys=only_prefixed)
+    report = embed(table, bloom=["k"], page_index=True, encryption_keys=only_prefixed)
     assert {left.failed for left in report.left_alone if "stored" in left.path} == {False}
     assert ["it keeps its AAD prefix" in left.reason for left in report.left_alone].count(True) == 1
     assert report.snapshot_id is None
 
-    report = embed_table(table, bloom=["k"], page_index=True, encryption_keys=EncryptionKeys(Keys()))
+    report = embed(table, bloom=["k"], page_index=True, encryption_keys=EncryptionKeys(Keys()))
     assert [left.reason.split(":")[0] for left in report.left_alone] == [
         "the key for the footer of an encrypted file is missing"
     ]

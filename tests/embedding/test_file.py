@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from tests.embedding.cases import (
@@ -140,7 +141,7 @@ def lineitem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @PLACEMENTS
 @pytest.mark.parametrize("harvest", ["good", "never"])
 def test_lineitem(lineitem: Path, placement: str, harvest: str) -> None:
-    target, report = embedded(lineitem, placement=placement, harvest=harvest)
+    target, report = embedded(lineitem, placement=placement, reuse=harvest)
     try:
         assert_same_data(lineitem, target)
         taken = "exact" if harvest == "good" else "values"
@@ -181,14 +182,9 @@ def test_files_by_duckdb(tmp_path: Path, placement: str) -> None:
 def test_files_by_other_writers_keep_their_indexes_bit_by_bit(tmp_path: Path, name: str, placement: str) -> None:
     path = Path(shutil.copy(DATA / f"{name}.parquet", tmp_path))
     target = tmp_path / "embedded.parquet"
-    report = embed_file(
-        str(path),
-        str(target),
-        bloom=["i64_opt", "str"],
-        page_index=True,
-        placement=placement,
-        harvest="always",
-    )
+    report = embed(
+        str(path), into=str(target), bloom=["i64_opt", "str"], page_index=True, placement=placement, reuse="always"
+    ).only
     assert_same_pages(path, target)
     assert_same_footer(path, target, moved=placement == "row-group")
     (old_source, old), (new_source, new) = opened(path), opened(target)
@@ -220,9 +216,9 @@ def test_files_by_other_writers_keep_their_indexes_bit_by_bit(tmp_path: Path, na
 )
 def test_encrypted_files_and_other_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"encrypted|file_path"):
-        embed_file(str(DATA / name), str(tmp_path / "x.parquet"), page_index=True)
+        embed(str(DATA / name), into=str(tmp_path / "x.parquet"), page_index=True)
     with pytest.raises(UnsupportedFeatureError, match=r"encrypted|file_path"):
-        strip_file(str(DATA / name), str(tmp_path / "x.parquet"))
+        strip(str(DATA / name), str(tmp_path / "x.parquet"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -231,7 +227,7 @@ def test_a_metadata_file_is_refused(tmp_path: Path) -> None:
     pq.write_to_dataset(flat(100), tmp_path / "data", metadata_collector=collected)
     pq.write_metadata(flat(1).schema, tmp_path / "_metadata", metadata_collector=collected)
     with pytest.raises(UnsupportedFeatureError, match="file_path"):
-        embed_file(str(tmp_path / "_metadata"), str(tmp_path / "x.parquet"), bloom=["k"])
+        embed(str(tmp_path / "_metadata"), into=str(tmp_path / "x.parquet"), bloom=["k"])
     assert not (tmp_path / "x.parquet").exists()
 
 
@@ -246,14 +242,14 @@ def test_wrong_calls_are_refused(tmp_path: Path) -> None:
         (other, {"bloom": ["nosuch"]}, "no column 'nosuch'"),
         (other, {"fpp": 0.0}, "between 0 and 1"),
         (other, {"placement": "front"}, "placement"),
-        (other, {"harvest": "some"}, "harvest"),
+        (other, {"reuse": "some"}, "reuse"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            embed_file(str(path), target, **options)  # type: ignore[arg-type]
+            embed(str(path), into=target, **{"page_index": True, **options})
     written(tmp_path / "taken.parquet", flat(5))
     taken = (tmp_path / "taken.parquet").read_bytes()
     with pytest.raises(UsageError, match="exists already"):
-        embed_file(str(path), str(tmp_path / "taken.parquet"), page_index=True)
+        embed(str(path), into=str(tmp_path / "taken.parquet"), page_index=True)
     assert (tmp_path / "taken.parquet").read_bytes() == taken
     assert path.read_bytes() == before
     assert {p.name for p in tmp_path.iterdir()} == {"a.parquet", "taken.parquet"}

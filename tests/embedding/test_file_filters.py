@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.parquet.bloom import read_bloom_filter
 from tests.embedding.cases import (
     assert_same_pages,
@@ -91,7 +91,7 @@ def test_an_emptied_filter_of_another_column_does_not_live_on(tmp_path: Path, nu
     asked = keys[::30]
     if nulls_are_counted:  # without statistics DuckDB asks no filters
         assert duckdb_finds(path, "other", asked) == 0
-    report = embed_file(str(path), str(target), bloom=["k"])
+    report = embed(str(path), into=str(target), bloom=["k"]).only
     assert ways_of(report, "bloom", "k") == {"exact"}
     assert ways_of(report, "bloom", "other") == {"none"}
     assert all("the filter is empty" in reason for reason in reasons_of(report, "bloom", "other"))
@@ -114,10 +114,10 @@ def test_an_emptied_filter_of_another_column_does_not_live_on(tmp_path: Path, nu
 def test_defective_indexes_do_not_live_on(tmp_path: Path, name: str, kind: str, dropped: str) -> None:
     source = DATA / "variants" / f"{name}.parquet"
     target = tmp_path / "kept.parquet"
-    report = embed_file(str(source), str(target), bloom=leaf_paths(source)[:1])
+    report = embed(str(source), into=str(target), bloom=leaf_paths(source)[:1]).only
     assert any(dropped in o.reason for o in report.outcomes if o.kind == kind)
     assert_sound(target)
     repaired = tmp_path / "repaired.parquet"
-    report = embed_file(str(source), str(repaired), bloom=leaf_paths(source), page_index=True)
+    report = embed(str(source), into=str(repaired), bloom=leaf_paths(source), page_index=True).only
     assert_sound(repaired)
     assert_same_pages(source, repaired)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.embedding.file import strip_file
+from sidecar.embedding.strip import strip
 from tests.embedding.cases import (
     assert_same_data,
     assert_same_pages,
@@ -97,7 +97,7 @@ def test_the_parquet_crate_prunes_by_filters_and_pages(clustered: dict[str, Path
 
 def test_stripping_gives_the_file_back(clustered: dict[str, Path], tmp_path: Path) -> None:
     target = tmp_path / "bare.parquet"
-    report = strip_file(str(clustered["end"]), str(target))
+    report = strip(str(clustered["end"]), str(target)).only
     assert target.read_bytes() == clustered["plain"].read_bytes()
     assert report.written.dead_bytes == 0
     assert report.ways() == {"bloom": {"none": 20}, "page-index": {"none": 30}}
@@ -105,7 +105,7 @@ def test_stripping_gives_the_file_back(clustered: dict[str, Path], tmp_path: Pat
 
 def test_stripping_filters_between_row_groups_leaves_dead_bytes(clustered: dict[str, Path], tmp_path: Path) -> None:
     target = tmp_path / "bare.parquet"
-    report = strip_file(str(clustered["row-group"]), str(target))
+    report = strip(str(clustered["row-group"]), str(target)).only
     _, footer = opened(clustered["row-group"])
     filters = [c.bloom_filter_length or 0 for c in chunks(footer) if c.row_group < 9]
     assert report.written.dead_bytes == sum(filters)

@@ -49,24 +49,24 @@ def _filters(path: str) -> dict[tuple[int, str], bytes]:
     }
 
 
-def test_a_file_that_cannot_be_read_ends_the_others_that_wait(table: Any, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_does_not_end_the_others(table: Any, tmp_path: Path) -> None:
     """The second file fails while the first one's pages are copied, and before its indexes are read."""
     paths = _paths(table)
     foreign = tmp_path / "foreign.parquet"
     foreign.write_bytes(b"PAR1, and nothing more")
-    with pytest.raises(DamagedFileError):
-        sidecar.embed_all_from(
-            sidecar.open_sidecar(table),
-            str(tmp_path / "out"),
-            [paths[0], str(foreign), *paths[1:]],
-            io=table.io,
-        )
-    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+    opened = sidecar.open_sidecar(table)
+    named = [paths[0], str(foreign), *paths[1:]]
+    report = sidecar.embed(named, into=str(tmp_path / "out"), from_=opened, io=table.io)
+    assert {path: type(error) for path, error in report.failed.items()} == {str(foreign): DamagedFileError}
+    assert [file.source for file in report] == paths
+    assert all(file.ways() == {"bloom": {"exact": 2}, "page-index": {"exact": 2}} for file in report)
+    assert len([path for path in (tmp_path / "out").rglob("*") if path.is_file()]) == len(paths)
+    opened.close()
 
 
 def test_all_files_get_what_was_built(table: Any, tmp_path: Path) -> None:
     opened = sidecar.open_sidecar(table)
-    reports = sidecar.embed_all_from(opened, str(tmp_path / "out"), io=table.io)
+    reports = sidecar.embed(into=str(tmp_path / "out"), from_=opened, io=table.io)
     assert len(reports) == 12
     (segment,) = opened.segments
     live = {file.path: file.known_as for file in list_snapshot(table).files}
@@ -85,14 +85,16 @@ def test_all_files_get_what_was_built(table: Any, tmp_path: Path) -> None:
 def test_for_one_file_out_of_many_its_values_are_cheaper_and_named(table: Any, tmp_path: Path) -> None:
     path = _paths(table)[3]
     opened = sidecar.open_sidecar(table)
-    report = sidecar.embed_from(opened, path, str(tmp_path / "a.parquet"), io=table.io)
+    one = sidecar.embed(path, into=str(tmp_path / "a.parquet"), from_=opened, io=table.io)
+    report = one.only
     size = sum(group.layout.length for group in opened.segments[0].fields[1])
     (k,) = [o for o in report.outcomes if (o.column, o.kind) == ("k", "bloom")]
     assert k.way in ("values", "dictionary")
     assert f"less than {size:,} bytes of the bundle" in k.reason
-    (exact,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [path], io=table.io)
+    shared = sidecar.embed([path], into=str(tmp_path / "all"), from_=opened, io=table.io)
+    exact = shared.only
     assert exact.ways()["bloom"] == {"exact": 2}
-    assert exact.sidecar_bytes > report.sidecar_bytes
+    assert shared.sidecar_bytes > one.sidecar_bytes
     assert _filters(str(tmp_path / "a.parquet")) == _filters(exact.target)
     opened.close()
 
@@ -103,16 +105,16 @@ def test_a_copy_of_a_data_file_is_known_by_its_name(table: Any, tmp_path: Path) 
     for place in (copy, other):
         place.write_bytes(Path(path).read_bytes())
     opened = sidecar.open_sidecar(table)
-    (report,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [str(copy)])
+    (report,) = sidecar.embed([str(copy)], into=str(tmp_path / "all"), from_=opened)
     assert report.ways()["bloom"] == {"exact": 2}
     assert len(_filters(report.target)) == 2
     with pytest.raises(UsageError, match="does not list this file"):
-        sidecar.embed_from(opened, str(other), str(tmp_path / "b.parquet"))
+        sidecar.embed(str(other), into=str(tmp_path / "b.parquet"), from_=opened)
     bare = tmp_path / "bare" / copy.name
     bare.parent.mkdir()
-    sidecar.embed_file(path, str(bare), page_index=True)
+    sidecar.embed(path, into=str(bare), page_index=True)
     with pytest.raises(UsageError, match="not the one that was indexed"):
-        sidecar.embed_from(opened, str(bare), str(tmp_path / "b.parquet"))
+        sidecar.embed(str(bare), into=str(tmp_path / "b.parquet"), from_=opened)
     opened.close()
 
 
@@ -127,7 +129,7 @@ def test_a_table_without_a_sidecar(catalog: Any, tmp_path: Path) -> None:
         PuffinWriter(file).finish()
     pq.write_table(pa.table({"k": [1]}), tmp_path / "x.parquet")
     with pytest.raises(UsageError, match="not a sidecar"):
-        sidecar.embed_from(str(path), str(tmp_path / "x.parquet"), str(tmp_path / "y.parquet"))
+        sidecar.embed(str(tmp_path / "x.parquet"), into=str(tmp_path / "y.parquet"), from_=str(path))
 
 
 def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path) -> None:
@@ -136,9 +138,9 @@ def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path)
     report = sidecar.convert([statistics], target)
     assert {unit.way for unit in report.units} == {"exact"}
     path = local_path(_paths(table)[5]) or ""
-    sidecar.embed_from(target, path, str(tmp_path / "a.parquet"))
+    sidecar.embed(path, into=str(tmp_path / "a.parquet"), from_=target)
     opened = sidecar.open_sidecar(table)
-    (report,) = sidecar.embed_all_from(opened, str(tmp_path / "all"), [path])
+    (report,) = sidecar.embed([path], into=str(tmp_path / "all"), from_=opened)
     opened.close()
     assert (tmp_path / "a.parquet").read_bytes() == Path(report.target).read_bytes()
 
@@ -159,7 +161,7 @@ def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any
     plain = str(tmp_path / "plain.puffin")
     sidecar.convert([statistics], plain)
     for path in map(local_path, _paths(table)):
-        report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name))
+        report = sidecar.embed(path or "", into=str(tmp_path / Path(path or "").name), from_=plain).only
         assert report.ways() == {"bloom": {"exact": 1}}
         assert report.witness.values == 100
 
@@ -171,8 +173,8 @@ def two_columns(tmp_path: Path) -> tuple[Path, Path]:
     keys = np.random.default_rng(3).integers(0, 2**60, 900)
     table = pa.table({"k": keys, "s": [f"row {k}" for k in keys.tolist()]})
     pq.write_table(table, bare, row_group_size=300, use_dictionary=False)
-    sidecar.embed_file(str(bare), str(whole), bloom=["k", "s"], page_index=True)
-    sidecar.extract_files([str(whole)], str(puffin))
+    sidecar.embed(str(bare), into=str(whole), bloom=["k", "s"], page_index=True)
+    sidecar.extract([str(whole)], str(puffin))
     return bare, puffin
 
 
@@ -197,9 +199,9 @@ def test_what_is_damaged_is_built_from_the_values(
     data[_place_of(puffin, 1, what)] ^= 16
     puffin.write_bytes(data)
     if way == "one":
-        report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"))
+        report = sidecar.embed(str(bare), into=str(tmp_path / "back.parquet"), from_=str(puffin)).only
     else:
-        (report,) = sidecar.embed_all_from(str(puffin), str(tmp_path / "out"), [str(bare)])
+        (report,) = sidecar.embed([str(bare)], into=str(tmp_path / "out"), from_=str(puffin))
     kind = {"filters": "bloom", "page index": "page-index"}[what]
     rebuilt = [o for o in report.outcomes if o.way == "values"]
     assert {(o.column, o.kind) for o in rebuilt} == {("k", kind)}
@@ -226,7 +228,7 @@ def test_a_bundle_that_cannot_be_opened_is_built_from_the_values(
     assert data.count(toc) == 4  # two columns, each in the blob and in the directory
     spoiled = data.replace(toc, b'"kind":"sbbg"')
     puffin.write_bytes(spoiled)
-    report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"))
+    report = sidecar.embed(str(bare), into=str(tmp_path / "back.parquet"), from_=str(puffin)).only
     assert report.ways() == {"bloom": {"values": 6}, "page-index": {"exact": 6}}
     assert report.warnings()
     assert verify_file(LocalSource(report.target), ValueCheck()) == []

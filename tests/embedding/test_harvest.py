@@ -11,7 +11,7 @@ from pyarrow import orc
 
 from sidecar.conversion.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import EXACT
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import WantedColumn
@@ -42,7 +42,7 @@ Units = set[tuple[int, str]]
 
 def embedded(path: Path, columns: list[str], tmp_path: Path) -> Units:
     """The filters that stay in the file as they are."""
-    report = embed_file(str(path), str(tmp_path / f"new{path.suffix}"), bloom=columns)
+    report = embed(str(path), into=str(tmp_path / f"new{path.suffix}"), bloom=columns).only
     found = [one for one in report.outcomes if one.kind == "bloom" and one.way == "exact"]
     return {(one.row_group, one.column) for one in found if one.column in columns}
 
@@ -112,7 +112,7 @@ def test_full_filters_of_an_orc_writer_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "full.orc"
     table = pa.table({"k": pa.array(range(0, 210_000, 7), pa.int64())})
     orc.write_table(table, path, bloom_filter_columns=[1], bloom_filter_fpp=0.01, compression="uncompressed")
-    report = embed_file(str(path), str(tmp_path / "new.orc"), bloom=["k"])
+    report = embed(str(path), into=str(tmp_path / "new.orc"), bloom=["k"]).only
     rates = [one.rate_before for one in report.outcomes]
     assert all(rate is not None and 0.01 < rate < 0.0105 for rate in rates), rates
     assert {one.way for one in report.outcomes} == {"exact"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.page_index import OffsetIndex
 from tests.embedding.cases import chunks, flat, leaf_paths, nested, opened, written
@@ -49,7 +49,7 @@ def clustered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     for placement in ("end", "row-group"):
         files[placement] = folder / f"{placement}.parquet"
-        embed_file(str(files["plain"]), str(files[placement]), bloom=["k", "s"], page_index=True, placement=placement)
+        embed(str(files["plain"]), into=str(files[placement]), bloom=["k", "s"], page_index=True, placement=placement)
     return files
 
 
@@ -98,13 +98,7 @@ def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path
         )
         path = tmp_path / f"{name}-{placement}.parquet"
         columns = leaf_paths(source)
-        embed_file(
-            str(source),
-            str(path),
-            bloom=columns,
-            page_index=True,
-            placement=placement,
-        )
+        embed(str(source), into=str(path), bloom=columns, page_index=True, placement=placement)
         file, footer = opened(path)
         reader = java.open(path)
         blocks = list(reader.getFooter().getBlocks())
@@ -165,7 +159,7 @@ def test_odd_shapes_are_read_with_their_indexes(
     path = tmp_path / "embedded.parquet"
     columns = [c for c in leaf_paths(source) if c not in ("flag", "none")]
     options: dict[str, Any] = {"placement": placement}
-    embed_file(str(source), str(path), bloom=columns, page_index=True, **options)
+    embed(str(source), into=str(path), bloom=columns, page_index=True, **options)
     reader = java.open(path)
     file, footer = opened(path)
     filters = 0
@@ -240,13 +234,7 @@ def test_spark_loses_no_row_by_our_indexes(
         write_statistics=False,
     )
     path = tmp_path / "embedded.parquet"
-    embed_file(
-        str(source),
-        str(path),
-        bloom=leaf_paths(source),
-        page_index=True,
-        placement=placement,
-    )
+    embed(str(source), into=str(path), bloom=leaf_paths(source), page_index=True, placement=placement)
     asked = ("true", *predicates)
     plain, found = (
         collected([spark.read.parquet(str(file)).where(predicate) for predicate in asked]) for file in (source, path)

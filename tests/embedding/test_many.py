@@ -35,13 +35,13 @@ NAMES = ["orc_java.orc", "p=1/a b.parquet", "p=2/[x]*.parquet"]
 
 
 def test_files_keep_their_paths_below_the_named_folder(data: Path, tmp_path: Path) -> None:
-    report = sidecar.strip_files(str(data), str(tmp_path / "bare"))
+    report = sidecar.strip(str(data), str(tmp_path / "bare"))
     assert tree(tmp_path / "bare") == NAMES
     assert [os.path.relpath(file.target, tmp_path / "bare") for file in report.files] == NAMES
     for name in NAMES[1:]:
         assert pq.read_table(tmp_path / "bare" / name).equals(pq.read_table(data / name))
     assert report.to_dict()["size_before"] == sum((data / name).stat().st_size for name in NAMES)
-    again = sidecar.embed_files(f"{tmp_path}/bare/**/*.parquet", str(tmp_path / "new"), bloom=["k"])
+    again = sidecar.embed(f"{tmp_path}/bare/**/*.parquet", into=str(tmp_path / "new"), bloom=["k"])
     assert tree(tmp_path / "new") == NAMES[1:]
     assert again.ways()["bloom"]["values"] == 6
     assert sidecar.verify(str(tmp_path / "new"), data=True).problems == []
@@ -64,7 +64,7 @@ def test_the_layout_depends_on_what_was_named(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: list[str], expected: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sidecar.strip_files([path.format(tmp_path) for path in paths], "out/deep")
+    sidecar.strip([path.format(tmp_path) for path in paths], "out/deep")
     assert tree(tmp_path / "out" / "deep") == expected
 
 
@@ -73,11 +73,11 @@ def test_nothing_is_written_if_one_target_exists(data: Path, tmp_path: Path) -> 
     taken.parent.mkdir(parents=True)
     taken.write_bytes(b"mine")
     with pytest.raises(UsageError, match=r"the file exists already; file .*\[x\]"):
-        sidecar.strip_files(str(data), str(tmp_path / "out"))
+        sidecar.strip(str(data), str(tmp_path / "out"))
     assert tree(tmp_path / "out") == ["p=2/[x]*.parquet"]
     assert taken.read_bytes() == b"mine"
     with pytest.raises(UsageError, match="exists already"):
-        sidecar.strip_files(str(data), str(data))
+        sidecar.strip(str(data), str(data))
     assert tree(data) == NAMES
 
 
@@ -88,7 +88,7 @@ def test_two_files_with_one_target_are_refused(data: Path, tmp_path: Path) -> No
     pq.write_table(rows(6, 10), data / "x.parquet")
     os.symlink(tmp_path / "far" / "inner", data / "link")
     with pytest.raises(UsageError, match="twice"):
-        sidecar.strip_files([f"{data}/x.parquet", f"{data}/link/../x.parquet"], str(tmp_path / "out"))
+        sidecar.strip([f"{data}/x.parquet", f"{data}/link/../x.parquet"], str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -97,16 +97,16 @@ def test_a_link_in_the_folder_does_not_lead_out(data: Path, tmp_path: Path) -> N
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", tmp_path / "out" / "p=1")
     with pytest.raises(UsageError, match="leads out of the folder"):
-        sidecar.strip_files(str(data), str(tmp_path / "out"))
+        sidecar.strip(str(data), str(tmp_path / "out"))
     assert tree(tmp_path / "elsewhere") == []
 
 
 def test_bad_files_do_not_stop_the_others_and_leave_nothing(data: Path, tmp_path: Path) -> None:
     (data / "p=1" / "cut.parquet").write_bytes((data / NAMES[1]).read_bytes()[:5000])
     with pytest.raises(DamagedFileError, match=r"cut\.parquet"):
-        sidecar.strip_files(str(data / "p=1" / "cut.parquet"), str(tmp_path / "one"))
+        sidecar.strip(str(data / "p=1" / "cut.parquet"), str(tmp_path / "one"))
     assert tree(tmp_path / "one") == []
-    report = sidecar.embed_files(f"{data}/p=*", str(tmp_path / "two"), bloom=["k"])
+    report = sidecar.embed(f"{data}/p=*", into=str(tmp_path / "two"), bloom=["k"])
     assert tree(tmp_path / "two") == NAMES[1:]
     assert [os.path.basename(file) for file in report.failed] == ["cut.parquet"]
     assert list(report.to_dict()["failed"]) == list(report.failed)

@@ -61,7 +61,7 @@ def test_verify_names_what_arrow_writes(foreign: Path) -> None:
 @pytest.mark.parametrize("page_index", [False, True])
 def test_embed_leaves_out_what_readers_lose_nan_by(foreign: Path, page_index: bool, tmp_path: Path) -> None:
     target = tmp_path / "indexed.parquet"
-    report = sidecar.embed_file(str(foreign), str(target), bloom=["n"], page_index=page_index)
+    report = sidecar.embed(str(foreign), into=str(target), bloom=["n"], page_index=page_index).only
     assert column_indexes(target) == {"g", "n"}
     assert problems_of(target) == []
     told = {o.column: (o.way, o.reason) for o in report.outcomes if o.kind == "page-index"}
@@ -72,10 +72,10 @@ def test_embed_leaves_out_what_readers_lose_nan_by(foreign: Path, page_index: bo
 def test_what_comes_out_of_a_sidecar_is_held_to_the_same_rule(foreign: Path, tmp_path: Path) -> None:
     """The sidecar has the index as it was, since sidecar's own plans expect NaN where no count denies it."""
     puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
-    extracted = sidecar.extract_files([str(foreign)], str(puffin))
+    extracted = sidecar.extract([str(foreign)], str(puffin))
     assert {unit.way for unit in extracted.units if unit.kind == "page-index"} == {"exact"}
-    sidecar.strip_file(str(foreign), str(bare))
-    sidecar.embed_from(str(puffin), str(bare), str(back))
+    sidecar.strip(str(foreign), str(bare))
+    sidecar.embed(str(bare), into=str(back), from_=str(puffin))
     assert column_indexes(back) == {"g", "n"}
     assert problems_of(back) == []
 
@@ -100,7 +100,7 @@ def test_a_tables_sidecar_keeps_the_index_and_its_plans_keep_nan(foreign: Path, 
 def test_spark_finds_the_nan_that_the_foreign_index_hides(spark: object, foreign: Path, tmp_path: Path) -> None:
     """To Spark NaN is greater than any number. Chunk statistics leave it out too, so a high value stands beside."""
     target = tmp_path / "indexed.parquet"
-    sidecar.embed_file(str(foreign), str(target), bloom=["n"], page_index=True)
+    sidecar.embed(str(foreign), into=str(target), bloom=["n"], page_index=True)
 
     def found(path: Path) -> list[int]:
         frame = spark.read.parquet(str(path)).where("f > 3990.0D").select("n")  # type: ignore[attr-defined]

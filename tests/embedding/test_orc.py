@@ -11,7 +11,8 @@ import pytest
 from pyarrow import orc
 from pyorc.enums import TypeKind
 
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.orc.embed import FILTER_STREAMS
@@ -105,13 +106,13 @@ def test_writers_and_embedding_make_the_same_filters(tmp_path: Path) -> None:
     """What pyarrow's own writer puts in, stream by stream, where its rules are those of Java."""
     table = numbers().select(["k", "small", "s", "word", "b", "day", "dec"])
     native = written(tmp_path / "native.orc", table, bloom_filter_columns=list(range(1, 8)), bloom_filter_fpp=0.01)
-    strip_file(str(native), str(tmp_path / "bare.orc"))
+    strip(str(native), str(tmp_path / "bare.orc"))
     target, _ = embedded(tmp_path / "bare.orc")
     assert streams(target) == streams(native)
 
 
 def test_strip(tmp_path: Path) -> None:
-    report = strip_file(str(NATIVE), str(tmp_path / "bare.orc"))
+    report = strip(str(NATIVE), str(tmp_path / "bare.orc")).only
     assert streams(tmp_path / "bare.orc") == [
         {k: v for k, v in one.items() if k[0] not in FILTER_STREAMS} for one in streams(NATIVE)
     ]
@@ -128,17 +129,17 @@ def test_files_in_which_no_filter_is_asked(tmp_path: Path) -> None:
     target = tmp_path / "x.orc"
     bad = DATA / "apache_bad_bloom_filter_1.6.11.orc"
     with pytest.raises(UnsupportedFeatureError, match=r"ORC-1024.*1\.6\.11"):
-        embed_file(str(bad), str(target), bloom=["id"])
+        embed(str(bad), into=str(target), bloom=["id"])
     no_index = tmp_path / "no_index.orc"
     with no_index.open("wb") as file, pyorc.Writer(file, "struct<k:bigint>", row_index_stride=0) as writer:
         writer.writerows([(1,), (2,)])
     with pytest.raises(UnsupportedFeatureError, match="no row index"):
-        embed_file(str(no_index), str(target), bloom=["k"])
+        embed(str(no_index), into=str(target), bloom=["k"])
     old = written(tmp_path / "old.orc", numbers(), file_version="0.11", row_index_stride=500)
     with pytest.raises(UnsupportedFeatureError, match=r"0\.11"):
-        embed_file(str(old), str(target), bloom=["k"])
+        embed(str(old), into=str(target), bloom=["k"])
     assert not target.exists()
-    strip_file(str(bad), str(target))
+    strip(str(bad), str(target))
     assert not any(kind in FILTER_STREAMS for kind, _ in streams(target)[0])
 
 
@@ -148,9 +149,9 @@ def test_options_of_parquet_are_refused(tmp_path: Path) -> None:
         ({"placement": "row-group"}, "no placement"),
     ):
         with pytest.raises(UsageError, match=what):
-            embed_file(str(BARE), str(tmp_path / "x.orc"), bloom=["c_int"], **options)  # type: ignore[arg-type]
+            embed(str(BARE), into=str(tmp_path / "x.orc"), bloom=["c_int"], **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"no column 'c_in'.*c_int"):
-        embed_file(str(BARE), str(tmp_path / "x.orc"), bloom=["c_in"])
+        embed(str(BARE), into=str(tmp_path / "x.orc"), bloom=["c_in"])
     assert not list(tmp_path.iterdir())
 
 
@@ -162,7 +163,7 @@ def test_filters_in_a_file_whose_writer_is_doubted_are_proven_by_values(tmp_path
     statements = Statements((tmp_path / "a.orc").read_bytes())
     statements.tail.footer.set(9, writer)
     (tmp_path / "b.orc").write_bytes(statements.file())
-    embed_file(tmp_path / "b.orc", tmp_path / "c.orc", bloom=["d", "dec"])
+    embed(tmp_path / "b.orc", into=tmp_path / "c.orc", bloom=["d", "dec"])
     assert verify_file(BytesSource((tmp_path / "c.orc").read_bytes())) == []
     false = Statements((tmp_path / "c.orc").read_bytes())
     false.filter(0, 1, 1, lambda message: message.set(3, bytes(len(message.bytes_(3) or b""))))
@@ -189,7 +190,7 @@ def test_filters_that_could_not_be_read_back_are_not_built(tmp_path: Path, monke
     for limit, way in ((most, "values"), (most - 1, "none")):
         monkeypatch.setattr("sidecar.embedding.orc_filters.MAX_STREAM", limit)
         target = tmp_path / f"{limit}.orc"
-        report = embed_file(str(path), str(target), bloom=["k"])
+        report = embed(str(path), into=str(target), bloom=["k"]).only
         assert ways(report)["k"] == {way}
         reasons = {found.reason for found in outcomes(report)["k"]}
         assert any("too large to be read back" in reason for reason in reasons) == (way == "none")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.verify import verify_file
@@ -30,7 +31,7 @@ def test_damage_in_one_stripe_costs_the_column_in_all(tmp_path: Path) -> None:
     data[offset + 3 : offset + 7] = b"\xff\xff\xff\xff"
     path.write_bytes(data)
     target = tmp_path / "target.orc"
-    report = embed_file(str(path), str(target), bloom=["k", "s"])
+    report = embed(str(path), into=str(target), bloom=["k", "s"]).only
     assert report.damaged
     assert ways(report) == {"k": {"values"}, "s": {"none"}}
     reasons = [one.reason for one in outcomes(report)["s"]]
@@ -55,7 +56,7 @@ def test_no_half_written_file(tmp_path: Path) -> None:
             bad[rng.randrange(len(bad) - 400 if case % 3 == 1 else 3, len(bad))] ^= 1 << rng.randrange(8)
         broken.write_bytes(bad)
         try:
-            embed_file(str(broken), str(target), bloom=["k", "s"], threads=1)
+            embed(str(broken), into=str(target), bloom=["k", "s"], threads=1)
         except SidecarError:
             failed += 1
             assert [p.name for p in tmp_path.iterdir() if p.name not in ("flat.orc", "broken.orc")] == []
@@ -72,7 +73,7 @@ def test_a_stripe_footer_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> N
     data[last.footer_offset : last.footer_offset + 4] = b"\xff\xff\xff\xff"
     path.write_bytes(data)
     with pytest.raises(DamagedFileError):
-        embed_file(str(path), str(tmp_path / "x.orc"), bloom=["k"])
+        embed(str(path), into=str(tmp_path / "x.orc"), bloom=["k"])
     with pytest.raises(DamagedFileError):
-        strip_file(str(path), str(tmp_path / "x.orc"))
+        strip(str(path), str(tmp_path / "x.orc"))
     assert [p.name for p in tmp_path.iterdir()] == ["flat.orc"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyorc.enums import TypeKind
 
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.orc.protobuf import encode
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.verify import verify_file
@@ -45,7 +45,7 @@ def test_corrupt_filters_are_named_and_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_harvest(tmp_path: Path, harvest: str, fpp: float, way: str) -> None:
-    target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], harvest=harvest, fpp=fpp)
+    target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], reuse=harvest, fpp=fpp)
     assert ways(report)["c_int"] == {way}
     assert ways(report)["c_big"] == {"exact"}, "not asked for"
     same = streams(target)[0][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[0][("BLOOM_FILTER_UTF8", "c_int")]
@@ -78,10 +78,10 @@ def test_filters_that_only_java_asks_are_made_anew(tmp_path: Path) -> None:
 
     old, target = tmp_path / "old.orc", tmp_path / "new.orc"
     old.write_bytes(with_stripe_footers(DATA / "java_none_utf8.orc", unsaid))
-    assert ways(embed_file(str(DATA / "java_none_utf8.orc"), str(tmp_path / "x.orc"), bloom=["c_int"]))["c_int"] == {
-        "exact"
-    }
-    assert "exact" not in ways(embed_file(str(old), str(target), bloom=["c_int"]))["c_int"]
+    assert ways(embed(str(DATA / "java_none_utf8.orc"), into=str(tmp_path / "x.orc"), bloom=["c_int"]).only)[
+        "c_int"
+    ] == {"exact"}
+    assert "exact" not in ways(embed(str(old), into=str(target), bloom=["c_int"]).only)["c_int"]
     source, tail = opened(target)
     column = tail.column("c_int")
     assert column is not None
@@ -104,7 +104,7 @@ def test_older_forms_become_the_new_one(tmp_path: Path) -> None:
     old.write_bytes(with_stripe_footers(DATA / "java_none_original.orc", without_utf8))
     target = tmp_path / "new.orc"
     names = ["c_int", "c_double", "c_date", "c_bin", "c_sdir"]
-    report = embed_file(str(old), str(target), bloom=names)
+    report = embed(str(old), into=str(target), bloom=names).only
     found = ways(report)
     assert {name: found[name] for name in names[:4]} == {name: {"converted"} for name in names[:4]}
     assert found["c_sdir"] == {"values"}, "its charset is unknown"

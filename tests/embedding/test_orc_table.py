@@ -49,7 +49,7 @@ def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: 
     path = f"{table.location()}/data/a.orc".removeprefix("file://")
     opened = sidecar.open_sidecar(table)
     try:
-        (report,) = sidecar.embed_all_from(opened, str(tmp_path / "out"), [path])
+        (report,) = sidecar.embed([path], into=str(tmp_path / "out"), from_=opened)
     finally:
         opened.close()
     assert report.ways() == {"bloom": {way: 6}}

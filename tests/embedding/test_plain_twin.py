@@ -30,9 +30,9 @@ DOORS: dict[str, Door] = {
     "inspect": lambda path, to, keys: sidecar.inspect(path, encryption_keys=keys).only,
     "probe": lambda path, to, keys: sidecar.probe(path, "ssn", "a", encryption_keys=keys).only,
     "scan": lambda path, to, keys: sidecar.scan(path, "id = 5", encryption_keys=keys),
-    "embed": lambda path, to, keys: sidecar.embed_file(path, to, bloom=["id"], encryption_keys=keys),
-    "strip": lambda path, to, keys: sidecar.strip_file(path, to, encryption_keys=keys),
-    "extract": lambda path, to, keys: sidecar.extract_files([path], to, encryption_keys=keys),
+    "embed": lambda path, to, keys: sidecar.embed(path, into=to, bloom=["id"], encryption_keys=keys).only,
+    "strip": lambda path, to, keys: sidecar.strip(path, to, encryption_keys=keys).only,
+    "extract": lambda path, to, keys: sidecar.extract([path], to, encryption_keys=keys),
 }
 
 
@@ -41,7 +41,7 @@ def twin(tmp_path: Path) -> str:
     plain = tmp_path / "plain.parquet"
     pq.write_table(rows(0), plain, write_page_index=True)
     path = tmp_path / "twin.parquet"
-    sidecar.embed_file(str(plain), str(path), bloom=["ssn"])
+    sidecar.embed(str(plain), into=str(path), bloom=["ssn"])
     return str(path)
 
 

@@ -29,7 +29,7 @@ def indexed(folder: Path, seed: int, **options: Any) -> tuple[Path, str]:
     """A file without indexes, and a sidecar of the same file with indexes."""
     bare, full = write(folder / f"{seed}.parquet", seed, **options), folder / "full" / f"{seed}.parquet"
     full.parent.mkdir(exist_ok=True)
-    sidecar.embed_file(str(bare), str(full), bloom=["k", "s"], page_index=True)
+    sidecar.embed(str(bare), into=str(full), bloom=["k", "s"], page_index=True)
     return bare, extracted(full)
 
 
@@ -60,7 +60,7 @@ def test_a_wrong_file_is_copied_and_not_published(tmp_path: Path, monkeypatch: p
     out.mkdir()
     monkeypatch.setattr(restorer, "prove", late)
     with pytest.raises(UsageError, match=ANEW):
-        sidecar.embed_from(puffin, str(bare), str(out / "1.parquet"))
+        sidecar.embed(str(bare), into=str(out / "1.parquet"), from_=puffin)
     assert copied[0].endswith(".sidecar-tmp")
     assert list(out.iterdir()) == []
 
@@ -75,25 +75,25 @@ def test_nothing_is_written_to_a_store_before_the_proof(tmp_path: Path, monkeypa
     monkeypatch.setattr(io, "new_output", lambda path: created.append(path) or new_output(path))
     write(bare, 2)
     with pytest.raises(UsageError, match=ANEW):
-        sidecar.embed_from(puffin, str(bare), target, io=io)
+        sidecar.embed(str(bare), into=target, from_=puffin, io=io)
     assert created == []
     write(bare, 1)
-    sidecar.embed_from(puffin, str(bare), target, io=io)
+    sidecar.embed(str(bare), into=target, from_=puffin, io=io)
     assert created == [target]
 
 
 def test_the_right_files_beside_a_wrong_one_are_whole_or_absent(tmp_path: Path) -> None:
     files = [indexed(tmp_path / str(seed), seed)[0] for seed in range(1, 7)]
     puffin = str(tmp_path / "all.puffin")
-    sidecar.extract_files([str(path.parent / "full" / path.name) for path in files], puffin)
+    sidecar.extract([str(path.parent / "full" / path.name) for path in files], puffin)
     write(files[4], 9)
-    with pytest.raises(UsageError, match=ANEW) as caught:
-        sidecar.embed_all_from(puffin, str(tmp_path / "out"), [str(path) for path in files])
-    assert caught.value.file == str(files[4])
+    found = sidecar.embed([str(path) for path in files], into=str(tmp_path / "out"), from_=puffin)
+    ((failed, error),) = found.failed.items()
+    assert (failed, ANEW in str(error)) == (str(files[4]), True)
     made = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
-    assert set(made) <= {"1.parquet", "2.parquet", "3.parquet", "4.parquet", "6.parquet"}
+    assert made == ["1.parquet", "2.parquet", "3.parquet", "4.parquet", "6.parquet"]
     write(files[4], 5)
-    for report in sidecar.embed_all_from(puffin, str(tmp_path / "again"), [str(path) for path in files]):
+    for report in sidecar.embed([str(path) for path in files], into=str(tmp_path / "again"), from_=puffin):
         assert report.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
         assert_nothing_lost(Path(report.target), int(Path(report.source).stem))
 
@@ -102,12 +102,12 @@ def test_a_damaged_page_is_named_where_it_has_a_checksum(tmp_path: Path) -> None
     bare, puffin = indexed(tmp_path, 1, write_page_checksum=True)
     flip(bare, 1, 0)
     with pytest.raises(WrongChecksumError, match="column k") as caught:
-        sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+        sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin)
     assert caught.value.file == str(bare)
     bare, puffin = indexed(tmp_path / "without", 1)
     flip(bare, 1, 0)
     with pytest.raises(UsageError, match=ANEW):
-        sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+        sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin)
     assert not (tmp_path / "out.parquet").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_bit_that_flips_on_the_way_once_does_no_harm(tmp_path: Path, monkeypat
         return data
 
     monkeypatch.setattr(LocalSource, "read", flipping)
-    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+    report = sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin).only
     assert flips == []
     assert report.witness.proof == "the digest of the stored pages"
     assert_nothing_lost(tmp_path / "out.parquet", 1)
@@ -137,7 +137,7 @@ def test_checksums_of_the_right_pages_are_not_computed(tmp_path: Path, monkeypat
         raise AssertionError(args)
 
     monkeypatch.setattr("sidecar.parquet.identity.CheckedPages", never)
-    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+    report = sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin).only
     assert report.ways()["bloom"] == {"exact": 6}
 
 
@@ -165,7 +165,7 @@ def test_a_file_stays_open_until_its_proof_has_ended(
     monkeypatch.setattr(module, "prove", late)
     monkeypatch.setattr("sidecar.embedding.from_sidecar.create_target", fail)
     with pytest.raises(StorageError, match="the disk is full"):
-        sidecar.embed_from(puffin, str(bare), str(tmp_path / "out"))
+        sidecar.embed(str(bare), into=str(tmp_path / "out"), from_=puffin)
     assert seen == [32]
 
 
@@ -174,5 +174,5 @@ def orc_pair(folder: Path) -> tuple[Path, str]:
     bare, full = folder / "a.orc", folder / "full" / "a.orc"
     full.parent.mkdir()
     orc.write_table(pa.table({"k": list(range(5000))}), bare)
-    sidecar.embed_file(str(bare), str(full), bloom=["k"])
+    sidecar.embed(str(bare), into=str(full), bloom=["k"])
     return bare, extracted(full)

@@ -71,7 +71,7 @@ def test_filters_are_not_put_into_the_last_page(
     """Also of a file that no name gives away: readers go on to the last value, wherever the footer ends a chunk."""
     before, after = short_file(tmp_path / "before.parquet", created_by), tmp_path / "after.parquet"
     original = before.read_bytes()
-    sidecar.embed_file(before, after, bloom=["a", "b"], page_index=page_index, placement=placement)
+    sidecar.embed(before, into=after, bloom=["a", "b"], page_index=page_index, placement=placement)
     source, footer = pages_of(after)
     end = pages_of(before)[1].offset
     body = after.read_bytes()
@@ -94,9 +94,9 @@ def test_filters_are_not_put_into_the_last_page(
 def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path) -> None:
     before, first, second, bare = (tmp_path / f"{name}.parquet" for name in ("0", "1", "2", "3"))
     short_file(before, OLD)
-    sidecar.embed_file(before, first, bloom=["a"], placement="row-group")
-    sidecar.embed_file(first, second, bloom=["b"], page_index=True, placement="row-group")
-    sidecar.strip_file(second, bare)
+    sidecar.embed(before, into=first, bloom=["a"], placement="row-group")
+    sidecar.embed(first, into=second, bloom=["b"], page_index=True, placement="row-group")
+    sidecar.strip(second, bare)
     for path in (first, second, bare):
         assert sidecar.scan(path, "true").equals(rows())
         assert pq.read_table(path).equals(rows())
@@ -105,9 +105,9 @@ def test_a_file_with_such_filters_is_embedded_again_and_stripped(tmp_path: Path)
 def test_indexes_of_a_sidecar_are_put_back_without_harm(tmp_path: Path) -> None:
     before, indexed, restored = (tmp_path / f"{name}.parquet" for name in ("0", "1", "2"))
     short_file(before, OLD)
-    sidecar.embed_file(before, indexed, bloom=["a", "b"], page_index=True)
-    sidecar.extract_files([indexed], tmp_path / "i.puffin")
-    sidecar.embed_from(tmp_path / "i.puffin", before, restored, placement="row-group")
+    sidecar.embed(before, into=indexed, bloom=["a", "b"], page_index=True)
+    sidecar.extract([indexed], tmp_path / "i.puffin")
+    sidecar.embed(before, into=restored, from_=tmp_path / "i.puffin", placement="row-group")
     assert sidecar.scan(restored, "true").equals(rows())
     assert pq.read_table(restored).equals(rows())
     assert duckdb.sql(f"from '{restored}'").to_arrow_table().equals(rows())

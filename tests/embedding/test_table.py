@@ -209,7 +209,7 @@ def test_version_1_is_refused_with_the_reason(catalog: Any) -> None:
         ({"bloom": ["nosuch"]}, "no column 'nosuch'"),
         ({"fpp": 2.0}, "rate"),
         ({"placement": "middle"}, "placement"),
-        ({"harvest": "some"}, "harvest"),
+        ({"reuse": "some"}, "reuse"),
     ],
 )
 def test_wrong_usage_is_told_before_any_work(table: Table, options: dict[str, Any], message: str) -> None:
@@ -266,5 +266,5 @@ def test_a_table_in_an_object_store(stored: Table, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(replace.ReplaceProducer, "write_list", failing)
     with pytest.raises(StorageError, match="out of reach"):
-        embed(stored, harvest="never")
+        embed(stored, reuse="never")
     assert sorted(tmp_path.rglob("*")) == files

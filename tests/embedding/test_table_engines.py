@@ -169,7 +169,7 @@ def test_files_with_position_deletes_are_left_alone_and_keep_them(
     # deletes that come later apply to the new files, and then those are left alone as well
     spark.sql(f"delete from cat.{name} where k = 205")
     table.refresh()
-    again = embed(table, harvest="never")
+    again = embed(table, reuse="never")
     assert len(again.left_alone) == 3
     assert spark.table(f"cat.{name}").count() == 347 == table.scan().to_arrow().num_rows
 

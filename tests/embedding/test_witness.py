@@ -29,7 +29,7 @@ def indexed(tmp_path: Path) -> Path:
     bare = write(tmp_path / "bare" / "a.parquet", 1)
     target = tmp_path / "one" / "a.parquet"
     target.parent.mkdir()
-    sidecar.embed_file(str(bare), str(target), bloom=["k", "s"], page_index=True)
+    sidecar.embed(str(bare), into=str(target), bloom=["k", "s"], page_index=True)
     return target
 
 
@@ -63,7 +63,7 @@ def test_the_digest_is_that_of_the_specification(tmp_path: Path, options: dict[s
 
 def _with_filters(path: Path) -> Path:
     target = path.with_name(f"indexed-{path.name}")
-    sidecar.embed_file(str(path), str(target), bloom=["k"])
+    sidecar.embed(str(path), into=str(target), bloom=["k"])
     return target
 
 
@@ -75,26 +75,26 @@ def test_a_file_with_other_pages_than_were_recorded_is_refused(indexed: Path, tm
         write(path, 2)
     else:
         path.unlink()
-        sidecar.embed_file(str(write(tmp_path / "again.parquet", 2)), str(path), bloom=["k", "s"], page_index=True)
+        sidecar.embed(str(write(tmp_path / "again.parquet", 2)), into=str(path), bloom=["k", "s"], page_index=True)
     with pytest.raises(UsageError, match="rewritten since it was indexed"):
-        sidecar.embed_from(puffin, str(path), str(tmp_path / "out.parquet"))
+        sidecar.embed(str(path), into=str(tmp_path / "out.parquet"), from_=puffin)
     assert not (tmp_path / "out.parquet").exists()
 
 
 def test_without_a_digest_all_values_are_looked_up(indexed: Path, tmp_path: Path) -> None:
     puffin, target = extracted(indexed, digest=False), tmp_path / "out.parquet"
-    right = sidecar.embed_from(puffin, str(indexed), str(target))
+    right = sidecar.embed(str(indexed), into=str(target), from_=puffin).only
     assert right.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
     assert right.witness.proof == ""
     assert (right.witness.chunks, right.witness.values) == (6, 2 * ROWS)
     assert right.warnings() == []
     other = write(tmp_path / "bare" / "a.parquet", 2)
-    wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.parquet"))
+    wrong = sidecar.embed(str(other), into=str(tmp_path / "wrong.parquet"), from_=puffin).only
     assert wrong.ways() == {"bloom": {"values": 6}, "page-index": {"values": 6}}
     assert any("they belong to another file" in text for text in wrong.warnings())
     assert wrong.to_dict()["witness"]["denials"]
     assert_nothing_lost(tmp_path / "wrong.parquet", 2)
-    (alone,) = sidecar.embed_all_from(puffin, str(tmp_path / "all"), [str(other)])
+    (alone,) = sidecar.embed([str(other)], into=str(tmp_path / "all"), from_=puffin)
     assert alone.ways() == wrong.ways()
     assert_nothing_lost(Path(alone.target), 2)
 
@@ -103,8 +103,8 @@ def test_without_a_digest_all_values_are_looked_up(indexed: Path, tmp_path: Path
 def test_each_kind_of_index_is_looked_at_alone(indexed: Path, tmp_path: Path, what: str) -> None:
     puffin = extracted(indexed, digest=False)
     other = write(tmp_path / "bare" / "a.parquet", 2)
-    only: dict[str, Any] = {"page_index": []} if what == "filters" else {"bloom": []}
-    report = sidecar.embed_from(puffin, str(other), str(tmp_path / "out.parquet"), **only)
+    only: dict[str, Any] = {"bloom": ["k", "s"]} if what == "filters" else {"page_index": True}
+    report = sidecar.embed(str(other), into=str(tmp_path / "out.parquet"), from_=puffin, **only).only
     assert any("belong to another file" in text for text in report.warnings())
     assert [list(ways) for ways in report.ways().values() if ways] == [["values"]]
     assert_nothing_lost(tmp_path / "out.parquet", 2)
@@ -115,7 +115,7 @@ def test_with_a_proof_one_page_a_chunk_is_decoded_and_without_one_all(indexed: P
     pages = {}
     for proof in (BY_DIGEST, ""):
         puffin, target = extracted(indexed, digest=bool(proof)), tmp_path / f"{bool(proof)}.parquet"
-        report = sidecar.embed_from(puffin, source, str(target))
+        report = sidecar.embed(source, into=str(target), from_=puffin).only
         assert report.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
         assert report.witness.proof == proof
         pages[proof] = (report.witness.chunks, report.witness.pages)
@@ -132,19 +132,19 @@ def test_copies_in_several_folders_are_told_apart_by_their_pages(tmp_path: Path)
         bare = write(tmp_path / f"bare={seed}" / "a.parquet", seed)
         paths.append(tmp_path / f"dt={seed}" / "a.parquet")
         paths[-1].parent.mkdir()
-        sidecar.embed_file(str(bare), str(paths[-1]), bloom=["k", "s"], page_index=True)
+        sidecar.embed(str(bare), into=str(paths[-1]), bloom=["k", "s"], page_index=True)
         moved.append(write(tmp_path / f"moved={seed}" / "a.parquet", seed))
     puffin = str(tmp_path / "x.puffin")
-    sidecar.extract_files([str(path) for path in paths], puffin)
+    sidecar.extract([str(path) for path in paths], puffin)
     for seed, path in enumerate(moved, 1):
-        report = sidecar.embed_from(puffin, str(path), str(tmp_path / f"out-{seed}.parquet"))
+        report = sidecar.embed(str(path), into=str(tmp_path / f"out-{seed}.parquet"), from_=puffin).only
         assert report.witness.proof == BY_DIGEST
         assert_nothing_lost(tmp_path / f"out-{seed}.parquet", seed)
     unsure = str(tmp_path / "y.puffin")
     with as_remote():
-        sidecar.extract_files([str(path) for path in paths], unsure)
+        sidecar.extract([str(path) for path in paths], unsure)
     with pytest.raises(UsageError, match="several files"):
-        sidecar.embed_from(unsure, str(moved[0]), str(tmp_path / "no.parquet"))
+        sidecar.embed(str(moved[0]), into=str(tmp_path / "no.parquet"), from_=unsure)
 
 
 def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None
     for seed, column in ((1, "k"), (2, "s")):
         path.unlink(missing_ok=True)
         bare = write(tmp_path / f"bare-{seed}.parquet", seed)
-        sidecar.embed_file(str(bare), str(path), bloom=["k", "s"], page_index=True)
+        sidecar.embed(str(bare), into=str(path), bloom=["k", "s"], page_index=True)
         parts.append(str(tmp_path / f"{column}.puffin"))
-        sidecar.extract_files([str(path)], parts[-1], columns=[column])
+        sidecar.extract([str(path)], parts[-1], columns=[column])
     gathered = str(tmp_path / "both.puffin")
     sidecar.convert(parts, gathered)
     for seed, column in ((1, "k"), (2, "s")):
         target = tmp_path / f"out-{seed}.parquet"
-        report = sidecar.embed_from(gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target))
+        report = sidecar.embed(str(tmp_path / f"bare-{seed}.parquet"), into=str(target), from_=gathered).only
         filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.way != "none"}
         assert filters == {(column, "exact")}
         assert_nothing_lost(target, seed)

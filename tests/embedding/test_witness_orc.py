@@ -39,7 +39,7 @@ def orc(tmp_path: Path) -> Path:
     target = tmp_path / "one" / "a.orc"
     target.parent.mkdir()
     bare = write_orc(tmp_path / "bare" / "a.orc", 1)
-    sidecar.embed_file(str(bare), str(target), bloom=["s", "b"])
+    sidecar.embed(str(bare), into=str(target), bloom=["s", "b"])
     return target
 
 
@@ -54,22 +54,22 @@ def test_orc_data_is_known_by_its_digest(orc: Path, tmp_path: Path) -> None:
     sources = [LocalSource(str(path)) for path in (orc, bare)]
     digests = [identity_of_orc(source, read_tail(source)).digest() for source in sources]
     assert digests[0] == digests[1]
-    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.orc"))
+    report = sidecar.embed(str(bare), into=str(tmp_path / "out.orc"), from_=puffin).only
     assert report.ways()["bloom"].keys() == {"exact"}
     assert report.witness.proof == BY_DIGEST
     assert (report.witness.chunks, report.witness.pages) == (2, 2)
     write_orc(bare, 2)
     with pytest.raises(UsageError, match="rewritten since it was indexed"):
-        sidecar.embed_from(puffin, str(bare), str(tmp_path / "no.orc"))
+        sidecar.embed(str(bare), into=str(tmp_path / "no.orc"), from_=puffin)
 
 
 def test_orc_values_that_are_denied_are_those_of_another_file(orc: Path, tmp_path: Path) -> None:
     puffin = extracted(orc, digest=False)
-    right = sidecar.embed_from(puffin, str(tmp_path / "bare" / "a.orc"), str(tmp_path / "right.orc"))
+    right = sidecar.embed(str(tmp_path / "bare" / "a.orc"), into=str(tmp_path / "right.orc"), from_=puffin).only
     assert right.ways()["bloom"].keys() == {"exact"}
     assert (right.witness.proof, right.witness.values) == ("", 2 * ROWS)
     other = write_orc(tmp_path / "bare" / "a.orc", 2)
-    wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.orc"))
+    wrong = sidecar.embed(str(other), into=str(tmp_path / "wrong.orc"), from_=puffin).only
     assert wrong.ways()["bloom"].keys() == {"values"}
     assert any("they belong to another file" in text for text in wrong.warnings())
     assert _sound(wrong.target)

@@ -29,7 +29,7 @@ def indexed(tmp_path: Path) -> Path:
     bare = write(tmp_path / "bare" / "a.parquet", 1)
     target = tmp_path / "one" / "a.parquet"
     target.parent.mkdir()
-    sidecar.embed_file(str(bare), str(target), bloom=["k", "s"], page_index=True)
+    sidecar.embed(str(bare), into=str(target), bloom=["k", "s"], page_index=True)
     return target
 
 
@@ -59,7 +59,7 @@ def test_nested_columns_nulls_and_floats_deny_nothing_of_their_own(tmp_path: Pat
     bare, path = tmp_path / "bare.parquet", tmp_path / "a.parquet"
     pq.write_table(table, bare, data_page_size=1500, **VARIANTS[variant])
     leaves = [leaf.path for leaf in opened(bare)[1].columns]
-    sidecar.embed_file(str(bare), str(path), bloom=leaves, page_index=True)
+    sidecar.embed(str(bare), into=str(path), bloom=leaves, page_index=True)
     for whole in (False, True):
         for source, footer, chunk, given in _chunks(path):
             said = ask_pages(source, footer, chunk, given, whole=whole)
@@ -105,7 +105,7 @@ def test_cut_bounds_are_outer_bounds(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     bare = tmp_path / "bare.parquet"
     pq.write_table(pa.table({"s": ["ä" * 200 + str(n) for n in range(500)]}), bare, use_dictionary=False)
-    sidecar.embed_file(str(bare), str(path), bloom=["s"], page_index=True)
+    sidecar.embed(str(bare), into=str(path), bloom=["s"], page_index=True)
     ((source, footer, chunk, given),) = _chunks(path)
     assert len(given.column_index.max_values[0]) < 100  # type: ignore[union-attr]
     assert ask_pages(source, footer, chunk, given, whole=True).denial == ""
@@ -135,12 +135,12 @@ def test_one_page_costs_few_reads(tmp_path: Path) -> None:
 def test_what_cannot_be_looked_at_is_not_taken_without_a_proof(tmp_path: Path) -> None:
     """A page whose checksum is wrong: with the table's word for it the filter stays, without it nobody knows."""
     bare, path = write(tmp_path / "bare" / "a.parquet", 1, write_page_checksum=True), tmp_path / "a.parquet"
-    sidecar.embed_file(str(bare), str(path), bloom=["k", "s"], page_index=True)
+    sidecar.embed(str(bare), into=str(path), bloom=["k", "s"], page_index=True)
     puffin = extracted(path, digest=False)
     data = bytearray(bare.read_bytes())
     data[opened(bare)[1].row_groups[1].columns[0].data_page_offset + 200] ^= 1
     bare.write_bytes(data)
-    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+    report = sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin).only
     assert any("nothing proves" in text for text in report.warnings())
     assert [text[:24] for text in report.witness.unseen] == ["column k, row group 1: t"]
     ways = {(o.column, o.row_group, o.way) for o in report.outcomes if o.kind == "bloom"}

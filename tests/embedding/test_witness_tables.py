@@ -35,12 +35,11 @@ def table(catalog: Any, request: Any, tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("way", ["auto", "all"])
 def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(table: Any, tmp_path: Path, way: str) -> None:
     other = write(tmp_path / "dt=2" / "part-0.parquet", 2)
-    with closing(sidecar.open_sidecar(table)) as found:
-        if way == "all":
-            (report,) = sidecar.embed_all_from(found, str(tmp_path / "out"), [str(other)], table=table)
-        else:
-            report = sidecar.embed_from(found, str(other), str(tmp_path / "out.parquet"), table=table)
-        assert report.witness.proof == ""
+    if way == "all":
+        (report,) = sidecar.embed([str(other)], into=str(tmp_path / "out"), from_=table)
+    else:
+        report = sidecar.embed(str(other), into=str(tmp_path / "out.parquet"), from_=table).only
+    assert report.witness.proof == ""
     assert "exact" not in report.ways()["bloom"]
     assert_nothing_lost(Path(report.target), 2)
 
@@ -49,7 +48,7 @@ def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(table: An
 def test_the_live_entry_of_the_table_is_a_proof(table: Any, tmp_path: Path, given: bool) -> None:
     path = str(tmp_path / "dt=1" / "part-0.parquet")
     with closing(sidecar.open_sidecar(table)) as found:
-        (report,) = sidecar.embed_all_from(found, str(tmp_path / "out"), [path], table=table if given else None)
+        (report,) = sidecar.embed([path], into=str(tmp_path / "out"), from_=table if given else found)
     assert report.ways() == {"bloom": {"exact": 6}, "page-index": {"exact": 6}}
     assert report.witness.proof == (BY_TABLE if given else "")
     assert (report.witness.pages == 6) == given
@@ -71,8 +70,7 @@ def test_a_path_that_stands_twice_in_the_table_proves_nothing(table: Any, tmp_pa
     path = write(tmp_path / "dt=1" / "part-0.parquet", 2)
     table.add_files([f"file:{path}"], check_duplicate_files=False)
     table.refresh()
-    with closing(sidecar.open_sidecar(table)) as found:
-        report = sidecar.embed_from(found, str(path), str(tmp_path / "out.parquet"), table=table)
+    report = sidecar.embed(str(path), into=str(tmp_path / "out.parquet"), from_=table).only
     assert report.witness.proof == ""
     assert_nothing_lost(tmp_path / "out.parquet", 2)
 
@@ -81,15 +79,14 @@ def test_a_path_that_stands_twice_in_the_table_proves_nothing(table: Any, tmp_pa
 def test_a_file_that_was_added_again_under_its_path_is_another_one(table: Any, tmp_path: Path, way: str) -> None:
     """It left the table, was rewritten and came back: path, size and record count are those of the indexed file."""
     path = tmp_path / "dt=1" / "part-0.parquet"
-    with closing(sidecar.open_sidecar(table)) as found:
-        table.delete()
-        write(path, 2)
-        table.add_files([f"file:{path}"])
-        table.refresh()
-        if way == "all":
-            (report,) = sidecar.embed_all_from(found, str(tmp_path / "out"), table=table)
-        else:
-            report = sidecar.embed_from(found, str(path), str(tmp_path / "out.parquet"), table=table)
+    table.delete()
+    write(path, 2)
+    table.add_files([f"file:{path}"])
+    table.refresh()
+    if way == "all":
+        (report,) = sidecar.embed(into=str(tmp_path / "out"), from_=table)
+    else:
+        report = sidecar.embed(str(path), into=str(tmp_path / "out.parquet"), from_=table).only
     assert report.witness.proof == ""
     assert "exact" not in {way for ways in report.ways().values() for way in ways}
     assert_nothing_lost(Path(report.target), 2)
@@ -100,11 +97,10 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(
 ) -> None:
     """No commit tells of it, so the table's entry still proves what is no longer so."""
     write(tmp_path / "dt=1" / "part-0.parquet", 2)
-    with closing(sidecar.open_sidecar(table)) as found:
-        report, *_ = sidecar.embed_all_from(found, str(tmp_path / "out"), table=table)
-        with monkeypatch.context() as patched:
-            patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.Testimony())
-            blind, *_ = sidecar.embed_all_from(found, str(tmp_path / "blind"), table=table)
+    report, *_ = sidecar.embed(into=str(tmp_path / "out"), from_=table)
+    with monkeypatch.context() as patched:
+        patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.Testimony())
+        blind, *_ = sidecar.embed(into=str(tmp_path / "blind"), from_=table)
     assert report.witness.proof == BY_TABLE
     assert report.witness.denials
     assert "exact" not in {way for ways in report.ways().values() for way in ways}
@@ -124,9 +120,8 @@ def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(table: 
         path.write_bytes(data[:footer] + bytes(size - len(data)) + data[footer:])
     assert (path.stat().st_size == size) == (what == "row groups")
     assert pq.read_metadata(path).num_row_groups == (3 if what == "size" else 2)
-    with closing(sidecar.open_sidecar(table)) as found:
-        with pytest.raises(UsageError, match="not the one that was indexed"):
-            sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), table=table)
-        with pytest.raises(UsageError, match="not the one that was indexed"):
-            sidecar.embed_all_from(found, str(tmp_path / "no"), [str(path)], table=table)
+    with pytest.raises(UsageError, match="not the one that was indexed"):
+        sidecar.embed(str(path), into=str(tmp_path / "no.parquet"), from_=table)
+    with pytest.raises(UsageError, match="not the one that was indexed"):
+        sidecar.embed([str(path)], into=str(tmp_path / "no"), from_=table)
     assert not [path for path in tmp_path.rglob("no*") if path.is_file()]

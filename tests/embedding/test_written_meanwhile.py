@@ -31,8 +31,8 @@ def test_a_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path, wa
     path, target = write(tmp_path / "a.parquet", 1), tmp_path / "out.parquet"
     indexed, puffin = tmp_path / "whole" / "a.parquet", tmp_path / "x.puffin"
     indexed.parent.mkdir()
-    sidecar.embed_file(str(path), str(indexed), bloom=["k"])
-    sidecar.extract_files([str(indexed)], str(puffin))
+    sidecar.embed(str(path), into=str(indexed), bloom=["k"])
+    sidecar.extract([str(indexed)], str(puffin))
     state = path.stat().st_mtime_ns
 
     def progress(what: str, number: int | None, count: int | None) -> None:
@@ -41,15 +41,15 @@ def test_a_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path, wa
 
     def run() -> None:
         if way == "embed":
-            sidecar.embed_file(str(path), str(target), bloom=["k"])
+            sidecar.embed(str(path), into=str(target), bloom=["k"])
         else:
-            sidecar.embed_from(str(puffin), str(path), str(target))
+            sidecar.embed(str(path), into=str(target), from_=str(puffin))
 
     with sidecar.progress(progress), pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
         run()
     assert path.stat().st_mtime_ns != state
     assert not target.exists()
-    sidecar.embed_file(str(path), str(target), bloom=["k"])
+    sidecar.embed(str(path), into=str(target), bloom=["k"])
     assert_sound(target)
 
 
@@ -66,7 +66,7 @@ class _RewrittenBehind(LocalSource):
 def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: Path) -> None:
     """The digest would prove pages that the filters are not of."""
     for name, seed in (("a.parquet", 1), ("other", 2)):
-        sidecar.embed_file(str(write(tmp_path / str(seed) / name, seed)), str(tmp_path / name), bloom=["k"])
+        sidecar.embed(str(write(tmp_path / str(seed) / name, seed)), into=str(tmp_path / name), bloom=["k"])
     with (
         closing(Collection()) as collection,
         closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source,
@@ -89,5 +89,5 @@ def test_an_orc_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Pat
         sidecar.progress(progress),
         pytest.raises(StorageError, match="the file changed while sidecar was reading it"),
     ):
-        sidecar.embed_file(str(path), str(target), bloom=["k"])
+        sidecar.embed(str(path), into=str(target), bloom=["k"])
     assert not target.exists()

@@ -58,5 +58,5 @@ def extracted(path: Path, *, digest: bool = True) -> str:
     """A Puffin file with the indexes of a file; without its digest it is as of a remote file."""
     puffin = path.parent / "x.puffin"
     with nullcontext() if digest else as_remote():
-        sidecar.extract_files([str(path)], str(puffin))
+        sidecar.extract([str(path)], str(puffin))
     return str(puffin)

@@ -91,8 +91,8 @@ def test_the_error_of_one_file_comes_back_as_it_was(data: Path, twice: Any) -> N
 @pytest.mark.parametrize("options", [{}, {"columns": ["k"]}, {"bloom": False}], ids=str)
 def test_indexes_are_extracted_as_here(data: Path, tmp_path: Path, twice: Any, options: Any) -> None:
     files = sorted(map(str, data.glob("*.parquet")))
-    here = sidecar.extract_files(files, tmp_path / "here.puffin", **options)
-    there = sidecar.extract_files(files, tmp_path / "there.puffin", **options, **twice)
+    here = sidecar.extract(files, tmp_path / "here.puffin", **options)
+    there = sidecar.extract(files, tmp_path / "there.puffin", **options, **twice)
     assert there.engine == "spark"
     assert without(there) == without(here)
     for name in ("here", "there"):
@@ -102,7 +102,7 @@ def test_indexes_are_extracted_as_here(data: Path, tmp_path: Path, twice: Any, o
 def test_extracting_with_keys_sends_no_key_back(data: Path, tmp_path: Path, twice: Any) -> None:
     keys = sidecar.EncryptionKeys(retriever=sidecar.ExplicitKeys({b"master": SECRET}), bundle_keys={"k": b"master"})
     target = tmp_path / "sealed.puffin"
-    report = sidecar.extract_files([str(data / "0.parquet")], target, encryption_keys=keys, **twice)
+    report = sidecar.extract([str(data / "0.parquet")], target, encryption_keys=keys, **twice)
     assert report.engine == "spark"
     sealed = [unit for unit in report.units if (unit.column, unit.kind) == ("k", "bloom")]
     assert {unit.way for unit in sealed} == {"exact"}
@@ -127,22 +127,20 @@ def totals(found: Any) -> Any:
 
 
 def test_new_files_are_whole_and_no_second_try_fails(data: Path, tmp_path: Path, twice: Any) -> None:
-    here = sidecar.embed_files(f"{data}/*.parquet", str(tmp_path / "here"), bloom=["k", "s"], page_index=True)
-    there = sidecar.embed_files(
-        f"{data}/*.parquet", str(tmp_path / "there"), bloom=["k", "s"], page_index=True, **twice
-    )
+    here = sidecar.embed(f"{data}/*.parquet", into=str(tmp_path / "here"), bloom=["k", "s"], page_index=True)
+    there = sidecar.embed(f"{data}/*.parquet", into=str(tmp_path / "there"), bloom=["k", "s"], page_index=True, **twice)
     assert there.engine == "spark"
     assert totals(there) == totals(here)
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["0.parquet", "1.parquet"]
     for path in (tmp_path / "there").iterdir():
         assert path.read_bytes() == (tmp_path / "here" / path.name).read_bytes()
     with pytest.raises(UsageError, match="the file exists already"):
-        sidecar.embed_files(f"{data}/*.parquet", str(tmp_path / "there"), bloom=["k"], **twice)
+        sidecar.embed(f"{data}/*.parquet", into=str(tmp_path / "there"), bloom=["k"], **twice)
 
 
 def test_stripped_files_are_whole_and_no_second_try_fails(data: Path, tmp_path: Path, twice: Any) -> None:
-    here = sidecar.strip_files(str(data), str(tmp_path / "here"))
-    there = sidecar.strip_files(str(data), str(tmp_path / "there"), **twice)
+    here = sidecar.strip(str(data), str(tmp_path / "here"))
+    there = sidecar.strip(str(data), str(tmp_path / "there"), **twice)
     assert (here.engine, there.engine) == ("local", "spark")
     assert totals(there) == totals(here)
     names = ["0.parquet", "1.parquet", ORC.name]
@@ -159,12 +157,12 @@ def test_new_files_in_an_object_store(data: Path, tmp_path: Path, twice: Any) ->
         (store / "in").mkdir(exist_ok=True)
         shutil.copy(data / f"{number}.parquet", store / "in")
     paths = [f"folder://in/{number}.parquet" for number in range(2)]
-    report = sidecar.embed_files(paths, "folder://out", bloom=["k"], io=io, **twice)
+    report = sidecar.embed(paths, into="folder://out", bloom=["k"], io=io, **twice)
     assert [file.target for file in report.files] == ["folder://out/0.parquet", "folder://out/1.parquet"]
     for number in range(2):
         assert pq.read_table(store / "out" / f"{number}.parquet").equals(pq.read_table(data / f"{number}.parquet"))
     (store / "out" / "1.parquet").write_bytes(b"somebody else's")
-    (error,) = sidecar.embed_files(paths, "folder://out", bloom=["k"], io=io, **twice).failed.values()
+    (error,) = sidecar.embed(paths, into="folder://out", bloom=["k"], io=io, **twice).failed.values()
     assert isinstance(error, UsageError)
     assert str(error).startswith("the file exists already; file folder://out/1.parquet")
     assert (store / "out" / "1.parquet").read_bytes() == b"somebody else's"
@@ -175,7 +173,7 @@ def test_a_table_gets_one_successor_for_each_file(catalog: Any, twice: Any) -> N
     rows = sorted(table.scan().to_arrow()["k"].to_pylist())
     sidecar.build(table, ["k"], engine="local")
     before = on_disk(table)
-    report = sidecar.embed_table(table, bloom=["k", "s"], refresh=False, **twice)
+    report = sidecar.embed(table, bloom=["k", "s"], refresh=False, **twice)
     assert (report.engine, len(report.replaced)) == ("spark", 4)
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == rows
     assert all(filters_of(file) == {"k", "s"} for file in data_files(table))
@@ -200,7 +198,7 @@ def test_a_table_keeps_its_files_if_one_cannot_be_written(
     delete = type(table.io).delete
     monkeypatch.setattr(type(table.io), "delete", lambda io, path: (deleted.append(path), delete(io, path))[1])
     with pytest.raises(StorageError, match="disk full"):
-        sidecar.embed_table(table, bloom=["k"], **twice)
+        sidecar.embed(table, bloom=["k"], **twice)
     assert len([path for path in deleted if path != first]) >= 3
     assert len(table.refresh().snapshots()) == 4
 
@@ -241,9 +239,12 @@ def test_work_that_cannot_be_sent_says_so(data: Path, monkeypatch: pytest.Monkey
 
 
 def test_damage_is_still_found(data: Path, tmp_path: Path, twice: Any) -> None:
-    """A file that extract cannot read ends the run, and nothing is at the target."""
+    """A file that extract cannot read is in ``failed``; the indexes of the other are at the target."""
     whole = (data / "1.parquet").read_bytes()
     (data / "1.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DamagedFileError):
-        sidecar.extract_files(sorted(map(str, data.iterdir())), tmp_path / "new.puffin", **twice)
-    assert not (tmp_path / "new.puffin").exists()
+    report = sidecar.extract(sorted(map(str, data.iterdir())), tmp_path / "new.puffin", **twice)
+    assert [(path, type(error)) for path, error in report.failed.items()] == [
+        (str(data / "1.parquet"), DamagedFileError)
+    ]
+    assert str(data / "0.parquet") in report.files
+    assert sidecar.verify(tmp_path / "new.puffin", against=report.files).ok

@@ -54,7 +54,7 @@ OPERATIONS = {
 
 def embed(table: Table) -> Any:
     """One thread, so that the steps have one order."""
-    return sidecar.embed_table(table, bloom=["k"], threads=1)
+    return sidecar.embed(table, bloom=["k"], threads=1)
 
 
 def has_filters(table: Table) -> bool:

@@ -40,8 +40,8 @@ def keys() -> Any:
 
 
 def embed(source: str, name: str, **options: Any) -> Files:
-    return lambda given, new: sidecar.embed_file(
-        given / source, new / name, bloom=["k"], harvest="never", threads=1, **options
+    return lambda given, new: (
+        sidecar.embed(given / source, into=new / name, bloom=["k"], reuse="never", threads=1, **options).only
     )
 
 
@@ -163,13 +163,13 @@ def prepare_sources(place: Path) -> None:
     rows = pa.table({"k": range(300), "s": [f"text {n % 70}" for n in range(300)]})
     orc.write_table(rows, given / "twin.orc", bloom_filter_columns=[0, 1])
     pq.write_table(rows, given / "bare.parquet", row_group_size=100)
-    sidecar.embed_file(given / "bare.parquet", given / "same.parquet", bloom=["k", "s"])
+    sidecar.embed(given / "bare.parquet", into=given / "same.parquet", bloom=["k", "s"])
     copy(OLDER_ORC, given / "older.orc")
     copy(DATA / "apache_bloom_filter.bin", given / "old.bin")
     pq.write_table(pa.table({"s": ["hello", "parquet", "bloom", "filter"]}), given / "values.parquet")
-    sidecar.extract_files([given / "lake" / "part-1.parquet"], given / "one.puffin")
-    sidecar.extract_files(sources_of(given), given / "both.puffin")
-    sidecar.extract_files([given / "twin.orc"], given / "orc.puffin")
+    sidecar.extract([given / "lake" / "part-1.parquet"], given / "one.puffin")
+    sidecar.extract(sources_of(given), given / "both.puffin")
+    sidecar.extract([given / "twin.orc"], given / "orc.puffin")
     (given / "sealed").mkdir()
     write_by_arrow(ENCRYPTED, given / "sealed" / "k.parquet", secret_rows().slice(0, 100), outside=True)
     table = open_store(given).create_table("db.t", rows.schema)
@@ -235,39 +235,48 @@ FILES = {
         FileCommand(embed("plain-1.parquet", "new.parquet", page_index=True)),
         FileCommand(embed("plain-1.parquet", "new.parquet", placement="row-group")),
         FileCommand(
-            lambda given, new: sidecar.embed_file(given / "older.orc", new / "new.orc", bloom=["_col0"], threads=1)
+            lambda given, new: sidecar.embed(given / "older.orc", into=new / "new.orc", bloom=["_col0"], threads=1).only
         ),
         FileCommand(
-            lambda given, new: sidecar.embed_file(
-                given / "sealed" / "k.parquet", new / "sealed.parquet", bloom=["k"], encryption_keys=keys(), threads=1
+            lambda given, new: (
+                sidecar.embed(
+                    given / "sealed" / "k.parquet",
+                    into=new / "sealed.parquet",
+                    bloom=["k"],
+                    encryption_keys=keys(),
+                    threads=1,
+                ).only
             )
         ),
     ],
     "embed --into": [
         FileCommand(
-            lambda given, new: sidecar.embed_files(str(given / "lake"), str(new / "deep"), bloom=["k"], threads=1),
+            lambda given, new: sidecar.embed(str(given / "lake"), into=str(new / "deep"), bloom=["k"], threads=1),
             into=True,
         ),
     ],
     "embed --from": [
         FileCommand(
-            lambda given, new: sidecar.embed_from(given / "one.puffin", sources_of(given)[0], new / "a.parquet")
+            lambda given, new: (
+                sidecar.embed(sources_of(given)[0], into=new / "a.parquet", from_=given / "one.puffin").only
+            )
         ),
-        FileCommand(lambda given, new: sidecar.embed_from(given / "orc.puffin", given / "twin.orc", new / "new.orc")),
+        FileCommand(
+            lambda given, new: sidecar.embed(given / "twin.orc", into=new / "new.orc", from_=given / "orc.puffin").only
+        ),
     ],
     "embed --from --into": [
         FileCommand(
-            lambda given, new: sidecar.embed_all_from(given / "both.puffin", new / "deep", sources_of(given)), into=True
+            lambda given, new: sidecar.embed(sources_of(given), into=new / "deep", from_=given / "both.puffin"),
+            into=True,
         ),
     ],
     "strip FILE": [
-        FileCommand(lambda given, new: sidecar.strip_file(given / "lake/part-1.parquet", new / "new.parquet")),
-        FileCommand(lambda given, new: sidecar.strip_file(given / "twin.orc", new / "new.orc")),
+        FileCommand(lambda given, new: sidecar.strip(given / "lake/part-1.parquet", new / "new.parquet").only),
+        FileCommand(lambda given, new: sidecar.strip(given / "twin.orc", new / "new.orc").only),
     ],
-    "strip --into": [
-        FileCommand(lambda given, new: sidecar.strip_files(str(given / "lake"), str(new / "deep")), into=True)
-    ],
-    "extract": [FileCommand(lambda given, new: sidecar.extract_files(sources_of(given), new / "new.puffin"))],
+    "strip --into": [FileCommand(lambda given, new: sidecar.strip(str(given / "lake"), str(new / "deep")), into=True)],
+    "extract": [FileCommand(lambda given, new: sidecar.extract(sources_of(given), new / "new.puffin"))],
     "convert": [
         FileCommand(convert(["lake/part-1.parquet", "lake/part-2.parquet"], "new.puffin")),
         FileCommand(convert(["one.puffin"], "new.puffin", fpp=0.05)),

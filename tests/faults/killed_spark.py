@@ -60,7 +60,7 @@ def spark_operation(name: str, session: Any) -> SparkOperation:
 
     def embed(table: Table) -> object:
         with sidecar.progress(announce):
-            return sidecar.embed_table(table, bloom=["k"], **options)
+            return sidecar.embed(table, bloom=["k"], **options)
 
     if name == "build, Spark":
         return SparkOperation(session, Operation(build, OPERATIONS["build"].is_done), lambda place: is_busy(session))

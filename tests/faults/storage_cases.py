@@ -109,7 +109,9 @@ def sorted_rows(found: pa.Table) -> pa.Table:
 
 
 def _embed(lake: Lake) -> Any:
-    return sidecar.embed_file(lake.path("plain.parquet"), lake.path("out"), bloom=["k"], page_index=True, io=lake.io)
+    return sidecar.embed(
+        lake.path("plain.parquet"), into=lake.path("out"), bloom=["k"], page_index=True, io=lake.io
+    ).only
 
 
 def _rows_of(lake: Lake) -> Any:
@@ -138,7 +140,7 @@ COMMANDS = {
         changes=True,
     ),
     "embed TABLE": Command(
-        lambda lake: sidecar.embed_table(lake.table, bloom=["k"]),
+        lambda lake: sidecar.embed(lake.table, bloom=["k"]),
         is_done=lambda lake: all("-sidecar-" in t.file.file_path for t in lake.table.refresh().scan().plan_files()),
         changes=True,
     ),
@@ -150,13 +152,15 @@ COMMANDS = {
     ),
     "embed": Command(_embed),
     "embed from": Command(
-        lambda lake: sidecar.embed_from(
-            lake.path("sidecar.puffin"), lake.path("plain.parquet"), lake.path("out"), io=lake.io
+        lambda lake: (
+            sidecar.embed(
+                lake.path("plain.parquet"), into=lake.path("out"), from_=lake.path("sidecar.puffin"), io=lake.io
+            ).only
         )
     ),
-    "strip": Command(lambda lake: sidecar.strip_file(lake.path("embedded.parquet"), lake.path("out"), io=lake.io)),
+    "strip": Command(lambda lake: sidecar.strip(lake.path("embedded.parquet"), lake.path("out"), io=lake.io).only),
     "extract": Command(
-        lambda lake: sidecar.extract_files([lake.path("embedded.parquet")], lake.path("out.puffin"), io=lake.io)
+        lambda lake: sidecar.extract([lake.path("embedded.parquet")], lake.path("out.puffin"), io=lake.io)
     ),
     "convert": Command(
         lambda lake: sidecar.convert([lake.path("sidecar.puffin")], lake.path("out.puffin"), fpp=0.2, io=lake.io)
@@ -242,8 +246,8 @@ def prepare(place: Place) -> Lake:
     add(lake, 4, SMALL)
     place.put(lake.path("plain.parquet"), parquet(rows(0, BIG)))
     embedded = lake.path("embedded.parquet")
-    sidecar.embed_file(lake.path("plain.parquet"), embedded, bloom=["k"], page_index=True, io=lake.io)
-    sidecar.extract_files([embedded], lake.path("sidecar.puffin"), io=lake.io)
+    sidecar.embed(lake.path("plain.parquet"), into=embedded, bloom=["k"], page_index=True, io=lake.io)
+    sidecar.extract([embedded], lake.path("sidecar.puffin"), io=lake.io)
     place.put(f"{table.location()}/metadata/{NEWEST}", b"gc takes its time for that of the storage")
     return lake
 

@@ -143,7 +143,6 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.status(wrong),
         lambda: sidecar.repair(wrong),
         lambda: sidecar.open_sidecar(wrong),
-        lambda: sidecar.embed_table(wrong, bloom=["k"]),
         lambda: sidecar.spark_read(None, "t", wrong, "k = 1").__enter__(),
     ]
     for call in calls:
@@ -157,10 +156,9 @@ def test_a_text_instead_of_a_list_says_what_to_pass(lake: dict[str, str]) -> Non
         ("columns", lambda: sidecar.build(table, columns="user_id")),
         ("kinds", lambda: sidecar.build(table, ["k"], kinds="bloom")),
         ("columns", lambda: sidecar.scan(table, "k = 1", "user_id")),
-        ("bloom", lambda: sidecar.embed_table(table, bloom="user_id")),
-        ("bloom", lambda: sidecar.embed_file("a.parquet", "b.parquet", bloom="user_id")),
-        ("columns", lambda: sidecar.extract_files(["a.parquet"], "b.puffin", columns="user_id")),
-        ("files", lambda: sidecar.extract_files("a.parquet", "b.puffin")),
+        ("bloom", lambda: sidecar.embed(table, bloom="user_id")),
+        ("bloom", lambda: sidecar.embed("a.parquet", into="b.parquet", bloom="user_id").only),
+        ("columns", lambda: sidecar.extract(["a.parquet"], "b.puffin", columns="user_id")),
         ("columns", lambda: sidecar.scan("a.parquet", "k = 1", columns="user_id")),
     ]
     for name, call in calls:

@@ -97,7 +97,7 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
         sidecar.build(opened, ["k"])
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
-        sidecar.embed_table(opened, bloom=["k"])
+        sidecar.embed(opened, bloom=["k"])
     with pytest.raises(UsageError, match="cannot be changed"):
         sidecar.repair(sidecar.open_table(location))
 

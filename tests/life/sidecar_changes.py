@@ -89,7 +89,7 @@ def embed(life: Life) -> str | None:
         "page_index": life.rng.random() < 0.5,
         "refresh": life.rng.random() < 0.5,
     }
-    report = sidecar.embed_table(table, engine="local", threads=1, **options)
+    report = sidecar.embed(table, engine="local", threads=1, **options)
     life.note_rows(rows)
     life.warn(report.warnings())
     return f"embed {options}: {len(report.replaced)} files"

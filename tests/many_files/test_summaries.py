@@ -14,7 +14,6 @@ import pytest
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.many_files.readable import readable_files
 from tests.conversion.cases import indexed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
@@ -32,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.move(path, part / "part 0.parquet")
         shutil.move(made / f"plain-{number}.parquet", part / "plain.parquet")
     shutil.copy(PUBLISHED / "orc_java.orc", folder)
-    sidecar.extract_files([str(folder / "day=0" / "part 0.parquet")], str(folder / "indexes.puffin"))
+    sidecar.extract([str(folder / "day=0" / "part 0.parquet")], str(folder / "indexes.puffin"))
     return folder
 
 
@@ -231,11 +230,3 @@ def test_progress_and_threads(folder: Path) -> None:
     assert seen == [("files", number, 8) for number in range(1, 9)]
     with pytest.raises(UsageError, match="at least 1"):
         sidecar.inspect(str(folder), threads=0)
-
-
-def test_files_without_a_readable_footer_are_sorted_out(damaged: Path) -> None:
-    found = readable_files(str(damaged))
-    assert [os.path.relpath(file, damaged) for file in found.failed] == BAD
-    assert len(found.files) == len(found.roots) == 8
-    with pytest.raises(DamagedFileError, match="cut"):
-        readable_files(f"{damaged}/day=0/cut*")

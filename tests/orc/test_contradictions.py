@@ -15,8 +15,8 @@ import pyorc
 import pytest
 
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds, row_index_kind
-from sidecar.conversion.extract import extract_files
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.extract import extract
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.contradictions import Contradictions
 from sidecar.orc.file_statistics import FileStatistics
@@ -201,7 +201,7 @@ def carried_file(tmp_path: Path) -> str:
 
 def test_extract_leaves_false_indexes_out(tmp_path: Path) -> None:
     path = carried_file(tmp_path)
-    report = extract_files([path], str(tmp_path / "a.puffin"), columns=["a", "n"])
+    report = extract([path], str(tmp_path / "a.puffin"), columns=["a", "n"])
     left_out = {(o.row_group, o.column, o.kind): o.reason for o in report.units if o.way == "none"}
     first = read_tail(LocalSource(path)).stripes[0].num_row_groups
     assert set(left_out) == {(1, "n", "page-index"), (first, "a", "page-index"), (first, "a", "bloom")}
@@ -211,7 +211,7 @@ def test_extract_leaves_false_indexes_out(tmp_path: Path) -> None:
 
 def test_embed_keeps_no_filter_that_denies_a_bound(tmp_path: Path) -> None:
     path, target = carried_file(tmp_path), str(tmp_path / "b.orc")
-    embed_file(path, target, bloom=["s"])
+    embed(path, into=target, bloom=["s"])
     with closing(LocalSource(target)) as source:
         tail = read_tail(source)
         for stripe in tail.stripes:

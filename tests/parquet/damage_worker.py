@@ -77,12 +77,12 @@ def doors(data: bytes, folder: Path) -> Iterator[tuple[str, Callable[[], object]
         path, target = folder / "damaged.parquet", folder / "target.parquet"
         path.write_bytes(data)
         target.unlink(missing_ok=True)
-        sidecar.embed_file(str(path), str(target), bloom=["k", "s"], page_index=True, threads=1)
+        sidecar.embed(str(path), into=str(target), bloom=["k", "s"], page_index=True, threads=1)
 
     def extract() -> None:
         target = folder / "target.puffin"
         target.unlink(missing_ok=True)
-        sidecar.extract_files([str(folder / "damaged.parquet")], str(target))
+        sidecar.extract([str(folder / "damaged.parquet")], str(target))
 
     yield "verify", lambda: verify_file(source, ValueCheck())
     yield "inspect", lambda: inspect_file(source)

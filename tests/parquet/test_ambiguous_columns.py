@@ -37,7 +37,7 @@ def test_an_ambiguous_path_is_an_error(path: Path, column: str, tmp_path: Path) 
     target = tmp_path / "target.parquet"
     for call in (
         lambda: sidecar.probe(path, column, "5").only,
-        lambda: sidecar.embed_file(path, target, bloom=[column]),
+        lambda: sidecar.embed(path, into=target, bloom=[column]).only,
         lambda: sidecar.scan(path, f"{column} = 5"),
         lambda: sidecar.scan(path, f"k = 5 and {column} is not null"),
         lambda: sidecar.scan(path, "k = 5", [column]),
@@ -55,7 +55,7 @@ def test_other_columns_are_scanned_probed_and_indexed(path: Path, tmp_path: Path
     assert [column.to_pylist() for column in everything.columns] == [[25], [125], [{"b": 1025, "c": 25}], [2025], [25]]
     assert [unit.might_contain for unit in sidecar.probe(path, "k", "25").only.units] == [False, False, True, False]
     target = tmp_path / "target.parquet"
-    sidecar.embed_file(path, target, bloom=["k", "a.c"], page_index=True, harvest="never")
+    sidecar.embed(path, into=target, bloom=["k", "a.c"], page_index=True, reuse="never")
     assert sidecar.scan(target, "k = 25").equals(everything)
 
 
@@ -69,7 +69,7 @@ def test_inspect_shows_each_leaf(path: Path) -> None:
 
 def test_indexes_of_ambiguous_columns_are_left_out_of_a_sidecar(path: Path, tmp_path: Path) -> None:
     """Else the filter of one would answer for the other."""
-    report = sidecar.extract_files([path], tmp_path / "t.puffin")
+    report = sidecar.extract([path], tmp_path / "t.puffin")
     ways = {(unit.column, unit.way) for unit in report.units}
     assert ways == {("x", NONE), ("a.b", NONE), ("a.c", EXACT), ("k", EXACT)}
     assert sorted(report.fields) == ["a.c", "k"]

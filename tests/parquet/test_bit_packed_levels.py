@@ -50,7 +50,7 @@ def test_a_scan_finds_the_stored_rows(codec: str) -> None:
 def test_parts_of_such_pages_are_read_with_a_page_index_of_ours(tmp_path: Path) -> None:
     old, indexed = tmp_path / "old.parquet", tmp_path / "indexed.parquet"
     old.write_bytes(old_file())
-    sidecar.embed_file(old, indexed, bloom=["a", "s"], page_index=True)
+    sidecar.embed(old, into=indexed, bloom=["a", "s"], page_index=True)
     assert sidecar.verify(indexed, data=True).problems == []
     with open_scan(indexed, "a > 390 and a < 410") as scan:
         found = scan.to_table()

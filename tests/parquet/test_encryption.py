@@ -286,7 +286,7 @@ def big_file(folder: Path, properties: Any, keys: EncryptionKeys | None) -> str:
         str(folder / f"{'plain' if keys is None else 'sealed'}.parquet"),
     )
     pq.write_table(BIG, bare, row_group_size=25_000, encryption_properties=properties, max_rows_per_page=2_000)
-    sidecar.embed_file(bare, path, bloom=["k"], encryption_keys=keys)
+    sidecar.embed(bare, into=path, bloom=["k"], encryption_keys=keys)
     return path
 
 

@@ -65,7 +65,7 @@ def small_file(algorithm: str = "AES_GCM_V1", *, plaintext_footer: bool = False)
     with TemporaryDirectory() as folder:
         bare, full = f"{folder}/bare", f"{folder}/full"
         pq.write_table(ROWS, bare, row_group_size=20, store_schema=False, encryption_properties=properties)
-        sidecar.embed_file(bare, full, bloom=["n"], page_index=True, encryption_keys=KEYS)
+        sidecar.embed(bare, into=full, bloom=["n"], page_index=True, encryption_keys=KEYS)
         return Path(full).read_bytes()
 
 

@@ -146,7 +146,7 @@ def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old
 def test_embedding_carries_it_over_as_it_is_or_builds_anew(tmp_path: Path, old_file: bytes) -> None:
     (tmp_path / "old.parquet").write_bytes(old_file)
     for name, bloom in (("kept", ()), ("anew", ("x",))):
-        sidecar.embed_file(str(tmp_path / "old.parquet"), str(tmp_path / name), bloom=bloom, page_index=True)
+        sidecar.embed(str(tmp_path / "old.parquet"), into=str(tmp_path / name), bloom=bloom, page_index=True)
         found = found_in((tmp_path / name).read_bytes())
         assert isinstance(found.filter, SplitBlockBloomFilter if bloom else HistoricalBloomFilter)
         hashes = hash_arrow(pa.array(VALUES), LONGS, function=found.filter.function)

@@ -50,7 +50,7 @@ def test_what_readers_show_is_found(
     path = annotated(tmp_path / "a.parquet", bits, signed, most=1 << 20, statistics=statistics, dictionary=dictionary)
     shown = pq.read_table(path)["x"].to_pylist()
     indexed = tmp_path / "b.parquet"
-    sidecar.embed_file(path, indexed, bloom=["x"], page_index=True, harvest="never")
+    sidecar.embed(path, into=indexed, bloom=["x"], page_index=True, reuse="never")
     for number in {shown[3], shown[701], min(shown), max(shown)}:
         for file in (path, indexed):
             assert sidecar.scan(file, f"x = {number}").num_rows == shown.count(number)

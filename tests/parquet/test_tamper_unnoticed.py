@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.embed import embed
+from sidecar.embedding.strip import strip
 from sidecar.errors import DamagedFileError
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.footer import read_footer
@@ -102,11 +103,11 @@ def test_an_older_filter_of_the_same_file_is_not_noticed(tmp_path: Path) -> None
     """Embedding keeps the file's id, which data pages are bound to; so what it replaces still authenticates."""
     source, bare = tmp_path / "source.parquet", tmp_path / "bare.parquet"
     source.write_bytes(raw(GCM))
-    strip_file(str(source), str(bare), encryption_keys=KEYS)
+    strip(str(source), str(bare), encryption_keys=KEYS)
     versions = []
     for name in ("older", "newer"):
         path = tmp_path / f"{name}.parquet"
-        embed_file(str(bare), str(path), bloom=["str"], encryption_keys=KEYS)
+        embed(str(bare), into=str(path), bloom=["str"], encryption_keys=KEYS)
         versions.append(path.read_bytes())
     older, newer = versions
     found = [(m, n) for m, n in zip(modules(older, KEYS), modules(newer, KEYS), strict=True) if m.part[2] == FILTER]

@@ -14,6 +14,7 @@ import pytest
 
 import sidecar
 from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES
+from sidecar.embedding.file import IndexedFileWriter, NewIndexes
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary
@@ -401,7 +402,7 @@ def test_a_false_page_index_is_not_used_not_carried_and_built_anew(name: str, tm
     source.write_bytes(data)
     ways = {}
     for build in (False, True):
-        report = sidecar.embed_file(source, target, page_index=build)
+        report = IndexedFileWriter(NewIndexes((), build))(str(source), str(target), None)
         ways[build] = next(o for o in report.outcomes if (o.row_group, o.column, o.kind) == (2, path, PAGE_INDEX))
         assert_right_rows(target.read_bytes())
         assert not any(text in p.problem for p in verify_file(BytesSource(target.read_bytes())))
@@ -409,7 +410,7 @@ def test_a_false_page_index_is_not_used_not_carried_and_built_anew(name: str, tm
     assert text in ways[False].reason
     assert ways[False].dropped
     assert (ways[True].way, ways[True].reason) == (VALUES, "")
-    taken = sidecar.extract_files([source], tmp_path / "t.puffin", bloom=False)
+    taken = sidecar.extract([source], tmp_path / "t.puffin", bloom=False)
     unit = next(u for u in taken.units if (u.row_group, u.column) == (2, path))
     assert text in unit.reason
     assert unit.way == EXACT  # its offset index alone
@@ -435,7 +436,7 @@ def test_indexes_of_a_wrong_writer_are_built_anew_and_then_believed(created_by: 
     with open_scan(BytesSource(data), predicate) as scan:
         assert scan.to_table().num_rows == 1
     assert scan.report.rows_may_match == (600 if created_by == "Polars" else 100)
-    sidecar.embed_file(source, target, page_index=True)
+    sidecar.embed(source, into=target, page_index=True)
     built, offsets = index_of(target.read_bytes(), 0, column)
     assert built.is_ours
     assert offsets.is_ours == (created_by != "Polars")
@@ -443,7 +444,7 @@ def test_indexes_of_a_wrong_writer_are_built_anew_and_then_believed(created_by: 
         assert scan.to_table().num_rows == 1
     assert scan.report.rows_may_match == (20 if created_by == "Polars" else 10)
     again = tmp_path / "again.parquet"
-    report = sidecar.embed_file(target, again, page_index=True)
+    report = sidecar.embed(target, into=again, page_index=True).only
     assert {o.way for o in report.outcomes if o.column == path} == {EXACT}
     assert pq.read_table(target).equals(pq.read_table(source))
 

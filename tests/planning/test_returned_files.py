@@ -190,7 +190,7 @@ def test_embedding_into_the_table_builds_from_the_new_values(returned: Any) -> N
     table = returned(lambda made: index(made, "k"))
     if table.metadata.format_version == 1:
         pytest.skip("files of format version 1 are not replaced")
-    report = sidecar.embed_table(table, bloom=["k"], page_index=True)
+    report = sidecar.embed(table, bloom=["k"], page_index=True)
     assert len(report.replaced) == 3
     assert_nothing_is_lost(table)
     for file in report.replaced:

@@ -71,7 +71,7 @@ def test_a_file_by_its_path_has_no_names_but_those_that_columns_were_found_by(ta
         assert {p.column for p in sidecar.verify(str(path)).problems} == {"field 3"}
     data_file, plain = tmp_path / "x.parquet", tmp_path / "x.puffin"
     pq.write_table(pa.table({"a": [1], "b": [{"c": 2}]}), data_file, write_page_index=True)
-    number = sidecar.extract_files([str(data_file)], str(plain)).fields["b.c"]
+    number = sidecar.extract([str(data_file)], str(plain)).fields["b.c"]
     with replaced(plain, damaged(plain, "sidecar-page-index-v1", number)):
         assert {p.column for p in sidecar.verify(str(plain)).problems} == {"b.c"}
 
@@ -119,9 +119,9 @@ def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(lat
     else:
         assert texts == ["no value was looked up: the sidecar has no index of the snapshot's 2 data files"]
         path = local(next(iter(table.scan().plan_files())).file.file_path)
-        places = table.metadata.statistics[0].statistics_path, str(path), f"{path}.new"
+        puffin = table.metadata.statistics[0].statistics_path
         with pytest.raises(sidecar.errors.SidecarError, match="could not be read when it was indexed"):
-            sidecar.embed_from(*places, encryption_keys=file_keys())
+            sidecar.embed(str(path), into=f"{path}.new", from_=puffin, encryption_keys=file_keys())
 
 
 def test_a_segment_that_could_not_read_a_file_leaves_it_to_a_later_one(catalog: Any) -> None:

@@ -14,7 +14,7 @@ import pyarrow.orc
 import pyorc
 import pytest
 
-from sidecar.embedding.file import embed_file
+from sidecar.embedding.embed import embed
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan
@@ -99,7 +99,7 @@ def test_random_predicates_give_the_rows_that_others_read(oddity: str, seed: int
     (tmp_path / "a.orc").write_bytes(data)
     names = [name for name in table.column_names if name != "st"]
     try:
-        embed_file(str(tmp_path / "a.orc"), str(tmp_path / "b.orc"), bloom=names)
+        embed(str(tmp_path / "a.orc"), into=str(tmp_path / "b.orc"), bloom=names)
     except UnsupportedFeatureError:
         assert read_tail(BytesSource(data)).row_index_stride == 0
         return

@@ -32,14 +32,14 @@ for setting in settings:
     builder = builder.config(*setting.split("=", 1))
 spark = builder.getOrCreate()
 files = sorted(map(str, (folder / "data").glob("*.parquet")))
-report = sidecar.embed_files(files, str(folder / "new"), bloom=["k"], spark=spark)
+report = sidecar.embed(files, into=str(folder / "new"), bloom=["k"], spark=spark)
 assert report.engine == "spark", report
-sidecar.extract_files(files, str(folder / "extracted.puffin"), spark=spark)
+sidecar.extract(files, str(folder / "extracted.puffin"), spark=spark)
 sidecar.convert(files, str(folder / "converted.puffin"), as_="orc", spark=spark)
 found = sidecar.verify(str(folder / "new"), data=True, spark=spark)
 assert (len(found.files), found.problems) == (4, []), found
 table = open_store(folder / "lake").load_table("db.lost")
-embedded = sidecar.embed_table(table, bloom=["k"], spark=spark)
+embedded = sidecar.embed(table, bloom=["k"], spark=spark)
 assert len(embedded.replaced) == 4 and embedded.refresh.engine == "spark", embedded
 found = sidecar.verify(table, data=True, spark=spark)
 assert found.problems == [] and found.looked_up.values > 1000, found

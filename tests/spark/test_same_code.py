@@ -119,7 +119,7 @@ def test_nothing_is_done_by_other_code(
     """The driver has a digest of its own, the workers have another one."""
     table = create_with_rows(catalog, "db.other_code", [pa.table({"k": [1, 2, 3]})])
     files = [task.file.file_path for task in table.scan().plan_files()]
-    sidecar.embed_files(files, str(tmp_path / "embedded"), bloom=["k"], spark=spark)
+    sidecar.embed(files, into=str(tmp_path / "embedded"), bloom=["k"], spark=spark)
     driver = os.getpid()
     for module in ("same_code", "workers"):
         monkeypatch.setattr(
@@ -129,6 +129,6 @@ def test_nothing_is_done_by_other_code(
         sidecar.build(table, ["k"], spark=spark)
     assert (built.value.expected, built.value.found) == ("driver", "worker")
     with pytest.raises(UsageError, match=OTHER):
-        sidecar.embed_files(files, str(tmp_path / "other"), bloom=["k"], spark=spark)
+        sidecar.embed(files, into=str(tmp_path / "other"), bloom=["k"], spark=spark)
     assert list(tmp_path.glob("other/*")) == []
     assert table.refresh().metadata.statistics == []

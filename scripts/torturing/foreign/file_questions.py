@@ -180,16 +180,16 @@ class FileQuestions(Asking):
         leaves = _leaves(self.path, self.kind)
         options: dict[str, Any] = {} if self.kind == "orc" else {"page_index": True}
         source, out = self.path, self.out
-        bare = self.copy("strip", "bare", lambda to: sidecar.strip_file(source, to))
-        full = self.copy("embed", "full", lambda to: sidecar.embed_file(source, to, bloom=leaves, **options))
+        bare = self.copy("strip", "bare", lambda to: sidecar.strip(source, to).only)
+        full = self.copy("embed", "full", lambda to: sidecar.embed(source, into=to, bloom=leaves, **options).only)
         self.duckdb_lookups(full)
         for at, path in enumerate(path for path in (source, full) if path):
             target = out(f"{at}.puffin")
-            report = self.ours("extract", lambda p=path, t=target: sidecar.extract_files([p], t), may_refuse=True)
+            report = self.ours("extract", lambda p=path, t=target: sidecar.extract([p], t), may_refuse=True)
             if report is None:
                 continue
             self.sidecar_of(path, target, report.fields)
-            back = partial(sidecar.embed_from, target)
+            back = partial(_restored, target)
             # a file without statistics is known by its path alone
             if not bare or not self.copy("embed --from", f"bare{at}", partial(back, bare), may_refuse=True):
                 self.copy("embed --from", f"back{at}", partial(back, path))
@@ -328,6 +328,10 @@ def texts_of(path: str) -> set[str]:
     """The leaf columns that are texts to sidecar."""
     with closing(open_source(path)) as source:
         return {leaf.path for leaf in read_footer(source).columns if leaf.iceberg_type == "string"}
+
+
+def _restored(sidecar_path: str, source: str, target: str) -> object:
+    return sidecar.embed(source, into=target, from_=sidecar_path).only
 
 
 def _leaves(path: str, kind: str) -> list[str]:

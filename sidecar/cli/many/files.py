@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
-from sidecar.cli.options import engine_fact
 from sidecar.cli.output import Output, escaped, facts, shown, table, without_folder
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from sidecar.many_files.find import FoundFiles
 
 
 def draw_inspected(to: Console, data: Any) -> None:
@@ -136,26 +133,6 @@ def _answer(file: Any) -> str:
     return f"unknown: {file['reason'] or '; '.join(reasons)}"
 
 
-def draw_written(to: Console, data: Any) -> None:
-    """Draw one line for each new file, then the totals."""
-    _, names = without_folder([file["target"] for file in data["files"]])
-    drawn = table("file", "before", "now", "filters", "page indexes", right=(1, 2, 3, 4))
-    for name, file in zip(names, data["files"], strict=True):
-        drawn.add_row(
-            escaped(name),
-            humanize.size(file["size_before"]),
-            humanize.size(file["size"]),
-            humanize.size(file["filter_bytes"]),
-            humanize.size(file.get("page_index_bytes", 0)),
-        )
-    to.print(drawn)
-    sizes = f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
-    written = f"{quantity(len(data['files']), 'file')} in {escaped(data['folder'])}"
-    lines = [("written", written), ("size", sizes), *engine_fact(data)]
-    to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
-    draw_failed(to, data)
-
-
 def draw_failed(to: Console, data: Any) -> None:
     """Draw the files that could not be read, each with its error, and how many others the folders have."""
     for file, error in data["failed"].items():
@@ -167,11 +144,6 @@ def draw_failed(to: Console, data: Any) -> None:
     if data.get("others"):
         others = f"{humanize.count(data['others'])} other file{'s' * (data['others'] > 1)}"
         to.print(f"[dim]left out, for their endings: {others} of the folders[/]")
-
-
-def errors_of(found: FoundFiles) -> dict[str, Any]:
-    """What the result of a command says of files that it left out."""
-    return {file: error.to_dict() for file, error in found.failed.items()}
 
 
 def only_file(data: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from sidecar.cli.options import is_path, refuse_table_options
 from sidecar.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from sidecar.many_files.find import FoundFiles
+    pass
 
 Targets = Annotated[
     list[str],
@@ -35,7 +35,7 @@ Files = Annotated[
 ]
 Into = Annotated[
     str | None,
-    typer.Option("--into", metavar="DIR", help="Write a new file for each SRC (files, folders, globs) into a folder."),
+    typer.Option("--into", metavar="PATH", help="The new file, or the folder of several; no file is ever overwritten."),
 ]
 
 _COMPARISON = re.compile(r"[=<>]|\s(in|is|not|like|between)\b", re.IGNORECASE)
@@ -82,14 +82,6 @@ def are_several_tables(names: Sequence[str]) -> bool:
     return len(names) > 1 or is_table_glob(names[0])
 
 
-def expanded(paths: Sequence[str], endings: Sequence[str], keys: str | None = None) -> FoundFiles:
-    """The files that paths, folders and globs name, without those among many that cannot be read."""
-    from sidecar.cli.options import encryption_keys
-    from sidecar.many_files.readable import readable_files
-
-    return readable_files(paths, endings=endings, encryption_keys=encryption_keys(keys))
-
-
 def one_predicate(command: str, target: str, words: Sequence[str] | None) -> str:
     """The predicate of a command line. Raises :class:`UsageError` for one without quotes, with the line to type."""
     given = list(words or ())
@@ -131,14 +123,3 @@ def check_order(targets: Sequence[str], column: str, value: str) -> None:
             "the file comes first, then the column and the value",
             hint=f"Write: sidecar probe {' '.join([place, *rest])}",
         )
-
-
-def source_and_target(command: str, paths: Sequence[str]) -> tuple[str, str]:
-    """The file to read and the file to write. Raises :class:`UsageError` for one or for more than two."""
-    if len(paths) != 2:
-        raise UsageError(
-            f"{command} needs one file and the file to write",
-            found=" ".join(paths),
-            hint=f"Many files go into a folder: sidecar {command} SRC... --into DIR",
-        )
-    return paths[0], paths[1]
