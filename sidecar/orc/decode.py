@@ -288,7 +288,8 @@ class ColumnDecoder:
         if kind == "DATE":
             return _any_array(self._integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
         if kind in _FLOATS:
-            return _any_array(self._raw("DATA", count * np.dtype(_FLOATS[kind]).itemsize).view(_FLOATS[kind]))
+            numbers = self._raw("DATA", count * np.dtype(_FLOATS[kind]).itemsize).view(_FLOATS[kind])
+            return _any_array(np.require(numbers, requirements="A"))  # Arrow warns of numbers that are not aligned
         if kind == "DECIMAL":
             return self._decimals(count)
         if kind in _TEXTS:

@@ -86,6 +86,7 @@ class _Question:
     @classmethod
     def of(cls, asked: BooleanExpression, tail: OrcTail, known: FileColumns) -> _Question:
         ids = sorted(extract_field_ids(asked))
+        known.check(ids)
         # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
         residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
         condition = condition_of(asked, lambda number: compared_orc_column(tail, known, number))

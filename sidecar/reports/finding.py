@@ -102,6 +102,8 @@ def find(
     snapshot_id = snapshot_id_of(table, at)
     if all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
+    if not isinstance(values, Mapping):
+        raise UsageError("values are a mapping of columns to values", hint="Write {'id': 42}, for example.")
     if not values:
         raise UsageError("no value was given")
     conditions = [AskedValues.of(name, given) for name, given in values.items()]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyorc
 import pytest
 import zstandard
 from pyarrow import orc
@@ -114,3 +115,22 @@ def test_dwrf_is_named() -> None:
 
     with pytest.raises(UnsupportedFeatureError, match="DWRF"):
         read_tail(BytesSource(edited(change, written("zlib"))))
+
+
+def test_numbers_are_aligned_for_arrow(capfd: pytest.CaptureFixture[str]) -> None:
+    numbers = np.random.default_rng(1).random(500)  # which do not shrink: they are stored as they are, after a header
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"d": numbers, "f": numbers.astype(np.float32)}), sink, compression="zlib")
+    found = sidecar.scan(BytesSource(sink.getvalue()), "d > 0.5 and f > 0.25")
+    assert found["d"].to_pylist() == [number for number in numbers if number > 0.5]
+    assert "aligned" not in capfd.readouterr().err
+
+
+def test_a_predicate_names_a_union() -> None:
+    sink = io.BytesIO()
+    with pyorc.Writer(sink, "struct<n:bigint,u:uniontype<bigint,string>>") as writer:
+        writer.write((1, "x"))
+    for predicate in ("u is null", "u is not null and n = 1"):
+        with pytest.raises(UnsupportedFeatureError, match="column u"):
+            sidecar.scan(BytesSource(sink.getvalue()), predicate)
+    assert sidecar.scan(BytesSource(sink.getvalue()), "n = 1").num_rows == 1

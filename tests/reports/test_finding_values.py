@@ -284,3 +284,11 @@ def test_texts_of_conditions(tmp_path: Any) -> None:
     for texts, name in ((["mail"], None), (["=1"], None), (["a", "b"], str(file)), (["a"], str(tmp_path / "no"))):
         with pytest.raises(UsageError):
             conditions_from(texts, name)
+
+
+def test_values_that_are_no_mapping_are_wrong_usage(catalog: Any) -> None:
+    table = catalog.create_table("db.no_mapping", pa.schema([("id", pa.int64())]))
+    no_mappings: list[Any] = ["text", ["id"], 5]
+    for values in no_mappings:
+        with pytest.raises(UsageError, match="mapping"):
+            sidecar.find(table, values)
