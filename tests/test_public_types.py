@@ -248,6 +248,17 @@ def test_plans_and_reports_are_short() -> None:
         assert CLASSES[name].__repr__ is Summarized.__repr__
 
 
+def test_a_build_is_a_table_of_its_columns() -> None:
+    ndv = sidecar.results.DistinctValues(7.0, 7.0, 7.0)
+    column = sidecar.results.ColumnReport("<k>", 1, "long", {"scanned": 4}, 128, 0.1, ndv, {}, {})
+    report = sidecar.results.BuildReport(1, "p", "local", "", 4, 4, {}, {}, 4, 0.01, [column], 0)
+    frame = report.to_pandas()
+    assert list(frame["name"]) == ["<k>"]
+    assert (frame["filters.scanned"][0], frame["ndv.estimate"][0]) == (4, 7.0)
+    assert '<td style="text-align:left">&#x27;&lt;k&gt;&#x27;</td>' in report._repr_html_()
+    assert list(ndv.to_pandas()["estimate"]) == [7.0]
+
+
 def test_plain_data_leaves_out_what_is_not_there() -> None:
     verified = sidecar.results.VerifiedFile("f", [sidecar.errors.Problem("f", None, None, "bad")])
     problem = {"file": "f", "unit": None, "column": None, "problem": "bad"}

@@ -85,6 +85,8 @@ class ColumnReport(Summarized):
 class BuildReport(Summarized):
     """The result of :func:`sidecar.indexing.driver.build`."""
 
+    records_in = "columns"
+
     snapshot_id: int | None
     """The snapshot that was indexed; ``None`` for a table that has none yet, so that there was nothing to index."""
     statistics_path: str | None

@@ -106,6 +106,8 @@ class SizeOfParts(Result):
 class Advice(Result):
     """The result of :func:`sidecar.advise`."""
 
+    records_in = "columns"
+
     table: str
     """The name of the table."""
     snapshot_id: int | None

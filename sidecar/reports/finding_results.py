@@ -258,6 +258,8 @@ def _joined(one: E, other: E) -> E:
 class FindReport(Result):
     """Which data files hold some values, with the evidence."""
 
+    records_in = "files"
+
     table: str
     """The name of the table."""
     table_uuid: str

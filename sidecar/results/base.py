@@ -46,7 +46,7 @@ class Summarized:
     def records(self) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the DataFrame as plain data."""
         parts = getattr(self, self.records_in) if self.records_in else [self]
-        return [plain_data(part) if isinstance(part, Result) else part.summary() for part in parts]
+        return [plain_data(part if isinstance(part, Result) else dict(part.summary())) for part in parts]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a DataFrame, which needs pandas: a row for each part, else one row. Columns in parts are ``a.b``."""
