@@ -15,8 +15,6 @@ from sidecar.cli.output import table as table_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-MEGABYTE = 1 << 20
-
 
 def advise(
     table: Table,
@@ -33,9 +31,9 @@ def advise(
     row_groups: Annotated[
         int, typer.Option("--row-groups", metavar="N", min=1, help="Read at most so many row groups.")
     ] = 16,
-    max_mb: Annotated[
-        int, typer.Option("--max-mb", metavar="MB", min=1, help="Read at most so many megabytes of their values.")
-    ] = 256,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", metavar="N", min=1, help="Read at most so many bytes of their values.")
+    ] = 256 << 20,
     at: At = None,
 ) -> None:
     """Say which columns of a table deserve which index, and why.
@@ -57,7 +55,7 @@ def advise(
         wanted,
         fpp=target_rate,
         row_groups=row_groups,
-        max_bytes=max_mb * MEGABYTE,
+        max_bytes=max_bytes,
         at=at,
     ).to_dict()
     out.warn(data["warnings"])

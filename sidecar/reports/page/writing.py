@@ -68,7 +68,7 @@ class PageReport(Result):
 
 def report(
     tables: str | Table | Iterable[str | Table],
-    path: AnyPath,
+    output: AnyPath,
     *,
     catalog: str | None = None,
     advice: bool = True,
@@ -76,7 +76,7 @@ def report(
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
 
     ``tables``: open tables, names or globs of names, one or several.
-    ``path``: the HTML file to write. A file that exists is never replaced.
+    ``output``: the HTML file to write. A file that exists is never replaced.
     ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
     ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`. Nothing else reads data files.
 
@@ -86,7 +86,7 @@ def report(
     the file exists, and :class:`sidecar.errors.StorageError` if it cannot be written.
     """
     start = time.monotonic()
-    name = os.fspath(path)
+    name = os.fspath(output)
     check_new(name)  # what would not be written in the end is refused before the work
     given = [tables] if isinstance(tables, str | Table) else list(tables)
     found = list(_each(given, partial(collect_facts, with_advice=advice), catalog))
