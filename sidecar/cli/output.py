@@ -65,7 +65,7 @@ class Output:
         draw: Callable[[Console, Any], None],
         *,
         each: str | None = None,
-        rows: Callable[[Any], ResultRows] | None = None,
+        rows: ResultRows | None = None,
         failed: bool | int = False,
     ) -> None:
         """Print ``data``: drawn by ``draw``, as one JSON document, as lines of JSON, or its ``rows``.
@@ -80,7 +80,7 @@ class Output:
         elif self.form is OutputFormat.json:
             self.document(data, int(failed))
         elif rows is not None:
-            self.rows(rows(data))
+            self.rows(rows)
         else:
             self._lines(data, each, int(failed))
         if failed:

@@ -12,7 +12,7 @@ from sidecar.cli import humanize
 from sidecar.cli.options import At, KeyPlace, Table, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
-from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.cli.shell.forms import rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,9 @@ def find(
         encryption_keys=given_keys,
     )
     out.warn(report.warnings)
-    out.result(report.to_dict(), draw, rows=rows, failed=report.exit_code(strict=strict))
+    data = report.to_dict()
+    rows = rows_of("column value answer files rows delete_files traces impossible", data["conditions"])
+    out.result(data, draw, rows=rows, failed=report.exit_code(strict=strict))
 
 
 def draw(to: Console, data: Any) -> None:
@@ -87,11 +89,6 @@ def draw(to: Console, data: Any) -> None:
     for missed in data["not_asked"]:
         text = f"not asked: {missed['what']} {missed['file']}: {missed['reason']}"
         to.print(text, markup=False, soft_wrap=True)
-
-
-def rows(data: Any) -> ResultRows:
-    """A row for each condition."""
-    return rows_of("column value answer files rows delete_files traces impossible", data["conditions"])
 
 
 def _facts(data: Any) -> list[tuple[str, str]]:
