@@ -9,7 +9,7 @@ a Bloom filter's header                      a single filter, see :mod:`sidecar.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -81,18 +81,17 @@ def inspect_file(
     io: FileIO | None = None,
     *,
     encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
     fill: bool = False,
 ) -> FileInfo:
     """Return the indexes that a file has, as :func:`sidecar.inspect` does.
 
     Without ``encryption_keys``, the result has only the plaintext parts of an encrypted Parquet file, and no fill of
     sealed filters. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
-    :class:`UsageError` for ``column_names`` and ``fill`` of another file than a Puffin file.
+    :class:`UsageError` for ``fill`` of another file than a Puffin file.
     """
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
-        _check_options(source, kind, column_names=column_names, fill=fill)
+        _check_options(source, kind, fill=fill)
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
@@ -107,30 +106,27 @@ def inspect_file(
             return inspect_bare_filter(source)
         from sidecar.bundle.inspect import inspect_sidecar
 
-        return inspect_sidecar(source, column_names, fill=fill, encryption_keys=encryption_keys)
+        return inspect_sidecar(source, fill=fill, encryption_keys=encryption_keys)
 
 
 def probe_source(
     opened: Source,
-    column: str,
+    column: str | int,
     value: LiteralValue,
     encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
 ) -> FileProbe:
     """Look up one value in the filters of a column of an open file.
 
     ``column`` and ``value`` are as for :func:`sidecar.probe`. Raises :class:`UsageError` for an unknown column, a value
-    that does not fit the column, ``column_names`` of another file than a Puffin file, and a Puffin file that is not a
-    sidecar.
+    that does not fit the column, and a Puffin file that is not a sidecar.
     """
     kind, source = _unlocked(opened, encryption_keys)
-    _check_options(source, kind, column_names=column_names)
     if kind == PUFFIN:
         from sidecar.bundle.probe import probe_sidecar
 
-        found = probe_sidecar(source, column, value, column_names, encryption_keys)
+        found = probe_sidecar(source, column, value, encryption_keys)
         return FileProbe(found.units, found.fields, found.types, found.warnings)
-    return FileProbe(_PROBES[kind](source, column, value))
+    return FileProbe(_PROBES[kind](source, str(column), value))
 
 
 def verify_file(
@@ -141,14 +137,13 @@ def verify_file(
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
     against: Sequence[AnyPath] | None = None,
-    column_names: Mapping[int, str] | None = None,
 ) -> VerifiedFile:
     """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
 
     ``sample`` is the share of row groups whose values are looked up. A sidecar is compared with the data files
     ``against``. Damage is reported as a problem, not raised. Raises :class:`sidecar.errors.StorageError`, and
-    :class:`UsageError` for a file without values or footer key, for ``against`` and ``column_names`` of another file
-    than a Puffin file, and for files ``against`` that are none or not distinct.
+    :class:`UsageError` for a file without values or footer key, for ``against`` of another file than a Puffin file, and
+    for files ``against`` that are none or not distinct.
     """
     name = os.fspath(path)
     with _opened(path, io) as opened:
@@ -156,15 +151,14 @@ def verify_file(
             kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return VerifiedFile(name, [problem_in(name, str(error))])
-        _check_options(source, kind, column_names=column_names, against=against is not None)
-        names = _names(column_names)
+        _check_options(source, kind, against=against is not None)
         if against is not None:
             refuse_text(against=against)
             others = [os.fspath(file) for file in against]
-            return _verify_against(source, name, others, io, sample, encryption_keys, names)
+            return _verify_against(source, name, others, io, sample, encryption_keys)
         if data or sample is not None:
             return _verify_values(source, name, kind, 1.0 if sample is None else sample)
-        problems = verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
+        problems = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
         return VerifiedFile(name, problems, _SCOPES[kind])
 
 
@@ -247,26 +241,17 @@ def _check_options(
     source: Source,
     kind: str,
     *,
-    column_names: Mapping[int, str] | None = None,
     fill: bool = False,
     against: bool = False,
 ) -> None:
     """Raise :class:`UsageError` if a file of another format comes with what is for Puffin files."""
     texts = {
-        "id=name (--columns) names columns of Puffin files": bool(column_names),
         "--fill is for Puffin files": fill,
         "only a Puffin file is compared with data files": against,
     }
     for text, is_given in texts.items():
         if is_given and kind != PUFFIN:
             raise UsageError(text, file=source.name, found=f"a {kind} file")
-
-
-def _names(column_names: Mapping[int, str] | None) -> ColumnNames | None:
-    """Return the names that were given for field ids, if any were."""
-    from sidecar.bundle.columns import NamedColumns
-
-    return NamedColumns.of((), column_names).name if column_names else None
 
 
 def _verify_against(
@@ -276,14 +261,13 @@ def _verify_against(
     io: FileIO | None,
     sample: float | None,
     encryption_keys: EncryptionKeys | None,
-    names: ColumnNames | None,
 ) -> VerifiedFile:
     """Return the problems of a sidecar, and those that it has with data files."""
     from sidecar.conversion.verify_values import verify_against
 
     share = 1.0 if sample is None else sample
-    problems = verify_puffin(source, encryption_keys, names)
-    others, looked_up = verify_against(source, against, io, share=share, encryption_keys=encryption_keys, columns=names)
+    problems = verify_puffin(source, encryption_keys)
+    others, looked_up = verify_against(source, against, io, share=share, encryption_keys=encryption_keys)
     return VerifiedFile(name, problems + others, looked_up=looked_up)
 
 

@@ -37,6 +37,7 @@ from sidecar.bundle.model import (
     FileEntry,
     ListedManifest,
     SegmentHeader,
+    StoredColumn,
     UnitEntry,
     UnitsTable,
     UnitState,
@@ -54,6 +55,12 @@ TABLE = "5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b"
 SNAPSHOT, SEQUENCE = 3776207205136740581, 7
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
+COLUMNS = {
+    1: StoredColumn(("id",), "long"),
+    2: StoredColumn(("a.b", "größe", "\N{DROPLET}"), "decimal(9, 2)"),
+    3: StoredColumn(("", 'x"\\,'), ""),
+}
+"""The names of columns in plaintext blobs. Field 4 has none."""
 
 
 @dataclass
@@ -261,6 +268,10 @@ def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
     return UnitsTable(files, [manifest], ['{"type":"record","name":"manifest_entry","fields":[]}'], coverage)
 
 
+def expected_columns(fields: Iterable[int]) -> dict[str, Any]:
+    return {str(i): {"name": list(COLUMNS[i].path), "type": COLUMNS[i].type} for i in sorted(fields) if i in COLUMNS}
+
+
 def expected_table(table: UnitsTable) -> dict[str, Any]:
     first, ranges = 0, []
     for file in table.files:
@@ -332,6 +343,7 @@ def small() -> tuple[bytes, dict[str, Any]]:
             *lookups(3, third, units, [1, 4]),
         ],
         "filters": [line for field_id, filters in fields.items() for line in described(field_id, filters)],
+        "columns": expected_columns(fields),
         **expected_table(table),
     }
     return write(header, table, fields), expected
@@ -350,6 +362,7 @@ def rows() -> tuple[bytes, dict[str, Any]]:
         "units": 2050,
         "lookups": lookups(1, filters, 2050, [0, 1024, 2049, 7049, 99_999]),
         "filters": described(1, filters[::500]),
+        "columns": expected_columns([1]),
         **expected_table(table),
     }
     return write(header, table, {1: filters}), expected
@@ -415,6 +428,7 @@ def pages() -> tuple[bytes, dict[str, Any]]:
             for field_id, units in told.items()
             for unit in units
         ],
+        "columns": expected_columns(given),
         **expected_table(table),
     }
     return write(header, table, {}, blobs), expected
@@ -487,6 +501,7 @@ def orc() -> tuple[bytes, dict[str, Any]]:
             }
             for field_id, unit in [(1, 0), (1, 3), (1, 4), (1, 53), (1, 298), (1, 299), (4, 0), (4, 299)]
         ],
+        "columns": expected_columns({**fields, **rows}),
         **expected_table(table),
     }
     return write(header, table, fields, row_indexes=blobs), expected
@@ -542,6 +557,7 @@ def sketches() -> tuple[bytes, dict[str, Any]]:
             for field_id, groups in given.items()
             for files, counted, rows, kind, data in groups
         ],
+        "columns": expected_columns(given),
         **expected_table(table),
     }
     return write(header, table, {}, sketches=blobs), expected
@@ -618,6 +634,7 @@ def encrypted() -> tuple[bytes, dict[str, Any]]:
             {"field": 1, "unit": unit, "entry": (b"entry of unit %d" % unit).hex(), **row_kind._asdict()}
             for unit in range(3)
         ],
+        "columns": expected_columns(()),
         **expected_table(table),
     }
     indexes = [replace(page_indexes, key=keys[1])], [replace(row_indexes, key=keys[1])]
@@ -639,7 +656,9 @@ def write(
     bundles = [
         bundle_of(field_id, filters, header.segment_id, own.get(field_id)) for field_id, filters in fields.items()
     ]
-    entries = write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], sketches, **PLACE)
+    entries = write_segment(
+        puffin, replace(header, columns=COLUMNS), table, bundles, [*page_indexes, *row_indexes], sketches, **PLACE
+    )
     write_toc(puffin, entries, **PLACE)
     puffin.finish()
     return sink.getvalue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,9 @@ class SidecarColumnInfo(Result):
     id: int
     """The field id."""
     name: str | None
-    """The name that was given for the field, or that the file has; ``None`` if it is not known."""
+    """The newest name that the file has for the field; ``None`` if it has none."""
     type: str | None
-    """The Iceberg type that was given for the field, if any."""
+    """The Iceberg type that the file has for the field, if any."""
     distinct_values: int | None
     """The number of distinct values that the field's sketch states."""
     kinds: dict[str, StoredIndexInfo]
@@ -92,14 +92,9 @@ class SidecarColumnInfo(Result):
     it is neither."""
 
 
-def describe_columns(
-    sidecar: SidecarFile, given: Mapping[int, str] | None = None, fill: bool = False
-) -> list[SidecarColumnInfo]:
-    """Describe each field with indexes, a sketch or a name in ``given``, by field id. With ``fill`` read all filters.
-
-    Raises :class:`UsageError` for a malformed name in ``given``.
-    """
-    names = NamedColumns.of(sidecar.segments, given)
+def describe_columns(sidecar: SidecarFile, fill: bool = False) -> list[SidecarColumnInfo]:
+    """Describe each field with indexes or a sketch, by field id. With ``fill`` read all filters."""
+    names = NamedColumns.of(sidecar.segments)
     blobs = sidecar.puffin.metadata.blobs
     sketches = {blob.fields[0]: blob for blob in blobs if blob.type == THETA and blob.fields}
     marks = {field_id: CountMarks.of(blob.properties) for field_id, blob in sketches.items()}
@@ -113,7 +108,7 @@ def describe_columns(
             upper_bound=marks[field_id].upper_bound if field_id in marks else None,
             lower_bound=marks[field_id].lower_bound if field_id in marks else None,
         )
-        for field_id in sorted({*names.stored, *names.given, *sketches})
+        for field_id in sorted({*names.paths, *names.stated, *sketches})
     ]
 
 

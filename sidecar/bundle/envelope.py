@@ -3,7 +3,7 @@
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
                   "SCRI" row indexes, "SCTG" sketches of groups, "SCTC" table of all TOCs
-    4       2     u16 version: 1; units blobs 2; encrypted blobs (``encryption``) 3
+    4       2     u16 version: directory 1; units blobs 2; encrypted blobs (``encryption``) 3; other blobs 4
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
     12      4     u32 reserved, 0
@@ -31,8 +31,9 @@ HEADER = struct.Struct("<4sHHIIQQ")
 HEADER_BYTES = HEADER.size
 VERSION = 1
 UNITS_VERSION = 2
-VERSIONS = (1, 2, 3)
-"""Versions that sidecar reads: 1, 2 (units blobs) and 3 (encrypted blobs)."""
+FIELD_VERSION = 4
+VERSIONS = (1, 2, 3, 4)
+"""Versions that sidecar reads: 1 (directories), 2 (units blobs), 3 (encrypted blobs) and 4 (other blobs of fields)."""
 MAX_TOC_BYTES = 64 << 20
 """The longest TOC that is read. A million units need far less."""
 
@@ -86,7 +87,7 @@ def decode_header(data: bytes, magic: bytes, blob_length: int) -> Header:
     if found_magic != magic:
         raise DamagedFileError("a blob does not begin with its magic", expected=magic, found=found_magic)
     if version not in VERSIONS:
-        raise UnsupportedFeatureError("the blob has an unknown version", expected="1 to 3", found=version)
+        raise UnsupportedFeatureError("the blob has an unknown version", expected="1 to 4", found=version)
     if reserved or reserved_too or offset < HEADER_BYTES or length > MAX_TOC_BYTES or offset + length != blob_length:
         raise DamagedFileError(
             "a blob's header contradicts its length",

@@ -1,10 +1,12 @@
 """What the tables of contents of filter bundles and of blobs with page indexes or row indexes have in common.
 
-kind           the blob's kind                 version       1; encrypted blobs 3
+kind           the blob's kind                 version       4; encrypted blobs 3
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
 encryption     only in encrypted blobs, see ``encryption``
+column         {"name": the names of the column's path, outermost first, "type": its Iceberg type}, for people. Absent
+               in encrypted blobs, for columns that are encrypted in a data file, and for names that are too long
 groups         list of
     version    1. A reader skips groups of other versions
     offset, length   of the group's bytes in the blob
@@ -31,6 +33,7 @@ from sidecar.bundle.encryption import (
     toc_with_lock,
 )
 from sidecar.bundle.envelope import (
+    FIELD_VERSION,
     HEADER_BYTES,
     VERSION,
     decode_toc,
@@ -39,12 +42,14 @@ from sidecar.bundle.envelope import (
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.model import SegmentHeader, StoredColumn
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
 from sidecar.bundle.units.reader import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_GROUPS = 1 << 16
+MAX_NAMES, MAX_NAME_BYTES, MAX_TYPE = 128, 4096, 256
+"""The most names of a column's path, their UTF-8 bytes together, and characters of its type. Others are not written."""
 
 G = TypeVar("G")
 
@@ -65,6 +70,8 @@ class FieldToc:
     """The key information of an encrypted blob."""
     digest: bytes = b""
     """SHA-256 of the TOC without the lock; empty for a plain blob."""
+    column: StoredColumn | None = None
+    """The column as it was named when the blob was written."""
 
     def owner(self, units_digest: bytes) -> Owner:
         """Return the owner of the blob's wrapped key. ``units_digest`` is the SHA-256 of the units blob's TOC."""
@@ -101,7 +108,7 @@ def encode_field_toc(
     offset = HEADER_BYTES + sum(group["length"] for group in groups)
     content = {
         "kind": kind,
-        "version": VERSION if key is None else ENCRYPTED_VERSION,
+        "version": FIELD_VERSION if key is None else ENCRYPTED_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "field": field_id,
@@ -110,6 +117,9 @@ def encode_field_toc(
         "groups": groups,
         **facts,
     }
+    column = header.columns.get(field_id) if key is None else None
+    if column is not None and not _defect(column):
+        content["column"] = {"name": list(column.path), "type": column.type}
     return toc_with_lock(content, key, units_toc), offset
 
 
@@ -137,6 +147,7 @@ def decode_field_toc(
         toc_offset=integer(content, "toc_offset"),
         lock=lock,
         digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
+        column=_decode_column(content["column"]) if "column" in content else None,
     )
     groups, doubts = [], []
     for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
@@ -170,12 +181,34 @@ def decode_members(content: dict[str, Any], num_units: int) -> tuple[int, npt.ND
     return members, units
 
 
+def _decode_column(content: object) -> StoredColumn:
+    """Return the name and type of the column. Raises :class:`DamagedFileError` for what no writer writes."""
+    names, kind = (content.get("name"), content.get("type")) if isinstance(content, dict) else (None, None)
+    if not isinstance(names, list) or not all(type(name) is str for name in names) or type(kind) is not str:
+        raise DamagedFileError("the name of a column is malformed", found=repr(content)[:60])
+    column = StoredColumn(tuple(names), kind)
+    if defect := _defect(column):
+        raise DamagedFileError(f"the name of a column {defect}", found=ascii(content)[:60])
+    return column
+
+
+def _defect(column: StoredColumn) -> str:
+    """Return why a name cannot be in a table of contents; empty if it can."""
+    if not 1 <= len(column.path) <= MAX_NAMES or len(column.type) > MAX_TYPE:
+        return "has an impossible length"
+    try:
+        length = len("".join((*column.path, column.type)).encode("utf-8"))
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    return "has an impossible length" if length > MAX_NAME_BYTES else ""
+
+
 def _decode_lock(content: dict[str, Any], what: str) -> Lock | None:
     """Return the lock of an encrypted blob, ``None`` for a plain one. The version in the TOC decides."""
     version = content.get("version")
-    if type(version) is not int or version not in (VERSION, ENCRYPTED_VERSION):
+    if type(version) is not int or version not in (FIELD_VERSION, ENCRYPTED_VERSION):
         raise UnsupportedFeatureError(f"the {what} have an unknown version", found=repr(version)[:40])
-    return None if version == VERSION else Lock.decode(member(content, "encryption", dict))
+    return None if version == FIELD_VERSION else Lock.decode(member(content, "encryption", dict))
 
 
 def _units_digest(units: dict[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,6 @@ class PuffinFileInfo(PuffinInfo):
 
 def inspect_sidecar(
     source: Source,
-    given: Mapping[int, str] | None = None,
     *,
     fill: bool = False,
     footer_length: int | None = None,
@@ -47,10 +45,8 @@ def inspect_sidecar(
 ) -> PuffinFileInfo:
     """Describe a Puffin file. Reads the footer, tables of contents, coverage and the lists of files and groups.
 
-    ``given`` names columns by field id, as ``{3: "user_id"}`` or ``{3: "user_id:long"}``. With ``fill`` all filters are
-    read, and sealed ones need ``encryption_keys`` for that. Raises the errors of
-    :class:`~sidecar.puffin.reader.PuffinReader` if the footer cannot be read, and
-    :class:`~sidecar.errors.UsageError` for a malformed name in ``given``.
+    With ``fill`` all filters are read, and sealed ones need ``encryption_keys`` for that. Raises the errors of
+    :class:`~sidecar.puffin.reader.PuffinReader` if the footer cannot be read.
     """
     container = inspect_puffin(source, footer_length=footer_length)
     sidecar = SidecarFile.open(source, footer_length=footer_length, encryption_keys=encryption_keys)
@@ -60,7 +56,7 @@ def inspect_sidecar(
         tables=list(dict.fromkeys(segment.header.table_uuid for segment in sidecar.segments)),
         snapshots=list(dict.fromkeys(blob.snapshot_id for blob in container.blobs)),
         files=describe_files(sidecar),
-        columns=describe_columns(sidecar, given, fill),
+        columns=describe_columns(sidecar, fill),
         warnings=list(sidecar.warnings),
     )
 

@@ -7,6 +7,7 @@ its place in that order. Units are in the order of the files; a unit's ordinal i
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 
+NO_TABLE = str(uuid.UUID(int=0))
+"""The table UUID of a sidecar of plain files."""
 UNLISTED = -1
 """The manifest ordinal of files whose manifest is not listed. These files come last."""
 
@@ -157,6 +160,18 @@ class Coverage:
         return counts
 
 
+class StoredColumn(NamedTuple):
+    """What a sidecar says of a column, for people: its ``path``, outermost name first, and its Iceberg type."""
+
+    path: tuple[str, ...]
+    type: str
+
+    @property
+    def name(self) -> str:
+        """The names of the path joined by dots."""
+        return ".".join(self.path)
+
+
 @dataclass(frozen=True)
 class SegmentHeader:
     """Identity of a segment. ``segment_id`` is 16 random bytes; ``created_at`` is ISO 8601 in UTC."""
@@ -166,6 +181,9 @@ class SegmentHeader:
     sequence_number: int
     created_at: str
     segment_id: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    columns: Mapping[int, StoredColumn] = field(default_factory=dict, hash=False, compare=False)
+    """Columns to name in plaintext blobs, by field id: none that is encrypted in a data file. Readers leave it empty,
+    see :attr:`sidecar.bundle.segment.Segment.columns`."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ whether the column is still found in the same way, only the table knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -46,15 +46,14 @@ class SidecarAnswers(NamedTuple):
 
 def probe_sidecar(
     source: Source,
-    column: str,
+    column: str | int,
     value: LiteralValue,
-    given: Mapping[int, str] | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> SidecarAnswers:
     """Ask the filters of one column for one value.
 
-    ``column`` is a name that the sidecar has, one of ``given`` (field id -> ``name`` or ``name:type``), or a field id.
-    Text is read as a value of the given type, else of each type that the filters' encodings can hold.
+    ``column`` is a field id, else a name that the sidecar has. Text is read as a value of the table's type, or, in a
+    sidecar of plain files, of each type that the filters' encodings can hold.
 
     A file that several builds indexed has the answers of the first that is certain.
 
@@ -64,7 +63,7 @@ def probe_sidecar(
     sidecar = SidecarFile.open(source, encryption_keys=encryption_keys)
     if not sidecar.segments:
         raise _nothing_in(sidecar)
-    names = NamedColumns.of(sidecar.segments, given)
+    names = NamedColumns.of(sidecar.segments)
     fields = names.find(column, source.name)
     encodings = sorted(_encodings(sidecar, fields))
     types = _types(sidecar, fields, names, value)
@@ -109,7 +108,7 @@ def _types(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: 
             encoding = group.rule.parse_encoding(group.encoding)
         except SidecarError:
             continue
-        types |= dict.fromkeys(name for name, _ in readings_of(value, encoding, names.type(field_id)))
+        types |= dict.fromkeys(name for name, _ in readings_of(value, encoding, names.table_type(field_id)))
     return list(types)
 
 
@@ -184,7 +183,7 @@ class _SegmentAnswer:
         for field_id in fields:
             self._note_coverage(field_id)
         for field_id in fields:
-            self._ask_field(field_id, self._names.type(field_id))
+            self._ask_field(field_id, self._names.table_type(field_id))
 
     def _code(self, reason: str) -> int:
         if reason not in self._reasons:

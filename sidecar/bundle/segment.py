@@ -21,7 +21,7 @@ from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.indexes.page_indexes import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import RowIndexBlob, StoredRowIndex
-from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
+from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader, StoredColumn
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units.coverage import CoverageRuns
@@ -63,11 +63,11 @@ class Doubts:
         """The text of each cause."""
         self.strict = strict
         self._file = file
-        self._columns = columns
+        self.columns = columns
 
     def known_column(self, field_id: int) -> str | None:
         """Return the name of a field's column, ``None`` if it is unknown."""
-        return None if self._columns is None else self._columns(field_id)
+        return None if self.columns is None else self.columns(field_id)
 
     def column(self, field_id: int) -> str:
         """Return a field's name for messages: the name of its column if known, else ``field`` and its id."""
@@ -123,6 +123,14 @@ class Segment:
     def snapshot_id(self) -> int:
         """The snapshot that was indexed."""
         return self.header.snapshot_id
+
+    @property
+    def columns(self) -> dict[int, StoredColumn | None]:
+        """The columns with indexes by field id, as they were named then; ``None``: the name is withheld."""
+        found: dict[int, StoredColumn | None] = {}
+        for toc in (blob.toc for blob in (*self.blobs, *self.sketch_blobs.values())):
+            found[toc.field_id] = toc.column and found.get(toc.field_id, toc.column)
+        return found
 
     @property
     def num_files(self) -> int:
@@ -325,3 +333,21 @@ class Segment:
         except SidecarError as error:
             self._doubts.add(error)
             return None
+
+
+def by_age(segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments, oldest first."""
+    return sorted(segments, key=lambda segment: (segment.header.sequence_number, segment.header.created_at))
+
+
+def named_columns(segments: Iterable[Segment]) -> dict[int, StoredColumn]:
+    """Return the newest name of each column with indexes, by field id, unless one of the segments withholds it."""
+    segments = by_age(segments)
+    withheld = withheld_columns(segments)
+    found = {i: column for segment in segments for i, column in segment.columns.items()}
+    return {i: column for i, column in found.items() if column is not None and i not in withheld}
+
+
+def withheld_columns(segments: Iterable[Segment]) -> set[int]:
+    """Return the ids of fields whose names one of the segments withholds."""
+    return {field_id for segment in segments for field_id, column in segment.columns.items() if column is None}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
@@ -98,9 +99,9 @@ class SidecarFile:
 
         ``file_size`` and ``footer_length`` are the registered ones, if known. With ``table_uuid``, segments of other
         tables are ignored with a warning. ``encryption_keys`` open encrypted blobs; a blob without its key is unknown
-        once a lookup needs it. ``columns`` names the columns of fields in warnings. Raises a
-        :class:`~sidecar.errors.SidecarError` only if the Puffin footer cannot be read, or, if ``strict``, for the
-        first doubt.
+        once a lookup needs it. ``columns`` names the columns of fields in warnings, by default as the sidecar does.
+        Raises a :class:`~sidecar.errors.SidecarError` only if the Puffin footer cannot be read, or, if ``strict``, for
+        the first doubt.
         """
         counting = CountingSource(source)
         if file_size is not None and counting.size != file_size:
@@ -114,6 +115,8 @@ class SidecarFile:
         sidecar = cls(counting, puffin, Doubts(source.name, strict, columns))
         sidecar.use_keys(encryption_keys)
         sidecar._load(table_uuid)
+        if columns is None:
+            sidecar.doubts.columns = lambda field_id: NamedColumns.of(sidecar.segments).name(field_id)
         return sidecar
 
     @property

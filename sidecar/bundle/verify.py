@@ -17,8 +17,6 @@ from sidecar.errors import DamagedFileError, Problem, SidecarError, UnsupportedF
 from sidecar.puffin.types import TOC, is_ours
 from sidecar.source import Source
 
-_BY_NAME = "name:"
-
 
 def verify_sidecar(
     source: Source,
@@ -48,7 +46,7 @@ def verify_sidecar(
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [problem_in(source.name, str(error))]
     problems: list[Problem] = []
-    name = partial(_column_name, sidecar)
+    name = sidecar.doubts.column
     for segment in sidecar.segments:
         for entry in segment.entries:
             column = name(entry.fields[0]) if entry.fields else None
@@ -99,22 +97,6 @@ def _snapshot_problems(sidecar: SidecarFile) -> Iterator[str]:
                 f"the footer has another sequence number for snapshot {segment.snapshot_id} than its segment; "
                 f"expected {segment.header.sequence_number}; found {', '.join(map(str, sorted(numbers)))}"
             )
-
-
-def _column_name(sidecar: SidecarFile, field_id: int) -> str:
-    """Return the column of a field: its known name, else the path in some group's resolution, else the field id."""
-    paths = (path for segment in sidecar.segments for path in _paths(segment, field_id))
-    return sidecar.doubts.known_column(field_id) or next(paths, None) or sidecar.doubts.column(field_id)
-
-
-def _paths(segment: Segment, field_id: int) -> Iterator[str]:
-    """Yield the paths by which a field was found, if it was not found by its id."""
-    resolutions = [group.resolution for group in segment.groups_of(field_id)]
-    if field_id in segment.page_index_blobs:
-        resolutions += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
-    if field_id in segment.row_index_blobs:
-        resolutions += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
-    yield from (text.removeprefix(_BY_NAME) for text in resolutions if text.startswith(_BY_NAME))
 
 
 def _problems(file: str, check: Callable[[], None], column: str | None = None) -> list[Problem]:

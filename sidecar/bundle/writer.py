@@ -17,7 +17,7 @@ from typing import Any
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import ENCRYPTED_VERSION, FieldKey
-from sidecar.bundle.envelope import VERSION, header_for
+from sidecar.bundle.envelope import FIELD_VERSION, header_for
 from sidecar.bundle.filters.filter_toc import encode_filter_toc
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.rules import IndexRule
@@ -169,7 +169,7 @@ def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:
 
 
 def _blob(magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int, key: FieldKey | None) -> Iterator[bytes]:
-    yield header_for(magic, toc, toc_offset, VERSION if key is None else ENCRYPTED_VERSION).encode()
+    yield header_for(magic, toc, toc_offset, FIELD_VERSION if key is None else ENCRYPTED_VERSION).encode()
     yield from pieces
     yield toc
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.many.targets import Files, refuse_tables
-from sidecar.cli.options import KeyPlace, encryption_keys
+from sidecar.cli.options import KeyPlace, encryption_keys, names
 from sidecar.cli.output import output
 from sidecar.cli.shell import narrowing
 
@@ -19,8 +19,8 @@ def inspect(
         typer.Option(
             "--columns",
             "-c",
-            metavar="A,B|ID=NAME",
-            help="Show only these columns [all]. 3=user_id or 3=user_id:long names a column of a Puffin file. Repeat.",
+            metavar="A,B",
+            help="Show only these columns [all]. Repeat.",
         ),
     ] = None,
     fill: Annotated[
@@ -46,17 +46,14 @@ def inspect(
     out = output()
     refuse_tables("inspect", targets, "For the sidecar of a table: sidecar status {}")
     import sidecar
-    from sidecar.bundle.columns import column_choice
     from sidecar.cli.draw.inspect import drawing_for
     from sidecar.cli.many import files
 
-    chosen = column_choice(columns or ())
     found = sidecar.inspect(
         targets,
-        columns=chosen.shown or None,
+        columns=[name for text in columns or () for name in names(text)] or None,
         fill=fill,
         encryption_keys=encryption_keys(keys),
-        column_names=chosen.names,
     )
     data = found.to_dict()
     if not statistics:

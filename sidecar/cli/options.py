@@ -47,16 +47,6 @@ AllowPlaintext = Annotated[
         help="Write indexes of encrypted columns in plaintext; whoever reads them learns about the values.",
     ),
 ]
-PuffinColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns",
-        metavar="ID=NAME",
-        help="Name of the column with a field id in a Puffin file: 3=user_id, or 3=user_id:long with its type. Repeat.",
-    ),
-]
-
-
 QUOTES = '`"'
 """Around a part of a table's name that has a dot or another character with a meaning."""
 
@@ -132,15 +122,6 @@ def encryption_keys(place: str | None) -> EncryptionKeys | None:
     from sidecar.crypto.keys import encryption_keys_from
 
     return encryption_keys_from(place)
-
-
-def puffin_columns(texts: list[str] | None) -> dict[int, str] | None:
-    """The columns that ``--columns`` names, by field id."""
-    if not texts:
-        return None
-    from sidecar.bundle.columns import columns_from
-
-    return columns_from(texts)
 
 
 def opened_table(name: str) -> Any:

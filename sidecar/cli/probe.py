@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import check_order, refuse_tables
-from sidecar.cli.options import KeyPlace, PuffinColumns, encryption_keys, puffin_columns
+from sidecar.cli.options import KeyPlace, encryption_keys
 from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
 
@@ -32,12 +32,11 @@ def probe(
         str,
         typer.Argument(
             metavar="COLUMN",
-            help="The column (nested: with dots); in a Puffin file also its id; in a single filter the values' type.",
+            help="The column (nested: with dots); in a Puffin file its id or name; of a single filter, the type.",
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
     keys: KeyPlace = None,
-    columns: PuffinColumns = None,
 ) -> None:
     """Look one value up in the filters of a column.
 
@@ -47,7 +46,7 @@ def probe(
     Examples:
       sidecar probe ./part-0.parquet l_partkey -5
       sidecar probe data/ l_partkey 42
-      sidecar probe ./indexes.puffin l_partkey 42 --columns 2=l_partkey
+      sidecar probe ./indexes.puffin l_partkey 42
     """
     out = output()
     check_order(targets, column, value)
@@ -55,9 +54,7 @@ def probe(
     import sidecar
     from sidecar.cli.many import files
 
-    found = sidecar.probe(
-        targets, column, value, encryption_keys=encryption_keys(keys), column_names=puffin_columns(columns)
-    )
+    found = sidecar.probe(targets, column, value, encryption_keys=encryption_keys(keys))
     data = found.to_dict()
     files.warn_of_each(out, data)
     one = files.only_file(data)

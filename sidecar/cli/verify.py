@@ -15,12 +15,10 @@ from sidecar.cli.options import (
     At,
     Engine,
     KeyPlace,
-    PuffinColumns,
     encryption_keys,
     engine_name,
     not_on_spark,
     opened_table,
-    puffin_columns,
 )
 from sidecar.cli.output import escaped, output, table
 from sidecar.errors import UsageError
@@ -54,7 +52,6 @@ def verify(
             help="Compare a Puffin file with this data file (or folder, or glob): identity, and every value. Repeat.",
         ),
     ] = None,
-    columns: PuffinColumns = None,
     prefixes: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +85,6 @@ def verify(
         "aad_prefixes": None if prefixes is None else _lines(prefixes),
         "encryption_keys": encryption_keys(keys),
         "engine": engine_name(engine),
-        "column_names": puffin_columns(columns),
     }
     if are_paths(targets, at):
         if len(targets) == 1:
@@ -96,8 +92,8 @@ def verify(
         found = sidecar.verify(targets, **options)
     else:
         options["at"] = at
-        if against or options["column_names"]:
-            raise UsageError("--against and --columns are for a Puffin file, not for a table")
+        if against:
+            raise UsageError("--against is for a Puffin file, not for a table")
         if are_several_tables(targets):
             if prefixes is not None:
                 raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")

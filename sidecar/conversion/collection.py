@@ -6,7 +6,6 @@ without a field id gets a number above all field ids, in order of appearance.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -26,7 +25,16 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.model import Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable, UnitState
+from sidecar.bundle.model import (
+    NO_TABLE,
+    Coverage,
+    CoverageState,
+    FileEntry,
+    SegmentHeader,
+    StoredColumn,
+    UnitsTable,
+    UnitState,
+)
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.conversion.outcome import BLOOM, KINDS, PAGE_INDEX
@@ -35,8 +43,6 @@ from sidecar.conversion.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.target import Target
 
-NO_TABLE = str(uuid.UUID(int=0))
-"""The table UUID of a sidecar of plain files."""
 NO_SNAPSHOT, NO_SEQUENCE = -1, 0
 BY_ID, BY_NAME = "id", "name:"
 
@@ -135,6 +141,8 @@ class Collection:
         self.protection = protection or Protection()
         self.paths: dict[str, Key] = {}
         """Keys of columns by path. Encryption keys name columns by path too."""
+        self.names: dict[Key, StoredColumn | None] = {}
+        """What columns are named in the Puffin file; ``None`` for those that are encrypted in some file."""
         self.in_clear: set[Key] = set()
         """Columns that are encrypted in some file and in plaintext here."""
         self.spool = Spool()
@@ -161,6 +169,8 @@ class Collection:
         self.files += other.files
         self.num_units += other.num_units
         self.paths.update(other.paths)
+        for key, name in other.names.items():
+            self.name_column(key, name)
         self.in_clear |= other.in_clear
         for key, column in other.columns.items():
             self.columns[key].absorb(column, first, at)
@@ -168,6 +178,14 @@ class Collection:
     def __getstate__(self) -> dict[str, object]:
         """Return everything but the keys, which no other process is to get with a result."""
         return {**vars(self), "protection": Protection()}
+
+    def name_column(self, key: Key, column: StoredColumn | None) -> None:
+        """Note the name of a column; the last one counts. ``None`` withholds it for good, other types the type."""
+        before = self.names.get(key, column)
+        if column is not None and before is not None:
+            self.names[key] = column if column.type == before.type else column._replace(type="")
+        else:
+            self.names[key] = None
 
     def add_file(self, file: FileEntry) -> int:
         """Add a file and return the ordinal of its first unit."""
@@ -211,7 +229,11 @@ class Collection:
     def write(self, target: Target) -> WrittenFile:
         """Write everything as one segment into one Puffin file."""
         header = SegmentHeader(
-            NO_TABLE, NO_SNAPSHOT, NO_SEQUENCE, datetime.now(timezone.utc).isoformat(timespec="seconds")
+            NO_TABLE,
+            NO_SNAPSHOT,
+            NO_SEQUENCE,
+            datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            columns={number: name for key, number in self.numbers().items() if (name := self.names.get(key))},
         )
         place = {"snapshot_id": NO_SNAPSHOT, "sequence_number": NO_SEQUENCE}
         # PuffinWriter expects a BinaryIO. Target.write takes all bytes or raises, so a partial write cannot happen.

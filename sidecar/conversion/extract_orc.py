@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sidecar.bundle.indexes.row_indexes import row_index_kind
+from sidecar.bundle.model import StoredColumn
 from sidecar.conversion.collection import Collection, Key, keys_of
 from sidecar.conversion.identity import file_entry, first_units, identity_of_orc
 from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
@@ -47,6 +48,9 @@ def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWan
     firsts, statistics = first_units(tail), FileStatistics(source, tail)
     ids = [column.id for column in what.columns]
     statistics.compare(what.columns)
+    for column in what.columns:
+        name = StoredColumn(column.names, column.iceberg_type or "")
+        collection.name_column(keys[column.id], None if column.encrypted else name)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue

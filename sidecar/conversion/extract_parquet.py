@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from sidecar.bundle.indexes.page_indexes import page_index_kind
-from sidecar.bundle.model import UnitState
+from sidecar.bundle.model import StoredColumn, UnitState
 from sidecar.conversion.collection import Collection, Key, keys_of
 from sidecar.conversion.identity import file_entry, identity_of_parquet
 from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
@@ -60,6 +60,9 @@ def take_parquet(
     """
     first = collection.add_file(file_entry(identity_of_parquet(source, footer)))
     left_out = _left_out(footer, collection, what, keys)
+    for leaf in what.leaves:
+        is_open = not any(footer.is_encrypted(group.columns[leaf.index]) for group in footer.row_groups)
+        collection.name_column(keys[leaf.index], StoredColumn(leaf.parts, leaf.iceberg_type) if is_open else None)
     witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:
         unit = first + group.ordinal

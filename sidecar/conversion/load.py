@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
-from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
+from sidecar.bundle.model import UNLISTED, FileEntry, StoredColumn, UnitState
+from sidecar.bundle.segment import named_columns
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.collection import BY_NAME, Collection, Key
 from sidecar.conversion.match import is_plain
@@ -34,7 +36,13 @@ class Loader:
     def __init__(self, collection: Collection, columns: Sequence[str] | None = None) -> None:
         self.units: list[Outcome] = []
         self._collection = collection
-        self._wanted = None if columns is None else set(columns)
+        self._columns = columns
+        self._names = NamedColumns({}, {})
+        """The columns of the sidecar that is loaded now."""
+        self._named: dict[int, StoredColumn] = {}
+        """Those whose names no segment of it withholds."""
+        self._wanted: set[int] | None = None
+        """The field ids that are wanted of it; ``None``: all."""
         self._first: dict[_KnownAs, int] = {}
         self._unread: dict[_KnownAs, FileEntry] = {}
 
@@ -46,6 +54,9 @@ class Loader:
         """
         if not sidecar.segments:
             raise UsageError("the Puffin file is not a sidecar", file=sidecar.source.name)
+        self._names, self._named = NamedColumns.of(sidecar.segments), named_columns(sidecar.segments)
+        if self._columns is not None:
+            self._wanted = {i for column in self._columns for i in self._names.matching(column)}
         for segment in sidecar.segments:
             places = self._add_files(segment)
             self._filters(segment, places)
@@ -89,43 +100,43 @@ class Loader:
     def _group(
         self, segment: Segment, field_id: int, group: StoredGroup, places: Sequence[tuple[str, int, int]]
     ) -> None:
-        key = _key(field_id, group.resolution)
-        if not self._is_wanted(key):
+        if not self._is_wanted(field_id):
             return
+        key, name = self._key(field_id, group.resolution)
         for unit, bitset in extract_filters(segment, field_id, group):
             found = group.rule.filter_from(bitset)
             path, row_group, ordinal = places[unit]
             self._collection.add_filter(key, ordinal, group.encoding, found)
             rate = found.estimated_fpp()
-            self.units.append(Outcome(path, row_group, key.name, BLOOM, EXACT, len(bitset), rate, rate))
+            self.units.append(Outcome(path, row_group, name, BLOOM, EXACT, len(bitset), rate, rate))
 
     def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         """Load the row indexes of ORC units."""
-        for key, unit, stored in self._wanted_indexes(segment, segment.row_index_blobs, segment.row_indexes):
+        for field_id, unit, stored in self._wanted_indexes(segment, segment.row_index_blobs, segment.row_indexes):
+            key, name = self._key(field_id, stored.kind.resolution)
             path, row_group, ordinal = places[unit]
             kind = stored.kind._replace(resolution=key.resolution)
             self._collection.add_row_index(key, ordinal, kind, stored.entry)
-            self.units.append(Outcome(path, row_group, key.name, PAGE_INDEX, EXACT, len(stored.entry)))
+            self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, len(stored.entry)))
 
     def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        for key, unit, stored in self._wanted_indexes(segment, segment.page_index_blobs, segment.page_indexes):
+        for field_id, unit, stored in self._wanted_indexes(segment, segment.page_index_blobs, segment.page_indexes):
+            key, name = self._key(field_id, stored.kind.resolution)
             column, offset = stored.column_index or b"", stored.offset_index or b""
             path, row_group, ordinal = places[unit]
             kind = stored.kind._replace(resolution=key.resolution)
             self._collection.add_page_index(key, ordinal, kind, column, offset)
-            self.units.append(Outcome(path, row_group, key.name, PAGE_INDEX, EXACT, len(column) + len(offset)))
+            self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, len(column) + len(offset)))
 
     def _wanted_indexes(
         self, segment: Segment, fields: Iterable[int], read: Callable[[int, Iterable[int]], dict[int, S]]
-    ) -> Iterator[tuple[Key, int, S]]:
-        """Yield key, unit and index of the wanted columns, and read some thousand indexes at once."""
-        for field_id in sorted(fields):
+    ) -> Iterator[tuple[int, int, S]]:
+        """Yield field id, unit and index of the wanted columns, and read some thousand indexes at once."""
+        for field_id in filter(self._is_wanted, sorted(fields)):
             for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
                 units = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
                 for unit, stored in read(field_id, units).items():
-                    key = _key(field_id, stored.kind.resolution)
-                    if self._is_wanted(key):
-                        yield key, unit, stored
+                    yield field_id, unit, stored
 
     def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
@@ -135,17 +146,23 @@ class Loader:
                 continue
             for unit, code in enumerate(coverage.codes.tolist()):
                 state = coverage.states[code]
-                key = _key(coverage.field_id, state.resolution or "id")
-                if state.state != UnitState.INDEXED and self._is_wanted(key):
+                if state.state != UnitState.INDEXED and self._is_wanted(coverage.field_id):
+                    key, name = self._key(coverage.field_id, state.resolution or "id")
                     path, row_group, ordinal = places[unit]
                     reasons[key][kind, ordinal] = state.state
-                    place: IndexPlace = (path, row_group, key.name, kind)
+                    place: IndexPlace = (path, row_group, name, kind)
                     self.units.append(Outcome(*place, reason=state.state))
         for key, found in reasons.items():
             self._collection.columns[key].reasons.update(found)
 
-    def _is_wanted(self, key: Key) -> bool:
-        return self._wanted is None or key.name in self._wanted or str(key.field_id) in self._wanted
+    def _is_wanted(self, field_id: int) -> bool:
+        return self._wanted is None or field_id in self._wanted
+
+    def _key(self, field_id: int, resolution: str) -> tuple[Key, str]:
+        """Return the key of a column, whose name it gets, and its name for the report."""
+        key = Key(0, resolution.split("|")[0]) if resolution.startswith(BY_NAME) else Key(field_id, resolution)
+        self._collection.name_column(key, self._named.get(field_id))
+        return key, self._names.name(field_id) or key.name
 
 
 def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
@@ -161,9 +178,3 @@ def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
         added_snapshot_id=None,
         file_sequence_number=UNKNOWN_SEQUENCE,
     )
-
-
-def _key(field_id: int, resolution: str) -> Key:
-    if resolution.startswith(BY_NAME):
-        return Key(0, resolution.split("|")[0])
-    return Key(field_id, resolution)

@@ -81,7 +81,8 @@ def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptio
             loader.finish()
             if not loader.units:
                 check_extracted(options.columns, frozenset(), loader.units)
-            return _write(given, loader.units, {}, target, options, failed)
+            names = {key: column.name for key, column in given.names.items() if column is not None}
+            return _write(given, loader.units, names, target, options, failed)
 
 
 def _load(loader: Loader, sources: Sequence[str], options: PuffinOptions) -> dict[str, SidecarError]:

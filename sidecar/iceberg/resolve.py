@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -107,6 +107,18 @@ def primitive_columns(schema: Schema) -> list[TableColumn]:
         for i, f, name in fields
         if isinstance(f.field_type, PrimitiveType) and name
     ]
+
+
+def names_of_columns(schema: Schema) -> dict[int, tuple[str, ...]]:
+    """Return the path of each column of a schema by field id, as its names from the outermost on."""
+
+    def walk(fields: Iterable[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+        for one in fields:
+            path = (*above, one.name)
+            yield one.field_id, path
+            yield from walk(getattr(one.field_type, "fields", ()), path)
+
+    return dict(walk(schema.fields, ()))
 
 
 def find_field(schema: Schema, name: str, case_sensitive: bool = True) -> NestedField:

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.merging.source_segment import SourceSegment
-from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.model import SegmentHeader, StoredColumn
 from sidecar.bundle.runs import (
     HISTORY_PROPERTY,
     STATE_PROPERTY,
@@ -23,6 +23,7 @@ from sidecar.bundle.runs import (
     intact_state_of,
     state_property,
 )
+from sidecar.bundle.segment import withheld_columns
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
@@ -33,6 +34,7 @@ from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
+from sidecar.iceberg.resolve import names_of_columns
 from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
 from sidecar.indexing.groups import (
     PlannedIndexes,
@@ -97,6 +99,7 @@ class Registrar:
             snapshot_id=self.listing.snapshot_id,
             sequence_number=self.listing.sequence_number,
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            columns=self._named(indexed),
         )
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
@@ -199,6 +202,18 @@ class Registrar:
         others = [state for state in found if state is not None]
         asked = set(wanted_indexes(self.plan))
         return joined_state(self.state, others, self.table.schema().field_ids, asked)
+
+    def _named(self, indexed: Indexed) -> dict[int, StoredColumn]:
+        """Return the columns to name: none that is encrypted in a file, nor that a carried segment does not name."""
+        if indexed.encrypted.files:
+            return {}
+        names, withheld = names_of_columns(self.table.schema()), withheld_columns(self.earlier.segments)
+        withheld |= indexed.encrypted.fields
+        return {
+            column.field_id: StoredColumn(names[column.field_id], column.type)
+            for column in self.plan.columns
+            if column.field_id in names and column.field_id not in withheld
+        }
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
         """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""

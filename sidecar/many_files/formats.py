@@ -24,6 +24,6 @@ def known_format(file: str, io: FileIO | None) -> str | None:
 
 
 def check_some_puffin(formats: Iterable[str | None]) -> None:
-    """Raise :class:`UsageError` if no file is a Puffin file, though an option was given that only these have."""
+    """Raise :class:`UsageError` if no file is a Puffin file, though these alone have what was asked for."""
     if PUFFIN not in formats:
-        raise UsageError("id=name (--columns) and --fill are for Puffin files", found="no Puffin file among the files")
+        raise UsageError("--fill is for Puffin files", found="no Puffin file among the files")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -74,30 +74,26 @@ def inspect(
     threads: int | None = None,
     io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
 ) -> InspectedFiles:
     """Return the indexes of the files that ``paths`` name (files, folders, globs, or a list), and of each column.
 
     ``columns`` are those that are shown (default: all). ``fill`` reads all filters of Puffin files and counts their
     bits. ``threads`` files are read at a time. ``io`` opens the files. ``encryption_keys`` show what is encrypted in
-    Parquet files. ``column_names`` names the columns of Puffin files by field id. Raises the error of a file that is
-    named alone, and :class:`UsageError` for unknown columns.
+    Parquet files. Raises the error of a file that is named alone, and :class:`UsageError` for unknown columns.
     """
     refuse_text(columns=columns)
     found = find_files(paths, io)
 
     def work(file: str, file_io: FileIO | None) -> FileInfo:
-        for_puffin = found.is_one or ((column_names or fill) and known_format(file, file_io) == PUFFIN)
-        named, filled = (column_names, fill) if for_puffin else (None, False)
-        return inspect_file(file, file_io, encryption_keys=encryption_keys, column_names=named, fill=filled)
+        filled = fill and (found.is_one or known_format(file, file_io) == PUFFIN)
+        return inspect_file(file, file_io, encryption_keys=encryption_keys, fill=filled)
 
     files, failed = each_file(work, found, io, threads=threads)
-    if (column_names or fill) and not failed:
+    if fill and not failed:
         check_some_puffin(file.format for file in files)
     known = dict.fromkeys(name for file in files if columns for name in columns_of(file.to_dict()))
     for name in columns or ():
         if name not in known:
             hint = f"The columns are {', '.join(known) or 'not known'}."
-            hint += " A column of a Puffin file is named with id=name, such as 3=user_id." if "=" in name else ""
             raise UsageError(f"no file has a column '{name}'", hint=hint)
     return InspectedFiles(files, failed, others=found.others, shown=columns)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import UsageError, enough_memory
-from sidecar.files import PUFFIN, format_of, probe_source
+from sidecar.files import probe_source
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
-from sidecar.many_files.formats import check_some_puffin
 from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.source import CountingSource, open_source
 
@@ -81,31 +79,28 @@ class ProbedFiles(FileResults[ProbedFile]):
 @enough_memory()
 def probe(
     paths: Paths,
-    column: str,
+    column: str | int,
     value: LiteralValue,
     *,
     threads: int | None = None,
     io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    column_names: Mapping[int, str] | None = None,
 ) -> ProbedFiles:
     """Look up one value in the filters of a column in the files that ``paths`` name (files, folders, globs, or a list).
 
-    ``column`` may be a field id in a sidecar, and is the values' type for a file that is one filter. ``value`` is text,
-    or a value of the column's type. ``threads`` files are read at a time. ``io`` opens the files. Encrypted columns
-    need ``encryption_keys``. ``column_names`` names the columns of Puffin files by field id; those in folders are left
-    out. A file without the column is kept, with the reason. Raises the error of a file that is named alone.
+    ``column`` may be a field id in a sidecar: a number is one before it is a name. For a file that is one filter it is
+    the values' type. ``value`` is text, or a value of the column's type. ``threads`` files are read at a time. ``io``
+    opens the files. Encrypted columns
+    need ``encryption_keys``. Puffin files in folders are left out. A file without the column is kept, with the reason.
+    Raises the error of a file that is named alone.
     """
     found = find_files(paths, io, endings=DATA_ENDINGS)
-    formats: set[str | None] = set()
     refused: dict[str, UsageError] = {}
 
     def work(file: str, file_io: FileIO | None) -> ProbedFile:
         with closing(CountingSource(open_source(file, file_io))) as source:
-            named = column_names if column_names and (found.is_one or format_of(source) == PUFFIN) else None
-            formats.add(PUFFIN if named else None)
             try:
-                answer = probe_source(source, column, value, encryption_keys, named)
+                answer = probe_source(source, column, value, encryption_keys)
             except UsageError as error:
                 if found.is_one:
                     raise
@@ -126,8 +121,6 @@ def probe(
             )
 
     files, failed = each_file(work, found, io, threads=threads)
-    if column_names and not failed:
-        check_some_puffin(formats)
     if refused and len(refused) == len(files):
         raise refused[files[0].file]
-    return ProbedFiles(files, failed, others=found.others, column=column)
+    return ProbedFiles(files, failed, others=found.others, column=str(column))

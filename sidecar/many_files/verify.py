@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, refuse_text
-from sidecar.files import ORC, PARQUET, PUFFIN, VerifiedFile, verify_file
+from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
 from sidecar.many_files.each import FileResults, each_file, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
-from sidecar.many_files.formats import check_some_puffin, known_format
+from sidecar.many_files.formats import known_format
 from sidecar.parquet.verify.filters import ValuesLookedUp
 from sidecar.source import open_source
 
@@ -67,7 +67,6 @@ class FileCheck:
     data: bool
     sample: float | None
     encryption_keys: EncryptionKeys | None = field(repr=False)
-    column_names: Mapping[int, str] | None
     against: Sequence[str] | None = None
     is_one: bool = False
     """Whether one file was named. Among many files, those without values get the check of their structure."""
@@ -77,20 +76,18 @@ class FileCheck:
         """Whether values are looked up."""
         return self.data or self.sample is not None
 
-    def __call__(self, file: str, io: FileIO | None) -> tuple[VerifiedFile, str | None]:
-        """Return what was found, and the format of the file if it matters."""
-        kind = known_format(file, io) if (self.has_values or self.column_names) and not self.is_one else None
+    def __call__(self, file: str, io: FileIO | None) -> VerifiedFile:
+        """Return what was found."""
+        kind = known_format(file, io) if self.has_values and not self.is_one else None
         looks_up = self.has_values and (self.is_one or kind in (PARQUET, ORC, None))
-        result = verify_file(
+        return verify_file(
             file,
             io,
             data=self.data and looks_up,
             sample=self.sample if looks_up else None,
             encryption_keys=self.encryption_keys,
             against=self.against,
-            column_names=self.column_names if self.is_one or kind == PUFFIN else None,
         )
-        return result, PUFFIN if self.is_one else kind
 
 
 @enough_memory()
@@ -117,9 +114,7 @@ def verify_paths(
     others = None if against is None else _data_files(against, io)
     work = replace(check, against=others, is_one=found.is_one)
     answers, failed = each_file(work, found, io, engine=workers)
-    if check.column_names and not failed:
-        check_some_puffin({kind for _, kind in answers})
-    files = tuple(file for file, _ in answers)
+    files = tuple(answers)
     looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
     return Verification(
         files,

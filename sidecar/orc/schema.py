@@ -78,6 +78,8 @@ class OrcColumn:
     """Whether it has a parent other than the root: if the parent is null, this column has no entry."""
     encrypted: bool
     attributes: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """The names of the path, the outermost first."""
 
     @property
     def is_compound(self) -> bool:
@@ -221,4 +223,5 @@ def _column(
         nullable_parent=above is not None and above.id != 0,
         encrypted=number in encrypted_roots or (above is not None and above.encrypted),
         attributes=attributes,
+        names=() if above is None else (*above.names, name),
     )

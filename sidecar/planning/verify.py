@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,6 @@ def verify(
     encryption_keys: EncryptionKeys | None = None,
     engine: BuildEngine | None = None,
     spark: Any = None,
-    column_names: Mapping[int, str] | None = None,
 ) -> Verification:
     """Check ``target`` for errors: the sidecar of a table, or files (paths, folders, globs).
 
@@ -71,12 +70,12 @@ def verify(
     ``against`` compares a Puffin file with data files. ``aad_prefixes`` checks instead that encrypted files have these
     prefixes, one each. ``at`` is a snapshot id, branch or tag of the table. ``threads`` files are read at a time.
     ``io`` opens files. ``encryption_keys`` open what is encrypted. ``engine`` and ``spark`` say where values are
-    read. ``column_names`` names the columns of Puffin files by field id. Damage is a problem, not raised. Raises the
+    read. Damage is a problem, not raised. Raises the
     error of a file that is named alone and cannot be read, and of the table's own metadata.
     """
     if isinstance(target, Table):
-        if against is not None or column_names:
-            raise UsageError("against and column_names are for a Puffin file, not for a table")
+        if against is not None:
+            raise UsageError("against is for a Puffin file, not for a table")
         if aad_prefixes is not None:
             listed = list_snapshot(target, snapshot_id_of(target, at)).files
             paths = sorted(file.path for file in listed)
@@ -88,7 +87,7 @@ def verify(
     if aad_prefixes is not None:
         every = find_files(target, io, endings=("",))
         return verify_prefixes(every.files, aad_prefixes, encryption_keys, io, every.failed)
-    of_file = FileCheck(data, sample, encryption_keys, column_names)
+    of_file = FileCheck(data, sample, encryption_keys)
     return verify_paths(target, of_file, against, io, threads, engine, spark)
 
 

@@ -20,6 +20,7 @@ from xxhash import xxh64_intdigest
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
 NAMES = ("small", "rows", "pages", "orc", "sketches", "encrypted")
 M64 = (1 << 64) - 1
+VERSIONS = {"encryption": 3, "units": 2, "toc": 1}
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
     "files": 16,
@@ -53,7 +54,7 @@ class Blob:
         assert offset + length == len(data)
         assert xxh64_intdigest(data[offset:]) == digest
         toc = json.loads(data[offset:])
-        assert version == toc["version"] == (3 if "encryption" in toc else 2 if toc["kind"] == "units" else 1)
+        assert version == toc["version"] == VERSIONS.get("encryption" if "encryption" in toc else toc["kind"], 4)
         return cls(data, toc)
 
     def unlock(self, masters: dict[str, str], units: Blob) -> None:

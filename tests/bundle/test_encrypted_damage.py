@@ -144,6 +144,6 @@ def test_damaged_tables_of_contents_keep_everything():
             decode_filter_toc(SplitBlockRule, toc.replace(old, new))
         assert base64.b64encode(METADATA).decode() not in str(error.value)
     # A bundle that says it is plain has other lengths than its layout: stepped over.
-    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":1}'))
+    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":4}'))
     assert plain.groups == ()
     assert plain.doubts

@@ -82,6 +82,13 @@ def test_sketches_of_groups(vector):
     assert found == vector.expected.get("sketches", [])
 
 
+def test_names_of_columns(vector):
+    blobs = [blob for several in vector.bundles.values() for blob in several]
+    blobs += [*vector.page_indexes.values(), *vector.row_indexes.values(), *vector.sketches.values()]
+    for blob in blobs:
+        assert blob.toc.get("column") == vector.expected["columns"].get(str(blob.toc["field"]))
+
+
 def test_lookups(vector):
     total = vector.expected["units"]
     for lookup in vector.expected["lookups"]:
@@ -178,6 +185,8 @@ def test_sidecar_gives_the_same_answers(vector):
             return Probe("probe", (orc_hash(encoding.name, hashed) if orc else xxh64_intdigest(hashed),))
 
         assert segment.might_match(lookup["field"], probe).nonzero()[0].tolist() == lookup["units"]
+    columns = {str(i): {"name": list(c.path), "type": c.type} for i, c in segment.columns.items() if c is not None}
+    assert columns == expected["columns"]
     for ordinal, file in enumerate(expected["files"]):
         named = file["path"], file["file_size"], file["record_count"]
         identity = DataFileIdentity(*named, file["added_snapshot_id"], file["file_sequence_number"])

@@ -11,9 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sidecar
-from sidecar.bundle.columns import columns_from
 from sidecar.cli.app import app
-from sidecar.errors import UsageError
 from tests.conversion.cases import indexed, rows
 
 
@@ -41,9 +39,9 @@ def test_inspect_draws_columns_and_the_first_files(folder: Path) -> None:
     assert len(data["files"]) == 6
 
 
-def test_probe_by_name_id_and_given_name(folder: Path) -> None:
+def test_probe_by_name_and_id(folder: Path) -> None:
     path, value = folder / "x.puffin", rows(0)["k"][0].as_py()
-    for asked in (("k", value), ("1", value), ("key", value, "--columns", "1=key:long")):
+    for asked in (("k", value), ("1", value)):
         result = run("probe", path, *asked)
         assert result.exit_code == 0, result.output
         assert "part-0.parquet" in result.stdout
@@ -66,61 +64,39 @@ def test_verify_against_files(folder: Path) -> None:
     assert wrong.exit_code == 1
 
 
-@pytest.mark.parametrize("text", ["user", "x=user", "=user", "1", "-1=user", "99999999999=user"])
-def test_a_column_is_an_id_and_a_name(folder: Path, text: str) -> None:
-    for command in (("verify", folder / "x.puffin"), ("probe", folder / "x.puffin", "user", "5")):
-        result = run(*command, f"--columns={text}")
-        assert result.exit_code == 2
-        assert "id=name" in result.stderr
-
-
-@pytest.mark.parametrize("text", ["x=user", "=user", "-1=user", "99999999999=user"])
-def test_inspect_says_how_a_column_is_named(folder: Path, text: str) -> None:
-    result = run("inspect", folder / "x.puffin", f"--columns={text}")
-    assert result.exit_code == 2
-    assert "id=name" in result.stderr
-
-
 def test_inspect_names_and_narrows_at_once(folder: Path) -> None:
-    given = ("-c", "1=key:decimal(9, 2),key", "-c", "2")
+    given = ("-c", "k", "-c", "2")
     (shown,) = json.loads(run("inspect", folder / "x.puffin", *given, "--json").stdout)["files"]
     assert [(column["id"], column["name"], column["type"]) for column in shown["columns"]] == [
-        (1, "key", "decimal(9, 2)"),
-        (2, "s", None),
+        (1, "k", "long"),
+        (2, "s", "string"),
     ]
     assert {field for blob in shown["blobs"] for field in blob["fields"]} == {1, 2}
     (segment,) = shown["segments"]
     assert {bundle["field"] for bundle in segment["bundles"]} == {1, 2}
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("verify",), ("probe", "k", "5")])
-def test_names_of_fields_are_for_puffin_files(folder: Path, command: tuple[str, ...]) -> None:
-    name, *rest = command
-    for paths in ([folder / "part-0.parquet"], [folder / "part-0.parquet", folder / "part-1.parquet"]):
-        result = run(name, *paths, *rest, "--columns", "1=key")
-        assert result.exit_code == 2
-        assert "id=name" in result.stderr
+def test_fill_is_for_puffin_files(folder: Path) -> None:
     assert run("inspect", folder / "part-0.parquet", "--fill").exit_code == 2
 
 
 def test_puffin_files_among_many_files(folder: Path) -> None:
     puffin, data = folder / "x.puffin", folder / "part-0.parquet"
     value = rows(0)["k"][0].as_py()
-    found = json.loads(run("inspect", folder, "-c", "1=key", "--fill", "--json").stdout)
+    found = json.loads(run("inspect", folder, "--fill", "--json").stdout)
     (one,) = (file for file in found["files"] if file["format"] == "puffin")
-    assert one["columns"][0]["name"] == "key"
+    assert one["columns"][0]["name"] == "k"
     assert one["columns"][0]["kinds"]["bloom"]["fill"]["filters_read"] == 18
     narrow = json.loads(run("inspect", puffin, data, "-c", "k", "--json").stdout)
     assert [column["column"] for column in narrow["columns"]] == ["k"]
     assert [column["name"] for column in narrow["files"][0]["columns"]] == ["k"]
     assert {name for unit in narrow["files"][1]["units"] for name in unit["columns"]} == {"k"}
-    assert run("verify", folder, "--columns", "1=key").exit_code == 0
     assert run("verify", puffin, data, "--against", data).exit_code == 2
     probed = json.loads(run("probe", puffin, data, "k", value, "--json").stdout)
     assert [file["might_contain"] for file in probed["files"]] == [True, True]
     assert len(probed["files"][0]["units"]) == 18
-    named = json.loads(run("probe", puffin, data, "key", value, "-v", "--columns", "1=key", "--json").stdout)
-    assert [file["might_contain"] for file in named["files"]] == [True, None]
+    by_id = json.loads(run("probe", puffin, data, "1", value, "-v", "--json").stdout)
+    assert [file["might_contain"] for file in by_id["files"]] == [True, None]
 
 
 def test_verify_against_a_folder(folder: Path, tmp_path: Path) -> None:
@@ -130,16 +106,9 @@ def test_verify_against_a_folder(folder: Path, tmp_path: Path) -> None:
     assert (found["problems"], found["checked"], found["looked_up"]["files_not_given"]) == ([], 3, 4)
 
 
-def test_columns_from_texts() -> None:
-    assert columns_from(["3=user_id", " 4 =a=b:long"]) == {3: "user_id", 4: "a=b:long"}
-    with pytest.raises(UsageError, match="twice"):
-        columns_from(["3=a", "3=b"])
-
-
 @pytest.mark.parametrize(
     "args",
     [
-        ("verify", "db.t", "--columns", "1=k"),
         ("verify", "db.t", "--against", "a.parquet"),
     ],
 )

@@ -133,34 +133,33 @@ def test_probe_takes_python_values_ids_and_names(folder: Path) -> None:
     expected = answers(sidecar.probe(path, "k", str(value)).only.to_dict())
     assert answers(sidecar.probe(path, "k", value).only.to_dict()) == expected
     assert answers(sidecar.probe(path, "1", value).only.to_dict()) == expected
-    assert answers(sidecar.probe(path, "key", value, column_names={1: "key"}).only.to_dict()) == expected
-    assert sidecar.probe(path, "key", value, column_names={1: "key:long"}).only.to_dict()["types"] == ["long"]
+    assert answers(sidecar.probe(path, 1, value).only.to_dict()) == expected
+    assert sidecar.probe(path, "k", value).only.to_dict()["types"] == ["long"]
     with pytest.raises(UsageError, match=r"no column 'kk'.*Did you mean k"):
         sidecar.probe(path, "kk", value)
     with pytest.raises(UsageError, match="does not fit the column 'k'"):
         sidecar.probe(path, "k", "many")
-    with pytest.raises(UsageError, match="the name of a column is empty"):
-        sidecar.probe(path, "k", value, column_names={1: " "})
 
 
 @pytest.mark.parametrize("column", ["i", "s", "dec9", "u", "tz"])
 def test_probe_of_a_tables_sidecar_answers_as_the_table(table: Any, column: str) -> None:
-    """The file has field ids only; types come from the encodings, and the table's answer is the oracle."""
+    """The table's answer is the oracle."""
     field = table.schema().find_field(column)
     scanned = [value for value in table.scan().to_arrow()[column].to_pylist() if value is not None]
     for value in scanned[::7]:
         text = str(value).replace("+00:00", "Z")
         kept = {task.file.file_path for task in sidecar.plan(table, f"{column} = '{text}'").tasks}
-        for asked, given in ((str(field.field_id), None), (column, {field.field_id: column})):
-            found = sidecar.probe(sidecar_of(table), asked, text, column_names=given).only.to_dict()
+        for asked in (str(field.field_id), field.field_id, column):
+            found = sidecar.probe(sidecar_of(table), asked, text).only.to_dict()
+            assert found["types"] == [str(field.field_type)]
             assert kept <= {unit["file"] for unit in found["units"] if unit["might_contain"] is not False}
             assert any(unit["might_contain"] for unit in found["units"])
-    with pytest.raises(UsageError, match="does not name the fields"):
-        sidecar.probe(sidecar_of(table), column, "1")
+    with pytest.raises(UsageError, match="has no column 'nope'"):
+        sidecar.probe(sidecar_of(table), "nope", "1")
 
 
 def test_inspect_of_a_tables_sidecar_has_table_snapshot_and_distinct_counts(table: Any) -> None:
-    found = sidecar.inspect(sidecar_of(table), column_names={1: "first"}).only.to_dict()
+    found = sidecar.inspect(sidecar_of(table)).only.to_dict()
     assert found["tables"] == [str(table.metadata.table_uuid)]
     assert found["snapshots"] == [table.metadata.current_snapshot_id]
     data = table.scan().to_arrow()
@@ -168,7 +167,9 @@ def test_inspect_of_a_tables_sidecar_has_table_snapshot_and_distinct_counts(tabl
     for name in ("i", "s", "dec9"):
         values = [value for value in data[name].to_pylist() if value not in (None, "")]  # a sketch skips ""
         assert stated[table.schema().find_field(name).field_id] == len(set(values))
-    assert {column["id"]: column["name"] for column in found["columns"]}[1] == "first"
+    named = {column["id"]: (column["name"], column["type"]) for column in found["columns"]}
+    fields = [table.schema().find_field(name) for name in ("i", "s", "dec9", "u", "tz")]
+    assert named == {field.field_id: (field.name, str(field.field_type)) for field in fields}
 
 
 def test_a_value_that_can_be_text_or_bytes_is_asked_as_both(tmp_path: Path) -> None:
@@ -180,8 +181,6 @@ def test_a_value_that_can_be_text_or_bytes_is_asked_as_both(tmp_path: Path) -> N
     assert both["types"] == ["string", "binary"]
     assert [unit["might_contain"] for unit in both["units"]] == [True]
     assert [u["might_contain"] for u in sidecar.probe(path, "b", "0x41").only.to_dict()["units"]] == [True]
-    as_text = sidecar.probe(path, "b", "0x00ff", column_names={1: "b:string"}).only.to_dict()
-    assert [unit["might_contain"] for unit in as_text["units"]] == [False]
     assert [u["might_contain"] for u in sidecar.probe(path, "b", b"\x00\xff").only.to_dict()["units"]] == [True]
 
 

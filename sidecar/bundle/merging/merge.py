@@ -9,7 +9,8 @@ all its live files are in the merged segment, whatever the merged segments liste
 
 The merged segment answers as the merged ones did together: for a file that one of them lists, every filter has the
 same bits. Only a column that was built again loses the filter of the older segment. Of files that are not in ``files``
-nothing is kept. The header is that of the newest segment with a new id.
+nothing is kept. The header is that of the newest segment with a new id. The newest
+name of a column wins; a name that one segment withholds is withheld.
 
 Encrypted blobs are decrypted and encrypted under a fresh data key, wrapped by the same master key. Writing them
 vouches for the units table of all merged segments, so a segment without an encrypted blob, which anybody could have
@@ -41,6 +42,7 @@ from sidecar.bundle.merging.merged_sketches import merge_sketches
 from sidecar.bundle.merging.merged_units import MergedFile, MergedUnits, Owners, merge_coverage, merge_units
 from sidecar.bundle.merging.source_segment import INDEX_TYPES, CheckedSegment, FieldBlob, SourceSegment
 from sidecar.bundle.model import ListedManifest, SegmentHeader, UnitsTable
+from sidecar.bundle.segment import named_columns
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.crypto.keys import EncryptionKeys
@@ -93,7 +95,8 @@ def merge_segments(
 
 def _header(sources: Sequence[CheckedSegment]) -> SegmentHeader:
     newest = max(sources, key=lambda source: source.source.age)
-    return replace(newest.segment.header, segment_id=token_bytes(SEGMENT_BYTES))
+    columns = named_columns(source.segment for source in sources)
+    return replace(newest.segment.header, segment_id=token_bytes(SEGMENT_BYTES), columns=columns)
 
 
 class _Merge:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind
-from sidecar.bundle.envelope import THETA_GROUPS_MAGIC, header_for
+from sidecar.bundle.envelope import FIELD_VERSION, THETA_GROUPS_MAGIC, header_for
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
 from sidecar.bundle.sketches.group_table import (
@@ -69,7 +69,7 @@ def write_sketches(
     place = BlobContext(header.segment_id, given.field_id)
 
     def pieces() -> Iterator[bytes]:
-        yield header_for(THETA_GROUPS_MAGIC, toc, toc_offset).encode()
+        yield header_for(THETA_GROUPS_MAGIC, toc, toc_offset, FIELD_VERSION).encode()
         for number, group in enumerate(given.groups):
             yield place.seal(place.context(PieceKind.GROUP_SKETCH, number), group.sketch)
         yield place.seal(place.context(PieceKind.GROUP_TABLE), table)

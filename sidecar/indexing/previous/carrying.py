@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 import numpy as np
@@ -19,7 +19,7 @@ from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment, check_segment
 from sidecar.bundle.model import UNLISTED
 from sidecar.bundle.runs import IndexOfField
-from sidecar.bundle.segment import Segment
+from sidecar.bundle.segment import Segment, named_columns
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
@@ -269,9 +269,10 @@ def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registe
     entries = []
     for source in sources:
         segment = source.segment
+        header = replace(segment.header, columns=named_columns([segment]))
         for given in source.sketches:
             counts = segment.num_files, segment.num_units
-            entries.append(write_sketches(writer, segment.header, given, *counts, segment.entry.toc, **place))
+            entries.append(write_sketches(writer, header, given, *counts, segment.entry.toc, **place))
         entries += copy_segments(source.sidecar, writer, segments=[segment], keep=source.keep, **place)
     return entries
 
