@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.pages import DICTIONARY_PAGE, walk_pages, wholly_dictionary
+from sidecar.parquet.scan.part_file import split_chunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource
@@ -237,3 +239,18 @@ def test_a_missing_page_is_no_proof() -> None:
         wholly_dictionary(BytesSource(bytes(data)), shorter)
     with pytest.raises(DamagedFileError):
         list(walk_pages(BytesSource(bytes(data)), replace(chunk, total_compressed_size=pages[-1].end - 5)))
+
+
+def test_eight_times_the_pages_take_eight_times_the_time() -> None:
+    data = written(pa.table({"k": pa.array([7], pa.int64())}), use_dictionary=False, compression="none")
+    (chunk,) = chunks(data)
+    raw = data.read(chunk.start, chunk.total_compressed_size)
+
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        pages = split_chunk(replace(chunk, num_values=count), raw * count)
+        assert pages.values == [1] * count
+        return time.process_time() - start
+
+    few = min(seconds(2_500) for _ in range(3))
+    assert seconds(20_000) < 20 * few

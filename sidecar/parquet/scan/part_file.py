@@ -90,23 +90,24 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
     have the chunk's number of values.
     """
     pages = LeafPages(chunk)
-    view, at = memoryview(raw), 0
-    while at < len(raw) and (sum(pages.values) < chunk.num_values or not pages.data):
+    view, at, values = memoryview(raw), 0, 0
+    while at < len(raw) and (values < chunk.num_values or not pages.data):
         page = read_page(view[at:], chunk.start + at, chunk.leaf)
         body = view[at : at + page.header_length + page.compressed_size]
         at += len(body)
         if page.is_data:
             pages.add(body, page)
+            values += page.num_values
         elif page.type == DICTIONARY_PAGE:
             if pages.data or pages.dictionary:
                 raise DamagedFileError("a second or late dictionary page", offset=page.offset)
             check_dictionary_place(chunk, page)
             pages.dictionary = body
-    if sum(pages.values) != chunk.num_values:
+    if values != chunk.num_values:
         raise DamagedFileError(
             "the pages of a column chunk have a different number of values than the footer says",
             expected=chunk.num_values,
-            found=sum(pages.values),
+            found=values,
         )
     return pages
 
