@@ -58,7 +58,7 @@ class ProbedFiles(FileResults[ProbedFile]):
 
     @property
     def kept(self) -> tuple[ProbedFile, ...]:
-        """The files that may hold the value, or of which nothing is certain."""
+        """The files that may hold the value, or of which nothing is certain. Those in ``failed`` may hold it, too."""
         return tuple(file for file in self.files if file.might_contain is not False)
 
     def totals(self) -> dict[str, Any]:
