@@ -1,18 +1,31 @@
-"""sidecar adds Bloom filters, page indexes and distinct counts to an Iceberg table without rewriting its data.
+"""Bloom filters, page indexes and distinct counts for Iceberg tables and data files: a lookup opens only what it must.
 
-A lookup then opens only the files that can hold the value.
+    table = sidecar.open_table("db.lineitem")            # any catalog that pyiceberg knows
+    sidecar.build(table, ["l_partkey", "l_comment"])     # index, and register the sidecar
+    rows = sidecar.scan(table, "l_partkey = 42")         # an Arrow table
 
-    import sidecar
+    open_table(name), find_tables(names)    open a table; name those of a glob
+    build(table, columns)                   index columns, and register the sidecar
+    refresh(table)                          index what is new, drop what is gone
+    care(tables)                            a night's work: the steps below, refresh, limits, a page
+    repair, expire, gc (table)              mend registrations; remove old ones; delete files that nothing names
+    status(table), report(tables, output)   coverage, time behind, what to do; the same as an HTML page
+    advise(table)                           which columns deserve which index
+    plan(table, predicate)                  which files can hold rows, and why
+    scan(source, predicate)                 rows of a table or a file; scan_batches: as a stream
+    spark_read(session, name, ...)          rows as a DataFrame
+    find(table, values)                     which data files hold a value, with evidence
+    serve(...)                              plan the scans of engines, over Iceberg's REST protocol
+    inspect(paths), probe(paths, ...)       which indexes files have; ask their filters for a value
+    verify(target)                          are the indexes of a table or of files right?
+    embed(source, into), strip(...)         write data files again with or without indexes
+    extract(paths, target), convert(...)    indexes into a Puffin file; into another form
+    open_sidecar(table)                     the Puffin file that is registered
+    encryption_keys_from(place)             keys of encrypted files, from a file or a variable
+    progress(callback)                      with it, calls say how far they are
+    warm_up()                               compile all loops now
 
-    table = sidecar.open_table("db.lineitem")                    # any catalog that pyiceberg knows
-    sidecar.build(table, ["l_partkey", "l_comment"])             # index and register
-    plan = sidecar.plan(table, "l_partkey = 42")                 # the files that can hold such rows
-    rows = plan.to_arrow()                                       # the rows, as an Arrow table
-    rows = sidecar.scan(table, "l_partkey = 42")                 # the same in one call
-
-Only the public names are here. Each is loaded at its first use, so importing the package is cheap. The rooms and their
-layers are in ARCHITECTURE.md. Start with :func:`sidecar.indexing.driver.build` and
-:func:`sidecar.planning.planner.plan`.
+Types of results are in sidecar.results, errors in sidecar.errors. `sidecar guide` lists the guides.
 """
 
 from __future__ import annotations

@@ -146,6 +146,13 @@ def test_results_and_errors_are_in_modules_of_their_own() -> None:
     assert results & {*sidecar.__all__} <= {"Plan"}
 
 
+def test_the_help_of_the_package_has_each_function_and_fits_a_screen() -> None:
+    lines = (sidecar.__doc__ or "").splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 120
+    assert [name for name in FUNCTIONS if not re.search(rf"\b{name}\b", sidecar.__doc__ or "")] == []
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_attributes_of_a_public_class_are_explained(name: str) -> None:
     assert CLASSES[name].__doc__

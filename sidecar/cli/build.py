@@ -101,7 +101,7 @@ def build(
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Build the indexes of a table's files, and register the sidecar.
+    """Build indexes of the files of tables, and register the sidecars.
 
     A later build indexes only the files that are new, and keeps the rest of the sidecar. Many tables (several, a glob)
     get the same columns, one table after the other; an error in one does not stop the others.

@@ -66,7 +66,7 @@ def convert(
     ] = None,
     engine: Engine = None,
 ) -> None:
-    """Convert indexes to another form or size.
+    """Convert the indexes of files to another form or size.
 
     The files and the ending of DST decide what is done:
 

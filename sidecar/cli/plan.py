@@ -32,7 +32,7 @@ def plan(
         typer.Option(metavar="FILE", help="Show what each stage found about a data file of this name, kept or not."),
     ] = None,
 ) -> None:
-    """Show which files can hold matching rows, and why.
+    """Show which files of a table can hold matching rows, and why.
 
     TABLE can also be the path of a table's .metadata.json file, which needs no catalog.
 

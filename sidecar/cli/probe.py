@@ -38,7 +38,7 @@ def probe(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
     keys: KeyPlace = None,
 ) -> None:
-    """Look one value up in the filters of a column.
+    """Look one value up in the filters of a column of files.
 
     Many files (several, a folder, a glob) give the files that may hold the value.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -45,6 +46,8 @@ def test_a_help_text_opens_with_one_sentence_and_fits_80_columns(name: str) -> N
     sentence = summary(PARSERS[name])
     assert sentence.endswith(".")
     assert sentence.count(". ") == 0
+    if name not in ("guide", "repair", "warm-up"):
+        assert re.search(r"\b(tables?|files?|sidecars?)\b", sentence), "it says what the command takes"
     shown = run(name, "--help").stdout
     assert shown.split("\n\n")[1] == f"  {sentence}"
     assert max(map(len, shown.splitlines())) <= 80

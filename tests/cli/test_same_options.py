@@ -41,6 +41,9 @@ OTHER_DEFAULTS = {
 WITHOUT_A_FUNCTION = {"guide"}
 WITHOUT_A_COMMAND = {
     "encryption_keys_from": "--encryption-keys",
+    "expire": "a step of care",
+    "gc": "a step of care",
+    "repair": "a step of care",
     "find_tables": "globs",
     "open_sidecar": "the name of a table",
     "open_table": "the name of a table",
@@ -75,7 +78,7 @@ def value_of(default: Any) -> Any:
     """A default as Python has it: an option's is a text, a choice, or false and empty for what is not given."""
     if isinstance(default, str) and default[-1:] in "hd" and default[:-1].isdigit():
         return timedelta(**{{"h": "hours", "d": "days"}[default[-1]]: int(default[:-1])})
-    if isinstance(default, str) and default[:1].isdigit():
+    if isinstance(default, str) and default.replace(".", "", 1).isdigit():
         return float(default)
     return getattr(default, "value", default) or None
 
@@ -104,7 +107,9 @@ def test_a_command_and_its_function_take_the_same(command: str) -> None:
 
 def test_a_function_has_a_command_or_a_reason() -> None:
     functions = {name for name in sidecar.__all__ if inspect.isfunction(getattr(sidecar, name))}
-    assert {name.replace("_", "-") for name in functions - WITHOUT_A_COMMAND.keys()} == {*COMMANDS} - WITHOUT_A_FUNCTION
+    commands = {name.replace("-", "_") for name in COMMANDS}
+    assert functions - commands <= WITHOUT_A_COMMAND.keys()
+    assert commands - functions <= WITHOUT_A_FUNCTION
 
 
 def test_spans_are_compared_by_their_length() -> None:

@@ -49,7 +49,7 @@ def find(
     at: At = None,
     keys: KeyPlace = None,
 ) -> None:
-    """Find out exactly which data files hold a value, with evidence.
+    """Find the data files of a table that hold a value, with evidence.
 
     Files that bounds and filters do not rule out are read. The exit code is 0 if the values are proven to be absent, 1
     if one was found, and 3 if nothing was found but something could not be asked. --json prints the evidence.
