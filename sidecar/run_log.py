@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def log_run(log: logging.Logger, line: Callable[[], str], warnings: Iterable[str] = ()) -> None:
@@ -21,23 +16,6 @@ def log_run(log: logging.Logger, line: Callable[[], str], warnings: Iterable[str
         log.info("%s", line())
     for warning in dict.fromkeys(warnings):
         log.warning("%s", warning)
-
-
-def logged(
-    log: logging.Logger, line: Callable[[R], str], warnings: Callable[[R], Iterable[str]]
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator for functions that return a report: ``line`` and ``warnings`` make of it what is logged."""
-
-    def decorated(run: Callable[P, R]) -> Callable[P, R]:
-        @wraps(run)
-        def run_and_log(*args: P.args, **options: P.kwargs) -> R:
-            report = run(*args, **options)
-            log_run(log, lambda: line(report), warnings(report))
-            return report
-
-        return run_and_log
-
-    return decorated
 
 
 def quantity(number: int, noun: str) -> str:

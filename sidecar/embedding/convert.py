@@ -43,7 +43,7 @@ from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized
-from sidecar.run_log import logged
+from sidecar.run_log import log_run
 from sidecar.source import AnyPath, Source, open_source
 
 if TYPE_CHECKING:
@@ -108,7 +108,6 @@ class ConvertReport(Summarized):
         }
 
 
-@logged(log, ConvertReport.log_line, lambda report: ())
 @enough_memory()
 def convert(
     paths: AnyPath | Iterable[AnyPath],
@@ -180,7 +179,7 @@ def convert(
             made = _ToDataFile(sources[0], data, target, columns, sizes, io).run(kinds[0], target_format)
             converted = Converted(*made)
     failed |= converted.failed
-    return ConvertReport(
+    report = ConvertReport(
         [path for path in sources if path not in failed],
         target,
         conversion,
@@ -191,6 +190,8 @@ def convert(
         workers.name,
         workers.reason,
     )
+    log_run(log, report.log_line)
+    return report
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sidecar.engines.work import FileIOs, estimated_size
 from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import Summarized
-from sidecar.run_log import logged
+from sidecar.run_log import log_run
 from sidecar.source import AnyPath
 from sidecar.target import create_target
 
@@ -87,7 +87,6 @@ class ExtractReport(Summarized):
         }
 
 
-@logged(log, ExtractReport.log_line, lambda report: report.warnings)
 @enough_memory()
 def extract(
     paths: Paths,
@@ -132,7 +131,7 @@ def extract(
             written = collection.write(sink)
         numbers = collection.numbers()
         fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}
-    return ExtractReport(
+    report = ExtractReport(
         files=[path for path in found.files if path not in taken.failed],
         target=target,
         size=written.file_size,
@@ -145,3 +144,5 @@ def extract(
         engine=workers.name,
         engine_reason=workers.reason,
     )
+    log_run(log, report.log_line, report.warnings)
+    return report

@@ -31,7 +31,7 @@ from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
-from sidecar.run_log import logged
+from sidecar.run_log import log_run
 from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ NOTHING_TO_EMBED = "no file can be replaced"
 """The reason for the engine where no file gets a successor."""
 
 
-@logged(log, EmbedTableReport.log_line, EmbedTableReport.warnings)
 def embed_table(
     table: Table,
     indexes: NewIndexes,
@@ -92,6 +91,7 @@ def embed_table(
                 }
                 _refresh(own, report, request)
     report.seconds = time.monotonic() - start
+    log_run(log, report.log_line, report.warnings())
     return report
 
 

@@ -27,7 +27,7 @@ from sidecar.iceberg.registering import check_writable, unregister
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.garbage import why_left_alone
 from sidecar.results.base import Result
-from sidecar.run_log import counted, logged
+from sidecar.run_log import counted, log_run
 from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,6 @@ def _log_line(report: ExpireReport) -> str:
     return f"expire {report.table}: {counted(counts)}{', dry run' if report.dry_run else ''}"
 
 
-@logged(log, _log_line, lambda report: report.warnings)
 def expire(
     table: Table,
     *,
@@ -133,7 +132,7 @@ def expire(
         show_commit(table)
     named = {entry.statistics_path for entry in decision.kept_entries}
     sizes = {e.statistics_path: e.file_size_in_bytes for e in decision.expired if e.statistics_path not in named}
-    return ExpireReport(
+    report = ExpireReport(
         table=name_of(table),
         dry_run=dry_run,
         expired=[ExpiredEntry(e.snapshot_id, e.statistics_path, e.file_size_in_bytes) for e in decision.expired],
@@ -142,6 +141,8 @@ def expire(
         warnings=decision.warnings,
         left_alone=left_alone,
     )
+    log_run(log, lambda: _log_line(report), report.warnings)
+    return report
 
 
 @dataclass

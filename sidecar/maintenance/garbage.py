@@ -45,7 +45,7 @@ from sidecar.many_files.stored_files import StoredFile, list_stored_files
 from sidecar.puffin.writer import CREATED_BY
 from sidecar.results.base import Result
 from sidecar.run import report_progress
-from sidecar.run_log import counted, logged
+from sidecar.run_log import counted, log_run
 from sidecar.run_steps import reached
 from sidecar.source import local_path, open_source, refuse_control_characters
 from sidecar.target import is_temporary, may_be_data_file, old_temporary
@@ -110,7 +110,6 @@ def _log_line(report: GarbageReport) -> str:
     return f"gc {report.table}: {counted(counts)}, {report.bytes:,} bytes{', dry run' if report.dry_run else ''}"
 
 
-@logged(log, _log_line, lambda report: [*report.warnings, *report.failed])
 def gc(
     table: Table,
     *,
@@ -140,7 +139,7 @@ def gc(
     warnings: list[str] = []
     found = find_garbage(table, older_than, warnings) if left_alone is None else []
     deleted, failed = (list(found), []) if dry_run else _delete(table, found)
-    return GarbageReport(
+    report = GarbageReport(
         table=name_of(table),
         folder=statistics_folder(table),
         dry_run=dry_run,
@@ -150,6 +149,8 @@ def gc(
         warnings=warnings,
         left_alone=left_alone,
     )
+    log_run(log, lambda: _log_line(report), [*report.warnings, *report.failed])
+    return report
 
 
 def why_left_alone(table: Table, what: str = "no file is deleted") -> str | None:
