@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_reason, without_credentials
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError, foreign_reason, without_credentials
 from sidecar.run import ReportingThreads
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ class LocalSource:
     def __init__(self, path: str) -> None:
         self.name = path
         try:
-            self._fd = os.open(path, os.O_RDONLY)
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
+            if stat.S_IFMT(os.fstat(self._fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                raise StorageError("the path is not that of a file", file=path)
             self._size, self._written_at = _state(self._fd)
         except OSError as error:
             raise StorageError(f"cannot open the file: {error.strerror}", file=path) from error
@@ -348,6 +351,9 @@ def _in_time(filesystem: Any, ask: Callable[..., Any], length: int) -> Any:
 def read_file(path: str, io: FileIO) -> bytes:
     """Read a whole file of unknown length, in one request if ``io`` can. Raises :class:`StorageError`."""
     refuse_control_characters(path)
+    local = local_path(path)
+    if local is not None and os.path.exists(local) and not os.path.isfile(local) and not os.path.isdir(local):
+        raise StorageError("the path is not that of a file", file=path)
     try:
         file: Any = file_at(io, path)
         filesystem = fsspec_of(file)
@@ -355,6 +361,8 @@ def read_file(path: str, io: FileIO) -> bytes:
             return fetch(filesystem, path, 0)  # without a start, s3fs sends one more request for the length
         with file.open() as stream:
             return bytes(stream.read())
+    except SidecarError:
+        raise
     except Exception as error:
         raise StorageError(f"cannot read: {foreign_reason(error)}", file=path) from error
 

@@ -182,6 +182,13 @@ def test_no_answer_is_no_proof_that_a_file_is_gone() -> None:
         is_stored("memory://wh/there", io)
 
 
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (open_source, lambda path: read_file(path, PyArrowFileIO())):
+        with pytest.raises(StorageError, match="not that of a file"):
+            read(str(tmp_path / "pipe"))
+
+
 @pytest.mark.parametrize("text", ["\t", "\n", "\x00", "\x7f"])
 def test_no_location_has_control_characters(text: str, tmp_path: Path) -> None:
     """pyiceberg's parser of URLs drops tabs and line breaks: ``.\\t.`` becomes ``..``, and another file is opened."""

@@ -121,7 +121,7 @@ class _CatalogRoutes:
                 return _json({"identifiers": []})
             case ["namespaces", _, "views", _] if method in ("GET", "HEAD"):
                 raise RefusedRequestError("the view does not exist", ErrorType.NO_SUCH_VIEW)
-            case ["namespaces", namespace, "tables", table, *rest]:
+            case ["namespaces", namespace, "tables", table, *rest] if table:
                 answer = self._table((*_levels(namespace), table), method, rest, request, body)
                 if answer is not None:
                     return answer
@@ -200,6 +200,8 @@ def _path_parts(request: Request) -> list[str]:
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     below = raw.partition(b"?")[0].partition(b"/v1/")[2]
     try:
+        if request.headers.get("x-client-version", "").startswith("Apache Iceberg"):
+            below = below.replace(b"+", b" ")  # Java's client up to 1.11; a plus is %2B for it
         return [unquote_to_bytes(part).decode() for part in below.split(b"/")]
     except UnicodeDecodeError as error:
         raise RefusedRequestError("the path is not UTF-8") from error

@@ -74,6 +74,8 @@ class Guard:
         length = headers_of(scope, b"content-length")
         if length and length[0].isdigit() and int(length[0]) > self._most(scope):
             return error_document(ErrorType.TOO_LARGE, _too_large(self._most(scope)))
+        if not scope["method"].isupper():  # an upstream may read it as the method that is answered here
+            return error_document(ErrorType.METHOD_NOT_ALLOWED, "methods are written in capitals")
         if scope["path"] == HEALTH:
             return None
         hosts = headers_of(scope, b"host")
@@ -82,9 +84,17 @@ class Guard:
                 ErrorType.MISDIRECTED,
                 "the server does not have the name in the header Host; --public-url gives it another name",
             )
+        if self._is_of_a_page(scope):
+            return error_document(ErrorType.FORBIDDEN, "pages of other servers may not ask this one")
         if self._token_digest is not None and not self._is_known(scope, self._token_digest):
             return error_document(ErrorType.NOT_AUTHORIZED, f"the server's token is missing or wrong: {self._where()}")
         return None
+
+    def _is_of_a_page(self, scope: Scope) -> bool:
+        """Whether a browser asks for a page of another server, which may send a POST of plain text without asking."""
+        own = headers_of(scope, b"host")[0].lower()
+        is_foreign = any(one.lower().partition(b"://")[2] != own for one in headers_of(scope, b"origin"))
+        return is_foreign or b"cross-site" in headers_of(scope, b"sec-fetch-site")
 
     def _where(self) -> str:
         if self._before_upstream:

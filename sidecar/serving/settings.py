@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import secrets
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -111,6 +112,13 @@ def checked_settings(
     for path in (tls_cert, tls_key):
         if path is not None and not os.path.isfile(path):
             raise UsageError("the file of the certificate or key does not exist", file=os.fspath(path))
+    for path in (tls_key, token_file):
+        if path is not None and os.path.exists(path) and stat.S_IMODE(os.stat(path).st_mode) & 0o002:
+            raise UsageError(
+                "everybody may write the file of a secret",
+                file=os.fspath(path),
+                hint=f"Run: chmod 600 {os.fspath(path)}",
+            )
     if upstream is not None:
         check_upstream(upstream)
     if storage and upstream is None:

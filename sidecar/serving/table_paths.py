@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, unquote_to_bytes
 
 from sidecar.serving.answers import Identifier
+from sidecar.serving.protocol.errors import RefusedRequestError
 
 SEPARATOR = "\x1f"
 """Joins the levels of a namespace, unless a server says otherwise."""
@@ -40,13 +41,18 @@ class TablePath:
 
 
 def table_path(raw_path: str) -> TablePath | None:
-    """Return the parts of a path that names a table; ``None`` for any other path."""
+    """Return the parts of a path that names a table; ``None`` for any other path.
+
+    Raises :class:`RefusedRequestError` for a namespace with an empty level.
+    """
     found = _PATH.fullmatch(raw_path)
     if found is None:
         return None
     rest = found["rest"]
     whole = raw_path if rest is None else raw_path[: -len(rest) - 1]
     levels = unquote(found["namespace"]).split(SEPARATOR)
+    if not all(levels):
+        raise RefusedRequestError("a level of the namespace is empty")
     return TablePath(whole, found["prefix"] or "", (*levels, unquote(found["table"])), rest or "")
 
 

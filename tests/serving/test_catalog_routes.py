@@ -280,3 +280,17 @@ def test_patterns_match_names_part_by_part(catalog: Any, caplog: pytest.LogCaptu
 def test_a_pattern_that_no_table_matches_is_refused_at_the_start(pattern: str) -> None:
     with pytest.raises(UsageError, match=r"no table matches|is not a table name"):
         checked_settings(catalog="demo", tables=["db.*", pattern])
+
+
+def test_a_plus_is_a_blank_for_java_clients_alone(catalog: Any, client: Client) -> None:
+    """Java's client up to 1.11 writes names into paths as into forms. Go's leaves a plus as it is."""
+    create_with_rows(catalog, "db.a b", [ROWS])
+    java = (b"x-client-version", b"Apache Iceberg 1.11.0 (commit 1)")
+    asked = [ask(client._app, "GET", b"/v1/namespaces/db/tables/a+b", [OUR_NAME, *more]) for more in ([java], [])]
+    assert [one.status for one in asked] == [200, 404]
+    assert client.get("/v1/namespaces/db/tables/a%20b").status == 200
+
+
+def test_empty_names_are_no_errors_of_the_server(client: Client) -> None:
+    for path in ("/v1/namespaces/db/tables/", "/v1/namespaces//tables/t", "/v1/namespaces/%1F/tables/t"):
+        assert client.get(path).status in (400, 404), path

@@ -49,6 +49,32 @@ def test_other_names_are_refused(hosts: list[str]) -> None:
     assert (answer.status, answer.error["type"]) == (421, "MisdirectedRequestException")
 
 
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ((b"origin", b"http://localhost:8181"), 200),
+        ((b"origin", b"HTTP://LOCALHOST:8181"), 200),
+        ((b"origin", b"https://evil.example"), 403),
+        ((b"origin", b"http://localhost.evil.example"), 403),
+        ((b"origin", b"http://localhost:3000"), 403),
+        ((b"origin", b"null"), 403),
+        ((b"origin", b"http://["), 403),
+        ((b"origin", b""), 403),
+        ((b"sec-fetch-site", b"cross-site"), 403),
+        ((b"sec-fetch-site", b"none"), 200),
+    ],
+)
+def test_pages_of_other_servers_may_not_ask(header: tuple[bytes, bytes], status: int) -> None:
+    """A browser sends a POST of plain text to the loopback without asking whether it may."""
+    assert ask(guarded(checked_settings()), "POST", headers=[OUR_NAME, header]).status == status
+
+
+@pytest.mark.parametrize("method", ["get", "Post", "dELETE"])
+def test_methods_are_written_in_capitals(method: str) -> None:
+    """An upstream may take a method in small letters for the one that is answered here."""
+    assert refused(ask(guarded(checked_settings()), method)) == (405, "MethodNotAllowedException")
+
+
 def test_the_public_address_is_a_name_too() -> None:
     app = guarded(checked_settings(public_url="https://lake.example:443/"))
     assert ask(app, headers=[(b"host", b"lake.example")]).status == 200
@@ -179,6 +205,13 @@ def test_addresses_that_others_reach_need_token_and_certificate(tmp_path: Path) 
 def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         checked_settings(**given)
+
+
+def test_files_of_secrets_that_everybody_may_write_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o666)
+    with pytest.raises(UsageError, match="chmod 600"):
+        checked_settings(token_file=tmp_path / "token")
 
 
 def test_tokens_that_are_guessed_easily_are_refused(tmp_path: Path) -> None:

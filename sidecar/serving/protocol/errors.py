@@ -92,8 +92,8 @@ def document_of(error: Exception) -> ErrorDocument:
     Messages of foreign errors can hold addresses and secrets, so the document has only their class. The caller logs
     these errors.
     """
-    if isinstance(error, RefusedRequestError):
-        return error_document(error.answer, str(error))
+    if isinstance(answer := getattr(error, "answer", None), ErrorType):
+        return error_document(answer, str(error))
     if isinstance(error, NoSuchTableError | NoSuchIcebergTableError):
         return error_document(ErrorType.NO_SUCH_TABLE, "the table does not exist")
     if isinstance(error, NoSuchNamespaceError):

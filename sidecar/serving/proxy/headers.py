@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from sidecar.serving.guards import OWN_TOKEN
@@ -21,12 +22,21 @@ _OF_ONE_CONNECTION = {
 }
 _OF_A_BODY = {b"content-length", b"content-type", b"content-encoding", b"expect"}
 _CONDITIONS = {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range"}
+_OF_A_FRONT = re.compile(
+    rb"(x-)?(remote|webauth|authenticated|forwarded|auth-request|ssl-client|client-cert|real-ip|original-user"
+    rb"|goog-(iap|authenticated)|amzn-oidc|ms-client-principal|ms-token)(-.*)?"
+)
+"""Headers by which a server is told who sends a request, by a proxy that it trusts. We do not know who sends it."""
 DELEGATION = b"x-iceberg-access-delegation"
 
 
 def to_upstream(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the headers of a request as they are sent upstream: all that are not about one connection or one host."""
-    return _without(headers, {b"host", b"expect", OWN_TOKEN})
+    """Return the headers of a request as they are sent upstream.
+
+    Those about one connection, about one host and about who the sender is for a proxy before this one are left out.
+    """
+    kept = _without(headers, {b"host", b"expect", OWN_TOKEN})
+    return [(name, value) for name, value in kept if not _OF_A_FRONT.fullmatch(name.lower().replace(b"_", b"-"))]
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

@@ -17,6 +17,7 @@ from typing import Any
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from sidecar.errors import StorageError, UsageError
+from sidecar.serving.protocol.errors import ErrorType
 from sidecar.serving.table_paths import leads_elsewhere
 from sidecar.source import CONTROL, local_path
 
@@ -110,8 +111,14 @@ def _scheme(location: str) -> str:
     return "file" if local_path(location) is not None else location.partition("://")[0].lower()
 
 
+class RefusedLocationError(StorageError):
+    """The caller may not read a location through the server. ``answer`` is that of a refused request."""
+
+    answer = ErrorType.FORBIDDEN
+
+
 def _refused(location: str) -> StorageError:
-    return StorageError(
+    return RefusedLocationError(
         "the server may not read the file for this caller",
         file=location,
         hint="Let the upstream give credentials for it, or start the server with --storage.",

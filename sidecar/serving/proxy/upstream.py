@@ -1,4 +1,4 @@
-"""Sends requests to the upstream: one host, no redirects, no second attempt, no cookies kept between callers."""
+"""Sends requests to the upstream: one host, no redirects, no second attempt to write, no cookies between callers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
 CONNECTION_ERRORS = (httpx.TransportError, OSError)
 """What ends a connection. Alerts of TLS 1.3 come through httpx as errors of the module ``ssl``."""
+_CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 _ABOUT_TLS = (
     "an upstream whose certificate this machine does not trust, or that asks for a client's certificate (mTLS), cannot "
     "be behind a proxy; describe the catalog in ~/.pyiceberg.yaml and serve it with --catalog"
@@ -53,7 +54,13 @@ class Upstream:
         )
 
     async def send(
-        self, method: str, target: bytes, headers: RawHeaders, body: bytes | AsyncIterable[bytes] | None = None
+        self,
+        method: str,
+        target: bytes,
+        headers: RawHeaders,
+        body: bytes | AsyncIterable[bytes] | None = None,
+        *,
+        may_repeat: bool = True,
     ) -> httpx.Response:
         """Send one request and return the answer, of which the body is not read yet. Close it in the end.
 
@@ -71,6 +78,9 @@ class Upstream:
         try:
             response = await self._transport.handle_async_request(request)
         except CONNECTION_ERRORS as error:
+            # The upstream may have closed a connection that was idle. Whoever only reads is not told so.
+            if may_repeat and body is None and method in ("GET", "HEAD") and isinstance(error, _CLOSED):
+                return await self.send(method, target, headers, may_repeat=False)
             raise self._failure(error) from error
         kind = f"{response.status_code // 100}xx"
         self._counters.add(sample("sidecar_upstream_requests_total", answer=kind))

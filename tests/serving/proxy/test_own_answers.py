@@ -157,6 +157,13 @@ def test_who_loads_a_part_of_the_metadata_changes_no_plan_of_others(proxied: Pro
     assert len(proxied.planner.tables[-1].metadata.snapshots) == 2
 
 
+@pytest.mark.parametrize("namespace", ["%1F", "db%1F", "%1Fdb", "a%1F%1Fb"])
+def test_empty_levels_of_a_namespace_are_refused(proxied: Proxied, namespace: str) -> None:
+    table = f"/v1/wh/namespaces/{namespace}/tables/t"
+    assert plan(proxied, table=table)[0] == 400
+    assert proxied.ask("GET", f"/sidecar{table}")[0] == 400
+
+
 def test_the_load_for_a_plan_asks_for_credentials_and_has_nothing_of_the_plan(proxied: Proxied) -> None:
     plan(proxied, {"If-None-Match": '"v1"', "X-Caller": "1", "Content-Type": "application/json"})
     method, path, _, sent, body = proxied.upstream.requests[-1]

@@ -74,11 +74,14 @@ def test_a_body_that_breaks_off_is_no_bug_of_the_server(proxied: Proxied, caplog
 
 def test_headers_of_one_connection_end_here(proxied: Proxied) -> None:
     headers = {"Connection": "close, X-Private", "X-Private": "1", "TE": "trailers", "X-Sidecar-Token": "ours"}
+    headers |= {"X-Remote-User": "root", "REMOTE_USER": "root", "X-Forwarded-Email": "root", "Forwarded": "for=::1"}
+    headers |= {"X-Remote_User": "root", "X-MS-Client-Principal-Name": "root", "X-SSL-Client-S-DN": "root"}
     headers |= {"Proxy-Authorization": "Basic x", "Upgrade": "h2c", "X-Kept": "1"}
     proxied.ask("GET", "/v1/odd/x", headers)
     sent = proxied.upstream.requests[0][3]
     assert sent["x-kept"] == "1"
-    assert not {"x-private", "te", "x-sidecar-token", "proxy-authorization", "upgrade"}.intersection(sent)
+    assert "root" not in sent.values()
+    assert not {"forwarded", "x-private", "te", "x-sidecar-token", "proxy-authorization", "upgrade"}.intersection(sent)
     assert not {"user-agent", "accept", "accept-encoding", "cookie"}.intersection(sent) - {"accept-encoding"}
     assert sent["host"] != proxied.url.removeprefix("http://")
 
@@ -123,8 +126,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     send = Upstream.send
 
     async def soon(self: Upstream, *args: Any) -> Any:
-        self._timeout |= {"read": 0.05}
-        return await send(self, *args)
+        before, self._timeout = self._timeout, {**self._timeout, "read": 0.05}
+        try:
+            return await send(self, *args)
+        finally:
+            self._timeout = before
 
     with monkeypatch.context() as patch:
         patch.setattr(Upstream, "send", soon)
@@ -137,6 +143,31 @@ def test_a_slow_upstream_is_not_asked_again(proxied: Proxied) -> None:
     status, _, body = proxied.ask("POST", "/v1/odd/slow", body=b"{}")
     assert (status, json.loads(body)["error"]["type"]) == (504, "GatewayTimeoutException")
     assert len(proxied.upstream.requests) == 1
+
+
+@pytest.mark.parametrize(("method", "attempts"), [("GET", 2), ("POST", 1)])
+def test_a_read_on_a_connection_that_was_closed_is_sent_again(method: str, attempts: int) -> None:
+    """The upstream closes idle connections. A commit may have happened, a load may be asked for twice."""
+    sent = list[httpx.Request]()
+
+    class Closed(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            sent.append(request)
+            if len(sent) == 1:
+                raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+            return httpx.Response(200)
+
+    async def asked() -> httpx.Response:
+        upstream = Upstream("http://localhost:1", Counters())
+        upstream._transport = Closed()  # type: ignore[assignment]
+        return await upstream.send(method, b"/v1/config", [])
+
+    if method == "GET":
+        assert asyncio.run(asked()).status_code == 200
+    else:
+        with pytest.raises(UpstreamFailedError):
+            asyncio.run(asked())
+    assert len(sent) == attempts
 
 
 def test_clients_that_send_slowly_leave_the_upstream_to_others(proxied: Proxied) -> None:

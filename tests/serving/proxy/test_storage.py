@@ -175,4 +175,4 @@ def test_a_tables_own_properties_choose_no_storage(proxied: Proxied, tmp_path: P
     moved.with_name("evil.metadata.json").write_text(json.dumps(document))
     proxied.upstream.locations["t"] = f"file:{moved.with_name('evil.metadata.json')}"
     status, _, body = proxied.ask("POST", "/v1/wh/namespaces/db/tables/t/plan", body=b'{"filter": true}')
-    assert (status, "may not read" in json.loads(body)["error"]["message"]) == (500, True)
+    assert (status, "may not read" in json.loads(body)["error"]["message"]) == (403, True)
