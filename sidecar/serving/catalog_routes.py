@@ -200,7 +200,7 @@ def _path_parts(request: Request) -> list[str]:
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     below = raw.partition(b"?")[0].partition(b"/v1/")[2]
     try:
-        if request.headers.get("x-client-version", "").startswith("Apache Iceberg"):
+        if Caller(client_version=request.headers.get("x-client-version", "")).is_java:
             below = below.replace(b"+", b" ")  # Java's client up to 1.11; a plus is %2B for it
         return [unquote_to_bytes(part).decode() for part in below.split(b"/")]
     except UnicodeDecodeError as error:
