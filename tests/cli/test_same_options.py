@@ -18,7 +18,6 @@ ONLY_PYTHON = {
     "allow_equality_deletes": "for engines that apply these deletes when they read the files",
     "case_sensitive": "for engines whose names are not",
     "catalog": "an option that all commands share",
-    "column_names": "names in --columns",
     "io": "an object",
     "on_start": "an object",
     "spark": "an object",
@@ -29,8 +28,6 @@ ONLY_COMMAND = {
     ("gc", "yes"): "the command asks a person",
     ("inspect", "statistics"): "what is drawn; a result has all",
     ("plan", "why"): "Plan.why",
-    ("probe", "columns"): "column_names",
-    ("verify", "columns"): "column_names",
     ("scan", "explain"): "Plan.to_arrow fills in a report",
     ("scan", "output"): "a program writes the rows itself",
 }
