@@ -277,7 +277,9 @@ class Collection:
         if unit in have:
             return CoverageState(UnitState.INDEXED, key.resolution)
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
-        return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
+        # The resolution has the path of a column without a field id. It is for units with an index.
+        is_withheld = key in self.names and self.names[key] is None
+        return CoverageState(column.reasons.get((kind, unit), nothing), "" if is_withheld else key.resolution)
 
     def _bundle(
         self,

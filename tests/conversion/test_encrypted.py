@@ -55,6 +55,10 @@ def test_encrypted_columns_are_left_out_and_named_ones_refused(tmp_path: Path) -
         "str",
         "f64_clean",
     }
+    for name in ("x.puffin", "y.puffin"):
+        data = (tmp_path / name).read_bytes()
+        assert [column for column in SECRET_COLUMNS if f"name:{column}".encode() in data] == []
+        assert b"name:i32_req_asc" in data
 
 
 def test_plaintext_says_so_in_its_properties(tmp_path: Path) -> None:
