@@ -39,6 +39,7 @@ from sidecar.planning.verify import verify as verify
 from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.reports.advising import advise as advise
+from sidecar.reports.caring import care as care
 from sidecar.reports.finding import find as find
 from sidecar.reports.page.writing import report as report
 from sidecar.reports.status import status as status

@@ -12,7 +12,8 @@ never deleted (:func:`may_be_data_file`).
 
 A file behind pyiceberg's ``FileIO`` is created only where no file exists. Stores publish it when the stream is closed;
 after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
-(:mod:`sidecar.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`.
+(:mod:`sidecar.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`
+and :func:`write_whole`.
 
 Work that may run twice gets :func:`repeatable`: a file that has the very bytes that are to be written is taken for the
 result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
@@ -122,6 +123,19 @@ def create_or_replace(path: str) -> Iterator[Target]:
     refuse_control_characters(path)
     with _temporary_file(path, partial(_replace, path=path)) as target:
         yield target
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file in the place of an older one, which stays as it is after an error. Raises :class:`StorageError`."""
+    local = local_path(path)
+    if local is not None:
+        with create_or_replace(local) as target:
+            target.write(data)
+        return
+    refuse_control_characters(path)
+    output = _io_for(path, None).new_output(path)
+    with _storage_errors("cannot write the file", path), output.create(overwrite=True) as stream:
+        stream.write(data)
 
 
 class _HalfWritten:
@@ -294,6 +308,11 @@ def check_new(path: str) -> None:
         return
     if os.path.lexists(local):
         raise _exists(local)
+    check_folder(local)
+
+
+def check_folder(local: str) -> None:
+    """Raise the error that writing a file at a local path would raise, as far as it shows without writing it."""
     folder = os.path.dirname(local) or "."
     with _storage_errors("cannot create the file", local, _missing(folder)):
         os.stat(os.path.join(folder, "."))

@@ -65,7 +65,6 @@ def make_people() -> None:
 PREPARED = {
     "nightly-job": make_shop,
     "refresh": make_shop,
-    "maintenance-script": make_shop,
     "convert-a-lake": make_folder,
     "find": make_people,
 }

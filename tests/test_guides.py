@@ -17,16 +17,14 @@ from tests.guide_lakes import PREPARED
 PACKAGE = ROOT / "sidecar"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
-    "tables", "many", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark",
+    "tables", "many", "plan-and-scan", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "formats", "limits", "decisions", "internals", "output", "nightly-job", "convert-a-lake",
-    "maintenance-script", "refresh", "expire-and-gc", "protocol", "advise", "find", "report", "serve",
+    "refresh", "protocol", "advise", "find", "report", "serve",
     "trust", "fuzzing", "security", "catalogs", "scale",
 }  # fmt: skip
 CHANGING = {
     "README",
     "many",
-    "refresh-and-care",
-    "expire-and-gc",
     "protocol",
     "embedding",
     "encryption",

@@ -1,7 +1,8 @@
 """The application: its commands, and how it reports errors.
 
-Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage; 3: ``find`` could not ask everything. An
-error of sidecar is one sentence on stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
+Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage; 3: ``find`` could not ask everything; 4:
+``care`` left a table alone, because a sidecar of it can be registered nowhere. An error of sidecar is one sentence on
+stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "care.refresh",
         "status",
         "verify",
-        "repair",
-        "care.expire",
-        "care.gc",
+        "care.care",
         "warm_up",
     ),
     "Ask": ("plan", "scan", "probe", "facts.find", "inspect", "facts.advise", "facts.report"),
@@ -56,6 +55,15 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 """The modules of the commands by task, in the order in which the help and the command reference list them. Each has a
 function of its own name, which the command runs."""
+
+GONE = {
+    "compact": "sidecar refresh TABLE",
+    "expire": "sidecar care TABLE --only expire",
+    "gc": "sidecar care TABLE --only gc",
+    "repair": "sidecar care TABLE --only repair",
+    "config": "sidecar guide catalogs",
+}
+"""What to type instead of a command that there is no more."""
 
 WITH_ROWS = ("scan", "find")
 """The commands whose results are rows."""
@@ -73,7 +81,7 @@ A predicate is written like SQL: "a = 1 and (b in ('x', 'y') or c is null)". A l
 refused, never rounded.
 
 Results go to stdout, progress and warnings to stderr. The exit code is 0 for success, 1 for a problem or an error, and
-2 for wrong usage; find has one more. SIDECAR_DEBUG=1 shows the traceback of an error.
+2 for wrong usage; find and care have one more. SIDECAR_DEBUG=1 shows the traceback of an error.
 
 The variables SIDECAR_CATALOG, SIDECAR_ENGINE, SIDECAR_FORMAT and SIDECAR_LOG_LEVEL have the values of options that are
 not given. Options that all commands have may be before the command, too.
@@ -132,6 +140,12 @@ class CommandGroup(TyperGroup):
         start_output(Output(form or OutputFormat.table))
         with _wrong_usage_as_object(bool(args)):
             return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name what to type instead of a command that there is no more."""
+        if args[0] in GONE:
+            ctx.fail(f"There is no command '{args[0]}'. Type: {GONE[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; see the module for the exit codes."""

@@ -52,6 +52,7 @@ class Output:
         self._started = time.perf_counter()
         self._about = ""
         self._warned: set[str] = set()
+        self._holds_warnings = False
         self._bar: Bar | None = None
 
     @property
@@ -123,7 +124,7 @@ class Output:
 
     def warn(self, texts: Iterable[str]) -> None:
         """Print each text once on stderr."""
-        for text in () if self.quiet else map(self._about.__add__, texts):
+        for text in () if self.quiet or self._holds_warnings else map(self._about.__add__, texts):
             if text not in self._warned:
                 self._warned.add(text)
                 print(f"warning: {visible(text)}", file=sys.stderr)
@@ -136,6 +137,15 @@ class Output:
             yield
         finally:
             self._about = ""
+
+    @contextmanager
+    def without_warnings(self) -> Iterator[None]:
+        """Print no warnings of the work in the block: its result has them by table."""
+        self._holds_warnings = True
+        try:
+            yield
+        finally:
+            self._holds_warnings = False
 
     def show_progress(self, what: str, done: int | None, total: int | None) -> None:
         """Draw how far the work is, if stderr is a terminal."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humanize, repair
+from sidecar.cli import humanize
 from sidecar.cli.care.spans import duration, share
 from sidecar.cli.many.tables import NO_SNAPSHOT, RESULT, Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
@@ -98,8 +98,8 @@ def draw(to: Console, data: Any) -> None:
         to.print()
         to.print(drawn)
     if data["repairs"]:
-        to.print("\nto be repaired by sidecar repair")
-        repair.draw_repairs(to, data["repairs"])
+        to.print("\nto be repaired by sidecar care")
+        _draw_repairs(to, data["repairs"])
     for missed in data["missed"]:
         to.print(f"missed: {missed['text']}", markup=False, style="red", soft_wrap=True)
     for step in data["to_do"]:
@@ -141,6 +141,14 @@ def _draw_coverage(to: Console, data: Any) -> None:
                 escaped(reasons),
             )
     to.print(drawn)
+
+
+def _draw_repairs(to: Console, repairs: Any) -> None:
+    """Draw what happens to each statistics file, and why."""
+    for entry in repairs:
+        line = f"  snapshot {entry['snapshot_id']}, {entry['action']}: {entry['statistics_path']}"
+        for text in (line, *(f"    {reason}" for reason in entry["reasons"])):
+            to.print(text, markup=False, soft_wrap=True)
 
 
 def _facts(data: Any) -> list[tuple[str, str]]:

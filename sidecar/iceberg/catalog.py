@@ -251,7 +251,7 @@ def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], fi
             return UnsupportedFeatureError(
                 f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
                 file=file,
-                hint="Remove that snapshot's statistics entry with Spark; sidecar repair needs an SQL or REST catalog.",
+                hint="Remove that snapshot's statistics entry with Spark; a repair needs an SQL or REST catalog.",
             )
         return _invalid(what, invalid, file)
     if isinstance(error, IcebergValidationError):

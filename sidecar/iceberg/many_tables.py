@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from sidecar.errors import SidecarError, UsageError, advisory
 from sidecar.iceberg.catalog import foreign_error, load_table, open_catalog, open_table
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.table_names import (
     ANY_NAME,
     NamePart,
     TableName,
     is_metadata_file,
     is_table_glob,
+    name_of,
     name_of_text,
     parts_of,
     shown_name,
@@ -59,27 +61,39 @@ class TableOutcome(Generic[R]):
 
 
 def each_table(
-    names: str | Iterable[str],
+    tables: str | Table | Iterable[str | Table],
     work: Callable[[Table], R],
     catalog: str | None = None,
     **properties: str,
 ) -> Iterator[TableOutcome[R]]:
-    """Yield what ``work`` returns for each table that ``names`` name, as :func:`find_tables` finds them.
+    """Yield what ``work`` returns for each of ``tables``: open ones, and those of names, as :func:`find_tables` finds
+    them.
 
     An error in one table is its outcome and does not stop the others. The catalog is opened once. Errors of the catalog
     and of globs raise.
     """
-    tables = _OneCatalog(catalog, properties)
-    found = tables.find([names] if isinstance(names, str) else list(names))
+    names = _OneCatalog(catalog, properties)
+    is_one = isinstance(tables, str) or hasattr(tables, "metadata")
+    given: list[Any] = [tables] if is_one else list(tables)  # type: ignore[arg-type]
+    found: list[FoundTable | Table] = []
+    for one in given:
+        if isinstance(one, str):
+            found += [each for each in names.find([one]) if each not in found]
+        else:
+            check_table(one)
+            found.append(one)
+    if not found:
+        raise UsageError("no table was named")
     if any(isinstance(one, tuple) for one in found):
-        tables.opened()  # an error of the catalog is not one of each table
+        names.opened()  # an error of the catalog is not one of each table
     for one in found:
+        text = _text(one) if isinstance(one, str | tuple) else name_of(one)
         try:
-            yield TableOutcome(_text(one), work(tables.open(one)), None)
+            yield TableOutcome(text, work(names.open(one) if isinstance(one, str | tuple) else one), None)
         except SidecarError as error:
-            yield TableOutcome(_text(one), None, error)
+            yield TableOutcome(text, None, error)
         except Exception as error:
-            yield TableOutcome(_text(one), None, SidecarError(f"unexpected: {advisory(error)}"))
+            yield TableOutcome(text, None, SidecarError(f"unexpected: {advisory(error)}"))
 
 
 def _text(found: FoundTable) -> str:

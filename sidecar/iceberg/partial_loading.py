@@ -3,7 +3,7 @@
 pyiceberg 0.12 knows two types of registered statistics blobs and refuses a table whose metadata names any other type.
 Trino's OPTIMIZE leaves such metadata behind if the table has a sidecar. This module reads the metadata as JSON,
 removes in memory what pyiceberg refuses, and makes a :class:`PartlyLoaded` table of the rest. Such a table can be
-read; only ``sidecar repair`` writes to it.
+read; only a repair writes to it.
 
 The private API of pyiceberg that this needs is used in this module only; ``tests/iceberg/test_repair.py`` fails when
 it changes.
@@ -63,7 +63,7 @@ def refuse_partly_loaded(table: Table) -> None:
     if left_out(table):
         raise UnsupportedFeatureError(
             f"the table '{name_of(table)}' has registered statistics that pyiceberg cannot load",
-            hint="Run sidecar repair first.",
+            hint="Run sidecar care --only repair first.",
         )
 
 
@@ -75,7 +75,7 @@ def state_of_registrations(table: Table) -> list[str]:
     what = ", ".join(sorted({reason for reasons in found.values() for reason in reasons}))
     return [
         f"the table's metadata registers statistics that pyiceberg alone cannot load ({what}); "
-        "sidecar repair fixes that"
+        "sidecar care --only repair fixes that"
     ]
 
 

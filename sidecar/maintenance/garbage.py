@@ -130,12 +130,8 @@ def gc(
     """
     check_table(table)
     left_alone = None if force else why_left_alone(reload_table(table))
-    if left_alone is None and older_than < (timedelta(0) if force else FLOOR):
-        raise UsageError(
-            "older_than is below 24 hours, and a running build may lose its file",
-            found=older_than,
-            hint=None if force else "With force, if no build of this table is running anywhere.",
-        )
+    if left_alone is None:
+        check_age(older_than, force)
     warnings: list[str] = []
     found = find_garbage(table, older_than, warnings) if left_alone is None else []
     deleted, failed = (list(found), []) if dry_run else _delete(table, found)
@@ -151,6 +147,16 @@ def gc(
     )
     log_run(log, lambda: _log_line(report), [*report.warnings, *report.failed])
     return report
+
+
+def check_age(older_than: timedelta, force: bool = False) -> None:
+    """Raise :class:`UsageError` for an age at which a running build may lose its file."""
+    if older_than < (timedelta(0) if force else FLOOR):
+        raise UsageError(
+            "older_than is below 24 hours, and a running build may lose its file",
+            found=older_than,
+            hint=None if force else "With force, if no build of this table is running anywhere.",
+        )
 
 
 def why_left_alone(table: Table, what: str = "no file is deleted") -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from sidecar.results.base import Summarized
+from sidecar.results.base import Result
 
 if TYPE_CHECKING:
     from pyiceberg.table.statistics import StatisticsFile
@@ -22,7 +22,7 @@ table has no snapshot; no column is to be indexed."""
 
 
 @dataclass(repr=False, kw_only=True)
-class RefreshReport(Summarized):
+class RefreshReport(Result):
     """The result of :func:`sidecar.refresh`. In a dry run, what it would do."""
 
     table: str
@@ -80,10 +80,6 @@ class RefreshReport(Summarized):
             "table dry_run action reason snapshot_id files_total files_indexed files_carried files_left files_failed"
         )
         return {name: getattr(self, name) for name in (*names.split(), "statistics_path", "file_size", "warnings")}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``sidecar refresh --json`` prints it: the attributes by their names."""
-        return asdict(self)
 
     def end(self, action: RefreshAction, reason: str) -> None:
         """Set how the refresh ends, and why. A later call takes its place."""

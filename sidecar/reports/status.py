@@ -177,13 +177,13 @@ def _to_do(
         yield from _behind(table, status, wished, of_snapshot)
     if status.repairs:
         why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
-        yield NextStep(why, command_for(table, "repair"))
+        yield NextStep(why, command_for(table, "care", "--only", "repair"))
     if len(status.segments) > MANY_SEGMENTS:
         again = command_for(table, "build", *of_snapshot, "--full") if is_past else refresh
         yield NextStep(f"a lookup asks {len(status.segments)} segments", again)
     if status.unreferenced.deletable:
         count = quantity(status.unreferenced.deletable, "old file")
-        yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "gc"))
+        yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "care", "--only", "gc"))
 
 
 def _behind(

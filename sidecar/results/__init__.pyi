@@ -84,6 +84,10 @@ from sidecar.reports.advising_report import ColumnEvidence as ColumnEvidence
 from sidecar.reports.advising_report import PredictedLookup as PredictedLookup
 from sidecar.reports.advising_report import SizeOfParts as SizeOfParts
 from sidecar.reports.advising_report import Verdict as Verdict
+from sidecar.reports.caring import CaredTable as CaredTable
+from sidecar.reports.caring import CareReport as CareReport
+from sidecar.reports.caring import CareStep as CareStep
+from sidecar.reports.caring import CheckedTable as CheckedTable
 from sidecar.reports.finding_results import ConditionAnswer as ConditionAnswer
 from sidecar.reports.finding_results import DeleteFileAsked as DeleteFileAsked
 from sidecar.reports.finding_results import FileRead as FileRead

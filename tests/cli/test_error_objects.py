@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sidecar import errors
 from sidecar.cli.app import app
-from sidecar.iceberg.repair import RepairReport
+from sidecar.results import CaredTable, CareReport, RepairReport
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 SOUND = str(DATA / "j118_v1_none.parquet")
@@ -113,14 +113,14 @@ def test_an_error_keeps_its_parts_across_processes() -> None:
 
 
 def test_quiet_prints_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def report(*_: Any, **__: Any) -> RepairReport:
-        return RepairReport("db.t", True, 0, [], ["one is left alone"])
+    def care(*_: Any, **__: Any) -> CareReport:
+        repaired = RepairReport("db.t", True, 0, [], ["one is left alone"])
+        return CareReport(False, [CaredTable(table="db.t", repair=repaired)], None, None, 0.0)
 
-    monkeypatch.setattr("sidecar.iceberg.repair.repair", report)
-    monkeypatch.setattr("sidecar.iceberg.catalog.open_table", lambda *_: None)
-    assert "one is left alone" in run("repair", "db.t").stderr
+    monkeypatch.setattr("sidecar.reports.caring.care", care)
+    assert "warning: db.t: one is left alone" in run("care", "db.t").stderr
     for quiet in (["-q"], ["--quiet"]):
-        result = run("repair", "db.t", *quiet)
+        result = run("care", "db.t", *quiet)
         assert (result.exit_code, result.stderr) == (1, "")
     assert run("-q", "inspect", "./no/such.parquet").stderr.startswith("error: ")
 

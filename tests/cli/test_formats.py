@@ -81,7 +81,7 @@ COMMANDS = [
     ["status", "db.t"],
     ["verify", "db.t"],
     ["verify", "./b.parquet", "--data"],
-    ["repair", "db.t", "--dry-run"],
+    ["care", "db.t", "--dry-run"],
     ["plan", "db.t", "k = 3"],
     ["scan", "db.t", "k < 30"],
     ["scan", "db.t", "k = 3", "--explain"],

@@ -74,7 +74,7 @@ def test_the_help_documents_completion() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("sidecar re", ["refresh", "repair", "report"]),
+        ("sidecar re", ["refresh", "report"]),
         ("sidecar build db.t --al", ["--allow-plaintext"]),
         ("sidecar build db.t --engine s", ["spark"]),
         ("sidecar build --nosuch --engine l", ["local"]),

@@ -85,7 +85,7 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
         ["probe", stats, "2", "absent", "--json"],
         ["verify", "db.built", *on_table],
         ["verify", "db.built", "--data", "--json", *on_table],
-        ["repair", "db.built", "--dry-run", *on_table],
+        ["care", "db.built", "--dry-run", "--only", "repair", *on_table],
         ["inspect", stats],
         ["inspect", stats, "--json"],
         ["verify", stats, "--json"],
@@ -112,11 +112,11 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
         ["build", "db.built", "-c", "ssn", "--full", "--json", "--engine", "local", *on_table],
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--dry-run", *on_table],
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--json", *on_table],
-        ["repair", "db.built", "--json", *on_table],
+        ["care", "db.built", "--json", "--engine", "local", *on_table],
     ]
 
 
-KEYLESS = ("status", "repair", "convert")
+KEYLESS = ("status", "convert")
 
 
 @pytest.mark.parametrize("keys", ["right", "wrong", "files alone", "none"])

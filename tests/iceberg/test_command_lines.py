@@ -25,10 +25,10 @@ def made(folder: Path, catalog: str, name: str = "db.t") -> Table:
 def test_a_catalog_is_named_unless_a_bare_command_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     default, lake = made(tmp_path, "default"), made(tmp_path, "lake", "db.odd name")
     assert command_for(default, "refresh", "--at", "a b") == "sidecar refresh db.t --at 'a b'"
-    assert command_for(lake, "gc") == "sidecar gc 'db.odd name' --catalog lake"
+    assert command_for(lake, "care") == "sidecar care 'db.odd name' --catalog lake"
     monkeypatch.setenv("SIDECAR_CATALOG", "lake")
-    assert shlex.split(command_for(default, "gc"))[-2:] == ["--catalog", "default"]
-    assert shlex.split(command_for(lake, "gc"))[-2:] == [
+    assert shlex.split(command_for(default, "care"))[-2:] == ["--catalog", "default"]
+    assert shlex.split(command_for(lake, "care"))[-2:] == [
         "--catalog",
         "lake",
     ]

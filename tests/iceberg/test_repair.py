@@ -84,19 +84,19 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
 
     opened = open_again(catalog, "db.trino")
     assert isinstance(opened, PartlyLoaded)
-    assert "sidecar repair fixes that" in caplog.text
+    assert "care --only repair fixes that" in caplog.text
     for table in (opened, opened.refresh(), sidecar.open_table(location)):
         plan = sidecar.plan(table, "k = 7")
         assert (plan.files_total, plan.files_kept) == (2, 0)
-        assert any("sidecar repair" in warning for warning in plan.warnings)
+        assert any("only repair" in warning for warning in plan.warnings)
         assert sidecar.scan(table, "k = 8")["gone"].to_pylist() == [8]
         status = sidecar.status(table)
         assert status.files.to_dict() == {"live": 2, "listed": 2}
         assert len(status.repairs[0].reasons) == 2
         assert any("registers statistics" in p.problem for p in sidecar.verify(table).problems)
-    with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
+    with pytest.raises(UnsupportedFeatureError, match="only repair first"):
         sidecar.build(opened, ["k"])
-    with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
+    with pytest.raises(UnsupportedFeatureError, match="only repair first"):
         sidecar.embed(opened, bloom=["k"])
     with pytest.raises(UsageError, match="cannot be changed"):
         sidecar.repair(sidecar.open_table(location))
@@ -133,9 +133,8 @@ def test_entries_that_break_planners_are_mended_for_all_snapshots(catalog: Any) 
     register_raw(catalog, "db.breaking", edit)
     table.refresh()
     path = table.metadata_location
-    done = CliRunner().invoke(app, ["repair", path, "--dry-run", "--json"])
-    assert done.exit_code == 1
-    found = {entry["snapshot_id"]: entry for entry in json.loads(done.stdout)["repairs"]}
+    preview = sidecar.repair(sidecar.open_table(path), dry_run=True)
+    found = {entry["snapshot_id"]: entry for entry in preview.to_dict()["repairs"]}
     assert found[first] | {"statistics_path": ""} == {
         "snapshot_id": first,
         "statistics_path": "",
@@ -152,7 +151,7 @@ def test_entries_that_break_planners_are_mended_for_all_snapshots(catalog: Any) 
     ((snapshot, blobs),) = statistics_in(table).items()
     assert snapshot == second
     assert [(blob["fields"], blob["properties"]["ndv"]) for blob in blobs] == [([1], "200")]
-    assert CliRunner().invoke(app, ["repair", table.metadata_location, "--dry-run"]).exit_code == 0
+    assert sidecar.repair(sidecar.open_table(table.metadata_location), dry_run=True).repairs == []
     assert sidecar.plan(table, "k = 7").files_kept == 0
 
 

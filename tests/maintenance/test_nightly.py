@@ -175,9 +175,9 @@ def test_nights(lake: Any) -> None:
     assert (code, {line["action"] for line in lines}) == (0, {"current", "empty"})
     before = [len(leftovers(table)) for table in tables]
     assert all(before) or NIGHTS < 5
-    code, (cleaned,) = run("gc", "shop.*", "--yes", "--json")
+    code, (cleaned,) = run("care", "shop.*", "--only", "gc", "--json")
     assert (code, [leftovers(table) for table in tables]) == (0, [[]] * TABLES)
-    assert [len(one["files"]) for one in cleaned["tables"]] == [*before, 0]
+    assert [len(one["gc"]["files"]) for one in cleaned["tables"]] == [*before, 0]
     for table in tables:
         check_plans(table.refresh(), rng)
     print(f"{TABLES} tables, {NIGHTS} nights: {dict(totals)}; files deleted at the end: {sum(before)}")

@@ -154,7 +154,7 @@ def test_leftovers_are_counted_as_gc_finds_them(tmp_path: Path) -> None:
     touch(table)
     old = sidecar.status(table.refresh())
     assert (old.unreferenced.files, old.unreferenced.deletable) == (1, 1)
-    assert commands(old) == ["sidecar gc db.t --catalog folder"]
+    assert commands(old) == ["sidecar care db.t --only gc --catalog folder"]
     assert (metadata_folder(table) / Path(first).name).exists()
 
 

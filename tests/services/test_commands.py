@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyiceberg.catalog import load_catalog
 from typer.testing import CliRunner
 
 from scripts.servers.services import Service
+import sidecar
 from sidecar.cli.app import app
 from tests.tables import create_with_rows
 
@@ -80,8 +82,8 @@ def test_the_life_of_a_table(
     embedded = commands.run("embed", "--bloom", "k")
     assert embedded["files"]["replaced"] == 4
     assert [commands.run("scan", "k = 919")] == expected
-    commands.run("expire", "--older-than", "0s")
-    deleted = commands.run("gc", "--older-than", "0s", "--force", "--yes")["files"]
+    sidecar.expire(table.refresh(), older_than=timedelta(0))
+    deleted = sidecar.gc(table.refresh(), older_than=timedelta(0), force=True).to_dict()["files"]
     assert deleted
     named = {entry.statistics_path for entry in table.refresh().metadata.statistics}
     assert named.isdisjoint(file["path"] for file in deleted)

@@ -70,11 +70,12 @@ def cells(data: Any) -> dict[str, Any]:
         "failed": len(data["files_failed"]),
         "sidecar": data["file_size"] or None,
         "time": data["seconds"],
-        "result": _result(data),
+        "result": outcome(data),
     }
 
 
-def _result(data: Any) -> str:
+def outcome(data: Any) -> str:
+    """How a refresh ended, in a few words."""
     if data["dry_run"] and data["action"] == "written":
         return f"to be indexed: {humanize.count(data['files_indexed'])}"
     if data["dry_run"] and data["action"] == "registered":

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def report(
     tables: Tables,
     to: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write; it must not exist.")
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="The HTML file, in the place of an older one."),
     ] = "report.html",
     advice: Annotated[
         bool,

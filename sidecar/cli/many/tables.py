@@ -73,13 +73,14 @@ def run_tables(
     data = {"tables": tables, "summary": summary, **mode}
     out.result(
         data,
-        lambda to, shown: _draw(to, shown, cells),
+        lambda to, shown: draw_tables(to, shown, cells),
         each="tables",
         failed=bool(bad),
     )
 
 
-def _draw(to: Console, data: Any, cells: Callable[[Any], Cells]) -> None:
+def draw_tables(to: Console, data: Any, cells: Callable[[Any], Cells]) -> None:
+    """Draw a line for each table, and how many tables there are."""
     announce_dry_run(to, data)
     lines = [_line(one, cells) for one in data["tables"]]
     headings = _headings(lines)
@@ -97,8 +98,12 @@ def _draw(to: Console, data: Any, cells: Callable[[Any], Cells]) -> None:
     for text in long:
         to.print(text, markup=False, soft_wrap=True)
     total = data["summary"]
-    failed = f", [red]{humanize.count(total['failed'])} failed[/]" if total["failed"] else ""
-    to.print(f"{humanize.count(total['tables'])} {'table' if total['tables'] == 1 else 'tables'}{failed}")
+    others = "".join(
+        f", [red]{humanize.count(count)} {name.replace('_', ' ')}[/]"
+        for name, count in total.items()
+        if count and name != "tables"
+    )
+    to.print(f"{humanize.count(total['tables'])} {'table' if total['tables'] == 1 else 'tables'}{others}")
 
 
 def _line(one: Any, cells: Callable[[Any], Cells]) -> Cells:

@@ -6,31 +6,31 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import UsageError
 from sidecar.iceberg.many_tables import each_table
-from sidecar.iceberg.refs import check_table
-from sidecar.iceberg.table_names import name_of
+from sidecar.many_files.find import has_data_ending
 from sidecar.reports.page.collecting import collect_facts
 from sidecar.reports.page.elements import as_html, element
-from sidecar.reports.page.facts import TableFacts, TableOnPage
+from sidecar.reports.page.facts import TableOnPage
 from sidecar.reports.page.sections import overview, section
 from sidecar.reports.page.style import STYLE
 from sidecar.reports.page.wording import moment
 from sidecar.results.base import Result
 from sidecar.run_log import log_run, quantity
-from sidecar.source import AnyPath
-from sidecar.target import check_new, create_target
+from sidecar.source import AnyPath, local_path
+from sidecar.target import check_folder, write_whole
 
 log = logging.getLogger(__name__)
 
+DOCTYPE = "<!DOCTYPE html>"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What browsers may load for the page: nothing."""
 
@@ -76,30 +76,40 @@ def report(
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
 
     ``tables``: open tables, names or globs of names, one or several.
-    ``output``: the HTML file to write. A file that exists is never replaced.
+    ``output``: the HTML file to write, in the place of an older one.
     ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
     ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`. Nothing else reads data files.
 
     The page is one file without scripts and without references to others. The facts are in it as JSON, in the element
     with the id ``facts``. It has names and numbers, and no values of columns. A table that fails is on the page with
-    its error, unless all fail: then the first error is raised and nothing is written. Raises :class:`UsageError` if
-    the file exists, and :class:`sidecar.errors.StorageError` if it cannot be written.
+    its error, unless all fail: then the first error is raised and nothing is written. Raises
+    :class:`UsageError` for a file that is no page, and :class:`sidecar.errors.StorageError` if it cannot be written.
     """
     start = time.monotonic()
     name = os.fspath(output)
-    check_new(name)  # what would not be written in the end is refused before the work
-    given = [tables] if isinstance(tables, str | Table) else list(tables)
-    found = list(_each(given, partial(collect_facts, with_advice=advice), catalog))
-    if not found:
-        raise UsageError("no table was named")
+    _check(name)  # what would not be written in the end is refused before the work
+    work = partial(collect_facts, with_advice=advice)
+    found = [TableOnPage(one.table, one.result, one.error) for one in each_table(tables, work, catalog)]
     if all(one.error is not None for one in found) and found[0].error is not None:
         raise found[0].error
     data = page(found, time.time()).encode()
-    with create_target(name) as target:
-        target.write(data)
+    write_whole(name, data)
     written = PageReport(name, len(data), [_reported(one) for one in found], time.monotonic() - start)
     log_run(log, written.log_line)
     return written
+
+
+def _check(path: str) -> None:
+    """Raise the error of writing a page to ``path`` as far as it shows. Only an older page is replaced."""
+    local = local_path(path)
+    if has_data_ending(path):
+        raise UsageError("a page is no data file and no sidecar", found=path, hint="Name it FILE.html.")
+    if local is None:
+        return
+    check_folder(local)
+    with suppress(FileNotFoundError), open(local, "rb") as older:
+        if not older.read(len(DOCTYPE)).startswith(DOCTYPE.encode()):
+            raise UsageError("the file exists already, and it is no page", file=local, hint="Choose another name.")
 
 
 def page(tables: list[TableOnPage], now: float) -> str:
@@ -128,32 +138,13 @@ def page(tables: list[TableOnPage], now: float) -> str:
         *(section(at, one) for at, one in enumerate(tables)),
         element("script", _json(facts), type="application/json", id="facts"),
     )
-    return f"<!DOCTYPE html>\n{as_html(element('html', head, body, lang='en'))}\n"
+    return f"{DOCTYPE}\n{as_html(element('html', head, body, lang='en'))}\n"
 
 
 def _json(facts: Any) -> str:
     """Return JSON that does not end the element it is in, whatever the names in it are."""
     text = json.dumps(facts)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _each(given: list[str | Table], work: Any, catalog: str | None) -> Iterator[TableOnPage]:
-    """Yield the facts of each table. Names that come together share one open catalog."""
-    for are_names, group in groupby(given, lambda one: isinstance(one, str)):
-        if are_names:
-            for outcome in each_table([one for one in group if isinstance(one, str)], work, catalog):
-                yield TableOnPage(outcome.table, outcome.result, outcome.error)
-            continue
-        for table in group:
-            check_table(table)
-            assert isinstance(table, Table)
-            facts: TableFacts | None = None
-            error: SidecarError | None = None
-            try:
-                facts = work(table)
-            except SidecarError as raised:
-                error = raised
-            yield TableOnPage(name_of(table), facts, error)
 
 
 def _reported(one: TableOnPage) -> ReportedTable:

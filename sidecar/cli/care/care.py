@@ -1,0 +1,123 @@
+"""``sidecar care``: what a night does to the sidecars of tables, in one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humanize
+from sidecar.cli.care.refresh import outcome
+from sidecar.cli.care.spans import duration, share
+from sidecar.cli.many.tables import Cells, draw_tables
+from sidecar.cli.many.targets import Tables
+from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
+from sidecar.cli.output import escaped, facts, output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ALL_STEPS = "repair, refresh, expire, gc, check, report"
+
+
+def care(
+    tables: Tables,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="STEP", help=f"Only these steps, in this order: {ALL_STEPS}. Repeat."),
+    ] = None,
+    older_than: Annotated[
+        str,
+        typer.Option("--older-than", metavar="AGE", help="Let gc keep files younger than this: 3d, 36h."),
+    ] = "3d",
+    max_behind: Annotated[
+        str | None,
+        typer.Option("--max-behind", metavar="AGE", help="Exit with 1 if a file waits longer for its indexes: 1h, 2d."),
+    ] = None,
+    min_coverage: Annotated[
+        str | None,
+        typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
+    ] = None,
+    report: Annotated[
+        str | None,
+        typer.Option("--report", metavar="FILE", help="The HTML page about all tables, in the place of an older one."),
+    ] = None,
+    engine: Engine = None,
+    keys: KeyPlace = None,
+    allow_plaintext: AllowPlaintext = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Do a night's work on the sidecars of tables.
+
+    It repairs registrations, indexes what is new (refresh), removes registrations that no plan needs (expire), deletes
+    sidecar files that no metadata names (gc), checks the limits, and writes a page. A failed refresh skips expire and
+    gc of its table; a failed table does not stop the others. A table with gc.enabled=false keeps registrations and
+    files. The exit code is 1 after a failure or a missed limit, else 4 if a sidecar can be registered nowhere.
+
+    \b
+    Examples:
+      sidecar care 'crm.*' --report lake.html --min-coverage 95%
+      sidecar care 'crm.*' --dry-run
+      sidecar care crm.orders --only refresh --only check --max-behind 1h
+    """
+    out = output()
+    age = duration(older_than, "--older-than")
+    longest = None if max_behind is None else duration(max_behind, "--max-behind")
+    least = None if min_coverage is None else share(min_coverage, "--min-coverage")
+    from sidecar import care as care_for_tables
+
+    with out.without_warnings():
+        done = care_for_tables(
+            tables,
+            catalog=out.choices.catalog_or_variable,
+            only=only,  # type: ignore[arg-type]
+            older_than=age,
+            max_behind=longest,
+            min_coverage=least,
+            report=report,
+            engine=engine_name(engine),
+            encryption_keys=encryption_keys(keys),
+            allow_plaintext=allow_plaintext,
+            dry_run=dry_run,
+        )
+    for one in done.tables:
+        out.warn(f"{one.table}: {text}" for text in one.warnings)
+    if done.page_error is not None:
+        out.warn([f"there is no page: {done.page_error}"])
+    out.result(done.to_dict(), draw, each="tables", failed=done.exit_code)
+
+
+def draw(to: Console, data: Any) -> None:
+    """Draw a line for each table, the counts, and where the page is."""
+    draw_tables(to, data, cells)
+    if data["page"] is not None:
+        size = humanize.size(data["page"]["bytes"])
+        to.print(facts([("page", f"{escaped(data['page']['path'])} ({size})")]))
+
+
+def cells(data: Any) -> Cells:
+    """The columns of one table's line."""
+    refreshed, expired, deleted, checked = (data[step] for step in ("refresh", "expire", "gc", "check"))
+    share_covered = None if checked is None else checked["share_covered"]
+    return {
+        "repaired": None if data["repair"] is None else len(data["repair"]["repairs"]),
+        "indexed": None if refreshed is None else refreshed["files_indexed"],
+        "left": None if refreshed is None else refreshed["files_left"],
+        "expired": None if expired is None else len(expired["expired"]),
+        "deleted": None if deleted is None else len(deleted["files"]),
+        "waiting": None if checked is None else checked["waiting"]["files"],
+        "covered": None if share_covered is None else f"{int(share_covered * 1000) / 10:g} %",
+        "time": data["seconds"],
+        "result": _result(data),
+    }
+
+
+def _result(data: Any) -> str:
+    """What went wrong, else why the table was left alone, else how its refresh ended."""
+    found = [f"{step}: {error['message']}" for step, error in data["errors"].items()]
+    found += [missed["text"] for missed in (data["check"] or {"missed": []})["missed"]]
+    found += [data["left_alone"]] if data["left_alone"] else []
+    if data["refresh"] is not None and not found:
+        found.append(outcome(data["refresh"]))
+    alone = {one["left_alone"] for one in (data["expire"], data["gc"]) if one is not None and one["left_alone"]}
+    return "; ".join([*found, *sorted(alone)]) or "done"

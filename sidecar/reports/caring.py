@@ -1,0 +1,279 @@
+"""Does a night's work on the sidecars of tables: repair, refresh, expire, gc, check, and a page about all of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias, get_args
+
+from pyiceberg.table import Table
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.engines.choice import BuildEngine, asked_engine
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.catalog import is_static
+from sidecar.iceberg.many_tables import each_table
+from sidecar.iceberg.registering import check_format_version
+from sidecar.iceberg.repair import RepairReport, repair
+from sidecar.iceberg.table_names import name_of
+from sidecar.maintenance import costs
+from sidecar.maintenance.expiring import ExpireReport, expire
+from sidecar.maintenance.garbage import OLDER_THAN, GarbageReport, check_age, gc
+from sidecar.maintenance.refresh_report import RefreshReport
+from sidecar.maintenance.refreshing import refresh
+from sidecar.reports.page.writing import PageReport
+from sidecar.reports.page.writing import report as write_page
+from sidecar.reports.status import check_limits, status
+from sidecar.reports.status_results import MissedThreshold, NextStep, WaitingFiles
+from sidecar.results.base import Result, plain_data
+from sidecar.run_log import log_run, quantity
+from sidecar.source import AnyPath
+
+log = logging.getLogger(__name__)
+
+CareStep: TypeAlias = Literal["repair", "refresh", "expire", "gc", "check", "report"]
+"""A step of :func:`sidecar.care`, in their order."""
+STEPS: tuple[CareStep, ...] = get_args(CareStep)
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class CheckedTable(Result):
+    """What the step ``check`` found out about a table, after the other steps."""
+
+    waiting: WaitingFiles
+    """The data files that wait for their indexes."""
+    share_covered: float | None
+    """The least share of the rows that an index covers; ``None`` without data files."""
+    missed: list[MissedThreshold]
+    """The limits that the table misses."""
+    to_do: list[NextStep]
+    """What is left to do."""
+    warnings: list[str]
+    """What the caller should know."""
+
+
+@dataclass(repr=False, kw_only=True)
+class CaredTable(Result):
+    """What the steps of :func:`sidecar.care` did to a table. A step that did not run is ``None``."""
+
+    table: str
+    """The name of the table."""
+    repair: RepairReport | None = None
+    """What was repaired."""
+    refresh: RefreshReport | None = None
+    """What was indexed."""
+    expire: ExpireReport | None = None
+    """Which registrations were removed."""
+    gc: GarbageReport | None = None
+    """Which files were deleted."""
+    check: CheckedTable | None = None
+    """How the table is now."""
+    left_alone: str | None = None
+    """Why nothing was changed: a sidecar of the table can be registered nowhere. Else ``None``."""
+    errors: dict[str, SidecarError] = field(default_factory=dict)
+    """The error by step; by ``open`` if the table could not be opened."""
+    seconds: float = 0.0
+    """The time that it took."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a step failed, or could not do all that it should."""
+        files = (self.refresh is not None and self.refresh.files_failed) or (self.gc is not None and self.gc.failed)
+        return bool(self.errors or files or (self.repair is not None and self.repair.problems))
+
+    @property
+    def missed(self) -> list[MissedThreshold]:
+        """The limits that the table misses."""
+        return [] if self.check is None else self.check.missed
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the caller should know."""
+        found = [] if self.repair is None else list(self.repair.problems)
+        for one in (self.refresh, self.expire, self.gc, self.check):
+            found += [] if one is None else one.warnings
+        return list(dict.fromkeys([*found, *([] if self.gc is None else self.gc.failed)]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain data for JSON."""
+        errors = {step: error.to_dict() for step, error in self.errors.items()}
+        return {name: plain_data(value) for name, value in vars(self).items()} | {"errors": errors}
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class CareReport(Result):
+    """What :func:`sidecar.care` did, or would do."""
+
+    dry_run: bool
+    """Whether nothing was changed."""
+    tables: list[CaredTable]
+    """The tables."""
+    page: PageReport | None
+    """The page about them; ``None`` without one."""
+    page_error: SidecarError | None
+    """Why there is no page although one was asked for; else ``None``."""
+    seconds: float
+    """The time that it took."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``sidecar care``: 1 after a failure or a missed limit, 4 for a table left alone, else 0."""
+        if self.page_error is not None or any(one.has_failed or one.missed for one in self.tables):
+            return 1
+        return 4 if any(one.left_alone for one in self.tables) else 0
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of tables, and of those that failed, miss a limit or were left alone."""
+        return {
+            "tables": len(self.tables),
+            "failed": sum(one.has_failed for one in self.tables),
+            "under_a_limit": sum(bool(one.missed) for one in self.tables),
+            "left_alone": sum(one.left_alone is not None for one in self.tables),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain data for JSON."""
+        error = None if self.page_error is None else self.page_error.to_dict()
+        return {
+            "dry_run": self.dry_run,
+            "tables": plain_data(self.tables),
+            "page": plain_data(self.page),
+            "page_error": error,
+            "summary": self.counts(),
+        }
+
+    def log_line(self) -> str:
+        """The report as a line of the log."""
+        counts = self.counts()
+        others = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in list(counts)[1:] if counts[name])
+        dry = "dry run of " if self.dry_run else ""
+        return f"{dry}care of {quantity(counts['tables'], 'table')}: {others or 'all fine'}; {self.seconds:.3f} s"
+
+
+def care(
+    tables: str | Table | Iterable[str | Table],
+    *,
+    catalog: str | None = None,
+    only: Collection[CareStep] | None = None,
+    older_than: timedelta = OLDER_THAN,
+    max_behind: timedelta | None = None,
+    min_coverage: float | None = None,
+    report: AnyPath | None = None,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
+    dry_run: bool = False,
+) -> CareReport:
+    """Do a night's work on the sidecars of tables: repair, refresh, expire, gc, check, and a page.
+
+    ``tables``: open tables, names or globs of names. ``catalog``: that of names.
+    ``only``: these steps alone.
+    ``older_than``: how old files must be for gc.
+    ``max_behind``, ``min_coverage``: limits, as for :func:`sidecar.status`.
+    ``report``: the HTML file of the page. It is replaced.
+    ``engine``, ``spark``, ``encryption_keys``, ``allow_plaintext``: as for :func:`sidecar.refresh`.
+    ``dry_run``: show what would be done.
+
+    A failure is in the result. Raises :class:`UsageError` for wrong options.
+    """
+    start = time.monotonic()
+    unknown = sorted(set(only or ()).difference(STEPS))
+    if unknown or isinstance(only, str):
+        raise UsageError(f"unknown step '{only if isinstance(only, str) else unknown[0]}'", expected=", ".join(STEPS))
+    check_age(older_than)
+    check_limits(max_behind, min_coverage)
+    asked_engine(engine, spark)
+    steps = STEPS if only is None else tuple(step for step in STEPS if step in only)
+    given = [tables] if isinstance(tables, str | Table) else list(tables)
+
+    def work(table: Table) -> CaredTable:
+        night = _Night(table, steps, CaredTable(table=name_of(table)))
+        if night.can_be_changed():
+            night.run("repair", lambda: repair(table, dry_run=dry_run))
+            night.run("refresh", lambda: _refreshed(table, engine, spark, encryption_keys, allow_plaintext, dry_run))
+            if "refresh" not in night.done.errors:
+                night.run("expire", lambda: expire(table, dry_run=dry_run))
+                night.run("gc", lambda: gc(table, older_than=older_than, dry_run=dry_run))
+        night.run("check", lambda: _checked(table, max_behind, min_coverage))
+        return night.done
+
+    done = []
+    for outcome in each_table(given, work, catalog):
+        errors = {} if outcome.error is None else {"open": outcome.error}
+        done.append(outcome.result or CaredTable(table=outcome.table, errors=errors))
+    page, page_error = None, None
+    if report is not None and "report" in steps and not dry_run:
+        try:
+            page = write_page(given, report, catalog=catalog, advice=False)
+        except SidecarError as error:
+            page_error = error
+    result = CareReport(dry_run, done, page, page_error, time.monotonic() - start)
+    log_run(log, result.log_line)
+    return result
+
+
+@dataclass
+class _Night:
+    """The steps of one table while they run. An error of a step does not end the others."""
+
+    table: Table
+    steps: Sequence[str]
+    done: CaredTable
+
+    def can_be_changed(self) -> bool:
+        """Whether a sidecar of the table can be registered; note why if not."""
+        if is_static(self.table):
+            self.done.left_alone = "the table was opened from a metadata file and cannot be changed"
+            return False
+        try:
+            check_format_version(self.table)
+        except UnsupportedFeatureError as error:
+            self.done.left_alone = str(error)
+        return self.done.left_alone is None
+
+    def run(self, step: CareStep, work: Callable[[], Any]) -> None:
+        if step not in self.steps:
+            return
+        start = time.monotonic()
+        try:
+            setattr(self.done, step, work())
+        except SidecarError as error:
+            self.done.errors[step] = error
+        self.done.seconds += time.monotonic() - start
+
+
+def _refreshed(
+    table: Table,
+    engine: BuildEngine | None,
+    spark: Any,
+    encryption_keys: EncryptionKeys | None,
+    allow_plaintext: bool,
+    dry_run: bool,
+) -> RefreshReport:
+    """Refresh a table. A night has the time to merge a large sidecar too, which a refresh with new files leaves."""
+
+    def run() -> RefreshReport:
+        return refresh(
+            table,
+            engine=engine,
+            spark=spark,
+            encryption_keys=encryption_keys,
+            allow_plaintext=allow_plaintext,
+            dry_run=dry_run,
+        )
+
+    first = run()
+    if first.action == "written" and first.file_size > costs.LARGE and not dry_run:
+        second = run()
+        first.statistics_path, first.file_size = second.statistics_path, second.file_size
+        first.seconds += second.seconds
+    return first
+
+
+def _checked(table: Table, max_behind: timedelta | None, min_coverage: float | None) -> CheckedTable:
+    found = status(table.refresh(), max_behind=max_behind, min_coverage=min_coverage, quick=True)
+    return CheckedTable(found.waiting, found.share_covered, found.missed, found.to_do, found.warnings)
