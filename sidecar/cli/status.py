@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.care.spans import duration, share
+from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
 from sidecar.cli.many.tables import NO_SNAPSHOT, RESULT, Cells, run_tables
 from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import At, opened_table
@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 def status(
     tables: Tables,
-    max_behind: Annotated[
-        str | None,
-        typer.Option("--max-behind", metavar="AGE", help="Exit with 1 if a file waits longer for its indexes: 1h, 2d."),
-    ] = None,
-    min_coverage: Annotated[
-        str | None,
-        typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
-    ] = None,
+    max_behind: MaxBehind = None,
+    min_coverage: MinCoverage = None,
     at: At = None,
     quick: Annotated[
         bool,

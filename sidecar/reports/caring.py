@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
@@ -189,20 +189,12 @@ def care(
     asked_engine(engine, spark)
     steps = STEPS if only is None else tuple(step for step in STEPS if step in only)
     given = [tables] if isinstance(tables, str | Table) else list(tables)
-
-    def work(table: Table) -> CaredTable:
-        night = _Night(table, steps, CaredTable(table=name_of(table)))
-        if night.can_be_changed():
-            night.run("repair", lambda: repair(table, dry_run=dry_run))
-            night.run("refresh", lambda: _refreshed(table, engine, spark, encryption_keys, allow_plaintext, dry_run))
-            if "refresh" not in night.done.errors:
-                night.run("expire", lambda: expire(table, dry_run=dry_run))
-                night.run("gc", lambda: gc(table, older_than=older_than, dry_run=dry_run))
-        night.run("check", lambda: _checked(table, max_behind, min_coverage))
-        return night.done
-
+    keys = {"encryption_keys": encryption_keys, "allow_plaintext": allow_plaintext}
+    night = _Night(
+        steps, older_than, max_behind, min_coverage, {"engine": engine, "spark": spark, **keys}, dry_run=dry_run
+    )
     done = []
-    for outcome in each_table(given, work, catalog):
+    for outcome in each_table(given, night.care_for, catalog):
         errors = {} if outcome.error is None else {"open": outcome.error}
         done.append(outcome.result or CaredTable(table=outcome.table, errors=errors))
     page, page_error = None, None
@@ -216,62 +208,64 @@ def care(
     return result
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Night:
-    """The steps of one table while they run. An error of a step does not end the others."""
+    """What is done to each table. ``refreshing`` are the options of a refresh."""
 
-    table: Table
-    steps: Sequence[str]
-    done: CaredTable
+    steps: Sequence[CareStep]
+    older_than: timedelta
+    max_behind: timedelta | None
+    min_coverage: float | None
+    refreshing: Mapping[str, Any]
+    dry_run: bool
 
-    def can_be_changed(self) -> bool:
-        """Whether a sidecar of the table can be registered; note why if not."""
-        if is_static(self.table):
-            self.done.left_alone = "the table was opened from a metadata file and cannot be changed"
-            return False
-        try:
-            check_format_version(self.table)
-        except UnsupportedFeatureError as error:
-            self.done.left_alone = str(error)
-        return self.done.left_alone is None
-
-    def run(self, step: CareStep, work: Callable[[], Any]) -> None:
-        if step not in self.steps:
-            return
+    def care_for(self, table: Table) -> CaredTable:
+        """Do the steps of one table. An error of a step does not end the others."""
         start = time.monotonic()
-        try:
-            setattr(self.done, step, work())
-        except SidecarError as error:
-            self.done.errors[step] = error
-        self.done.seconds += time.monotonic() - start
+        done = CaredTable(table=name_of(table), left_alone=_why_left_alone(table))
+        for step in self.steps:
+            is_skipped = done.left_alone is not None and step != "check"
+            if is_skipped or (step in ("expire", "gc") and "refresh" in done.errors):
+                continue
+            try:
+                self._do(step, table, done)
+            except SidecarError as error:
+                done.errors[step] = error
+        done.seconds = time.monotonic() - start
+        return done
+
+    def _do(self, step: CareStep, table: Table, done: CaredTable) -> None:
+        match step:
+            case "repair":
+                done.repair = repair(table, dry_run=self.dry_run)
+            case "refresh":
+                done.refresh = self._refreshed(table)
+            case "expire":
+                done.expire = expire(table, dry_run=self.dry_run)
+            case "gc":
+                done.gc = gc(table, older_than=self.older_than, dry_run=self.dry_run)
+            case "check":
+                done.check = _checked(table, self.max_behind, self.min_coverage)
+
+    def _refreshed(self, table: Table) -> RefreshReport:
+        """Refresh a table. A night has the time to merge a large sidecar too, which a refresh with new files leaves."""
+        first = refresh(table, **self.refreshing, dry_run=self.dry_run)
+        if first.action == "written" and first.file_size > costs.LARGE and not self.dry_run:
+            second = refresh(table, **self.refreshing)
+            first.statistics_path, first.file_size = second.statistics_path, second.file_size
+            first.seconds += second.seconds
+        return first
 
 
-def _refreshed(
-    table: Table,
-    engine: BuildEngine | None,
-    spark: Any,
-    encryption_keys: EncryptionKeys | None,
-    allow_plaintext: bool,
-    dry_run: bool,
-) -> RefreshReport:
-    """Refresh a table. A night has the time to merge a large sidecar too, which a refresh with new files leaves."""
-
-    def run() -> RefreshReport:
-        return refresh(
-            table,
-            engine=engine,
-            spark=spark,
-            encryption_keys=encryption_keys,
-            allow_plaintext=allow_plaintext,
-            dry_run=dry_run,
-        )
-
-    first = run()
-    if first.action == "written" and first.file_size > costs.LARGE and not dry_run:
-        second = run()
-        first.statistics_path, first.file_size = second.statistics_path, second.file_size
-        first.seconds += second.seconds
-    return first
+def _why_left_alone(table: Table) -> str | None:
+    """Return why a sidecar of the table can be registered nowhere; ``None`` if it can."""
+    if is_static(table):
+        return "the table was opened from a metadata file and cannot be changed"
+    try:
+        check_format_version(table)
+    except UnsupportedFeatureError as error:
+        return str(error)
+    return None
 
 
 def _checked(table: Table, max_behind: timedelta | None, min_coverage: float | None) -> CheckedTable:

@@ -177,6 +177,9 @@ def test_report_writes_one_page_of_many_tables(run: Run, tmp_path: Path) -> None
     assert (result.exit_code, data["exit"], data["bytes"]) == (1, 1, path.stat().st_size)
     assert "warning: db.nosuch: " in result.stderr
     again = run("report", "db.a", "--no-advice", "-o", str(path))
-    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert (again.exit_code, "db.nosuch" in path.read_text()) == (0, False)
+    path.write_text("mine")
+    again = run("report", "db.a", "--no-advice", "-o", str(path))
+    assert (again.exit_code, "exists already" in again.stderr, path.read_text()) == (2, True, "mine")
     assert run("report", "db.nosuch", "-o", str(tmp_path / "none.html")).exit_code == 2
     assert not (tmp_path / "none.html").exists()

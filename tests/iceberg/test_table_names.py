@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shlex
-from datetime import timedelta
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

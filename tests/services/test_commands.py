@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from typer.testing import CliRunner
 
-from scripts.servers.services import Service
 import sidecar
+from scripts.servers.services import Service
 from sidecar.cli.app import app
 from tests.tables import create_with_rows
 

@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.care.refresh import outcome
-from sidecar.cli.care.spans import duration, share
+from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
 from sidecar.cli.many.tables import Cells, draw_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
@@ -30,14 +30,8 @@ def care(
         str,
         typer.Option("--older-than", metavar="AGE", help="Let gc keep files younger than this: 3d, 36h."),
     ] = "3d",
-    max_behind: Annotated[
-        str | None,
-        typer.Option("--max-behind", metavar="AGE", help="Exit with 1 if a file waits longer for its indexes: 1h, 2d."),
-    ] = None,
-    min_coverage: Annotated[
-        str | None,
-        typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
-    ] = None,
+    max_behind: MaxBehind = None,
+    min_coverage: MinCoverage = None,
     report: Annotated[
         str | None,
         typer.Option("--report", metavar="FILE", help="The HTML page about all tables, in the place of an older one."),

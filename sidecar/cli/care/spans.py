@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Annotated
+
+import typer
 
 from sidecar.errors import UsageError
+
+MaxBehind = Annotated[
+    str | None,
+    typer.Option("--max-behind", metavar="AGE", help="Exit with 1 if a file waits longer for its indexes: 1h, 2d."),
+]
+MinCoverage = Annotated[
+    str | None,
+    typer.Option("--min-coverage", metavar="SHARE", help="Exit with 1 if an index covers fewer of the rows: 95%."),
+]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
