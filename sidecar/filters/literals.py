@@ -25,9 +25,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
@@ -47,6 +47,18 @@ _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MAX_EXPONENT = 400
 _MAX_NUMBER = 2000
+_TIMES = ("date", "time", "timestamp")
+
+
+def as_literal(value: Any, iceberg_type: str) -> LiteralValue:
+    """Return a value that a caller gave for a column: text and Python's dates and times as :func:`literal_from_text`
+    reads them, others as they are."""
+    if isinstance(value, date | time) and ColumnType.parse(iceberg_type).family in _TIMES:
+        value = value.isoformat()
+    if isinstance(value, str):
+        return literal_from_text(value, iceberg_type, quoted=True)
+    given: LiteralValue = value
+    return given
 
 
 def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralValue:

@@ -8,11 +8,12 @@ readings together. It excludes the value only if it excludes each reading, so th
 from __future__ import annotations
 
 import re
+from datetime import date, time
 from decimal import Decimal
 
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType, named_types
-from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
@@ -83,9 +84,10 @@ def probe_as_any(value: LiteralValue, encoding: AnyEncoding, iceberg_type: str |
 
 def _read(value: LiteralValue, name: str) -> LiteralValue | None:
     """Return ``value`` as a value of the type; ``None`` if it does not fit."""
-    if isinstance(value, str):
+    if isinstance(value, str | date | time):
         try:
-            return literal_from_text(value, name, quoted=True)
+            read = as_literal(value, name)
+            return None if isinstance(read, date | time) else read
         except UsageError:
             return None
     family = ColumnType.parse(name).family

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
-from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
 from sidecar.orc.contradictions import reason_of
@@ -228,7 +228,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     found = find_column(tail, column)
     if found.is_compound or found.iceberg_type is None:
         raise UsageError(f"column '{column}' has no values to compare ({found.kind})", file=tail.name)
-    value = literal_from_text(literal, found.iceberg_type, quoted=True) if isinstance(literal, str) else literal
+    value = as_literal(literal, found.iceberg_type)
     statistics = FileStatistics(source, tail)
     return [unit for stripe in tail.stripes for unit in _probe_stripe(source, tail, stripe, found, value, statistics)]
 

@@ -15,7 +15,7 @@ from sidecar.filters import historical
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
-from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
@@ -104,7 +104,7 @@ def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) ->
     """
     value_type, named, name = value_type.partition(" as ")
     encoding = Encoding.parse(name) if named else usual_encoding(value_type)
-    value = literal_from_text(literal, value_type, quoted=True) if isinstance(literal, str) else literal
+    value = as_literal(literal, value_type)
     found = read_bare_filter(source).filter
     probe = probe_hashes(value, value_type, encoding, found.function)
     if probe.verdict == "unknown":

@@ -237,7 +237,7 @@ def doubt_of(bits: BlockFilter, chunk: ColumnChunk) -> str:
     if chunk.leaf.normalized_interval:
         return "the file says that its INTERVAL filters hash normalised values"
     values = chunk.num_values - (chunk.null_count or 0)
-    if values <= 0 or bits.blocks.any():
+    if values <= 0 or bits.blocks.any() or chunk.leaf.annotation.kind == "UNKNOWN":  # a column of nulls
         return ""
     if chunk.null_count is None:
         return "the filter is empty, but the footer does not say that the chunk has only nulls"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint, problem_in
 from sidecar.filters.leaf import Leaf
-from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
@@ -286,7 +286,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     """
     footer = read_footer(source)
     leaf = find_leaf(footer, column)
-    value = literal_from_text(literal, leaf.iceberg_type, quoted=True) if isinstance(literal, str) else literal
+    value = as_literal(literal, leaf.iceberg_type)
     probe = probe_hashes(value, leaf.iceberg_type, leaf.encoding)
     chunks = [group.columns[leaf.index] for group in footer.row_groups]
     if probe.verdict != "probe":
