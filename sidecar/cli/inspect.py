@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from sidecar.cli.many.targets import Files, refuse_tables
 from sidecar.cli.options import KeyPlace, encryption_keys, names
 from sidecar.cli.output import output
-from sidecar.cli.shell import narrowing
+
+_STATISTICS = ("values", "has_null", "min", "max")
+"""The facts of a row index that only ``--statistics`` shows."""
 
 
 def inspect(
@@ -57,7 +60,23 @@ def inspect(
     )
     data = found.to_dict()
     if not statistics:
-        data["files"] = [narrowing.without_statistics(file) for file in data["files"]]
+        data["files"] = [_without_statistics(file) for file in data["files"]]
     files.warn_of_each(out, data)
     one = files.only_file(data)
     files.show(out, data, files.draw_inspected if one is None else lambda to, _: drawing_for(one)(to, one))
+
+
+def _without_statistics(data: dict[str, Any]) -> dict[str, Any]:
+    """The inspection of an ORC file without the values in its row indexes; other files as they are."""
+    if "stripes" not in data:
+        return data
+    return {**data, "units": [_without_values(unit) for unit in data["units"]]}
+
+
+def _without_values(unit: Mapping[str, Any]) -> dict[str, Any]:
+    columns = {}
+    for path, column in unit["columns"].items():
+        index = column["row_index"]
+        kept = index and {name: value for name, value in index.items() if name not in _STATISTICS}
+        columns[path] = {**column, "row_index": kept}
+    return {**unit, "columns": columns}

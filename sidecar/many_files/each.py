@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import Result, plain_data
-from sidecar.source import REQUESTS_AT_ONCE, local_path
+from sidecar.source import REQUESTS_AT_ONCE, local_path, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -138,3 +139,12 @@ def threads_for(files: Sequence[str], threads: int | None = None) -> int:
     if any(local_path(file) is None for file in files):
         return REQUESTS_AT_ONCE
     return min(os.cpu_count() or 1, LOCAL_THREADS)
+
+
+def known_format(file: str, io: FileIO | None) -> str | None:
+    """Return the format of a file as :func:`format_of` does; ``None`` for a damaged file. Reads only its magic."""
+    with closing(open_source(file, io)) as source:
+        try:
+            return format_of(source)
+        except DamagedFileError:
+            return None

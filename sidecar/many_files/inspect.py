@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
-from sidecar.many_files.each import FileResults, each_file
+from sidecar.many_files.each import FileResults, each_file, known_format
 from sidecar.many_files.find import Paths, find_files
-from sidecar.many_files.formats import check_some_puffin, known_format
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file
 
 if TYPE_CHECKING:
@@ -90,10 +89,16 @@ def inspect(
 
     files, failed = each_file(work, found, io, threads=threads)
     if fill and not failed:
-        check_some_puffin(file.format for file in files)
+        _check_some_puffin(file.format for file in files)
     known = dict.fromkeys(name for file in files if columns for name in columns_of(file.to_dict()))
     for name in columns or ():
         if name not in known:
             hint = f"The columns are {', '.join(known) or 'not known'}."
             raise UsageError(f"no file has a column '{name}'", hint=hint)
     return InspectedFiles(files, failed, others=found.others, shown=columns)
+
+
+def _check_some_puffin(formats: Iterable[str | None]) -> None:
+    """Raise :class:`UsageError` if no file is a Puffin file, though these alone have what was asked for."""
+    if PUFFIN not in formats:
+        raise UsageError("--fill is for Puffin files", found="no Puffin file among the files")

@@ -11,9 +11,8 @@ from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
 from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, refuse_text
 from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
-from sidecar.many_files.each import FileResults, each_file, threads_for
+from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
-from sidecar.many_files.formats import known_format
 from sidecar.parquet.verify.filters import ValuesLookedUp
 from sidecar.source import open_source
 
