@@ -82,11 +82,11 @@ def _plain(value: Any) -> Any:
         import pyarrow as pa
 
         if isinstance(value, pa.StructScalar):
-            return {name: _plain(value[i]) for i, name in enumerate(value.type.names)}
+            return {name: _plain(one) for name, one in value.items()}
         if isinstance(value, pa.MapScalar):
-            return [(_plain(entry[0]), _plain(entry[1])) for entry in value.values]
+            return [(_plain(entry[0]), _plain(entry[1])) for entry in value.values or ()]
         if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
-            return [_plain(element) for element in value.values]
+            return [_plain(element) for element in value.values or ()]
         return _time_text(value)
 
 

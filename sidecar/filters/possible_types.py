@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import date, time
 from decimal import Decimal
+from typing import Any
 
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType, named_types
@@ -82,18 +83,19 @@ def probe_as_any(value: LiteralValue, encoding: AnyEncoding, iceberg_type: str |
     return Probe("probe", tuple(hashes))
 
 
-def _read(value: LiteralValue, name: str) -> LiteralValue | None:
+def _read(value: Any, name: str) -> LiteralValue | None:
     """Return ``value`` as a value of the type; ``None`` if it does not fit."""
     if isinstance(value, str | date | time):
         try:
-            read = as_literal(value, name)
+            read: Any = as_literal(value, name)
             return None if isinstance(read, date | time) else read
         except UsageError:
             return None
     family = ColumnType.parse(name).family
     if isinstance(value, bool) and family != "boolean":
         return None
-    return value if isinstance(value, _PYTHON_TYPES.get(family, ())) else None
+    given: Any = value
+    return given if isinstance(value, _PYTHON_TYPES.get(family, ())) else None
 
 
 def _as_hex(value: LiteralValue) -> LiteralValue:

@@ -59,9 +59,10 @@ def with_decimals(array: Any, kind: Any) -> Any:
 
 def _decimals(array: Any, kind: Any) -> Any:
     width = kind.bit_width // 8
-    rows = _fixed_rows(array, width) if pa.types.is_fixed_size_binary(array.type) else _rows(array, width)
-    data = pa.py_buffer(np.ascontiguousarray(rows[:, ::-1]))
-    mask = None if not array.null_count else np.packbits(array.is_valid().to_numpy(False), bitorder="little")
+    rows: Any = _fixed_rows(array, width) if pa.types.is_fixed_size_binary(array.type) else _rows(array, width)
+    reversed_rows: Any = np.ascontiguousarray(rows[:, ::-1])
+    data = pa.py_buffer(reversed_rows)
+    mask: Any = None if not array.null_count else np.packbits(array.is_valid().to_numpy(False), bitorder="little")
     return pa.Array.from_buffers(kind, len(array), [None if mask is None else pa.py_buffer(mask), data])
 
 
