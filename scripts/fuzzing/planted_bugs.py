@@ -161,8 +161,9 @@ BUGS = {
         ),
         _bug(
             "footer-fields", "the field of a blob is that of the footer, which has no checksum", "sidecar-footer",
-            ("bundle.toc", "        identity = (self.blob_type, self.fields, self.offset, self.length)",
-             "        identity = (self.blob_type, blob.fields, self.offset, self.length)"),
+            ("bundle.sidecar_file", "        if (entry := directory.get(identity_of(blob))) is not None:",
+             "        near = (e for e in directory.values() if (e.offset, e.length) == (blob.offset, blob.length))\n"
+             "        if (entry := next(near, None)) is not None:"),
             ("bundle.sidecar_file", "    if blob.fields != (toc.field_id,) or toc", "    if toc"),
             ("bundle.sidecar_file", "        _put(place(segment), toc.field_id, opened, blob)",
              "        _put(place(segment), blob.fields[0] if blob.fields else toc.field_id, opened, blob)"),

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 LEFT_OUT = ("test_bounds.py", "test_jit.py")  # this file, and the one about the cache
 ELSEWHERE = (
     "bundle/test_slicing.py::test_kernel_equals_its_slow_twin_and_inverts",
-    "filters/test_historical.py::test_lemma_merge",
+    "filters/test_historical.py::test_the_lemmas_of_the_present_form_would_deny_values",
     "filters/test_historical.py::test_the_kernel_and_python_choose_the_same_block_and_bits",
     "parquet/test_dictionary_runs.py",
 )

@@ -63,7 +63,7 @@ def doors(data: bytes, folder: Path) -> Iterator[tuple[str, Callable[[], object]
     source = BytesSource(data)
 
     def scan() -> None:
-        rows = scan(source, "k = 33 or s = 'text 4'")
+        rows = sidecar.scan(source, "k = 33 or s = 'text 4'")
         if "k" in rows.column_names and "s" in rows.column_names:
             rows.to_pylist()
 
