@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+MERGED_AT_ONCE = 8 << 20
+"""Bytes up to which a refresh makes one segment of all: about 0.15 s. A larger sidecar keeps a base, which a store
+copies by itself, and a delta, until a refresh finds no file to index."""
 LARGE = 256 << 20
-"""Bytes up to which a sidecar is written anew for any change, as one segment: at most 5 s. A larger one keeps a base
-and a delta until a refresh finds no file to index."""
+"""Bytes up to which a sidecar is written anew for any file that is new."""
 FEW_ROWS = 0.01
 """Share of the rows that a large sidecar may lack."""
 NOT_LONG = timedelta(hours=1)

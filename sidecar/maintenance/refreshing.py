@@ -79,7 +79,7 @@ def refresh(
         encryption_keys=encryption_keys,
         allow_plaintext=allow_plaintext,
         most_files=max_new_files,
-        merge_up_to=costs.LARGE,
+        merge_up_to=costs.MERGED_AT_ONCE,
         what="refresh",
     )
     request.check_options()

@@ -96,7 +96,7 @@ def test_a_lookup_after_a_refresh_reads_what_it_reads_after_a_fresh_build(table:
 
 def test_a_large_sidecar_becomes_one_segment_when_no_file_is_new(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """To merge it with each new file would cost much more than to copy it."""
-    monkeypatch.setattr(costs, "LARGE", 1)
+    monkeypatch.setattr(costs, "MERGED_AT_ONCE", 1)
     build(table, 3, "k", "s", full=True)
     monkeypatch.setattr(arrangement, "FOLD_SHARE", 1)
     table.append(rows(4))

@@ -97,6 +97,7 @@ def test_one_new_file_costs_its_own_reads_and_the_copy(
     """A small sidecar becomes one segment, which costs a second read of it."""
     if is_large:
         monkeypatch.setattr(costs, "LARGE", 1)
+        monkeypatch.setattr(costs, "MERGED_AT_ONCE", 1)
         monkeypatch.setattr(costs, "FEW_ROWS", 0)
     sidecar.refresh(loaded(table), engine="local")
     before = {local(task.file.file_path).as_posix() for task in loaded(table).scan().plan_files()}
