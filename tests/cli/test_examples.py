@@ -64,7 +64,7 @@ def make_files(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with the files; the default catalog has the tables ``db.lineitem`` and ``hr.users``."""
+    """A folder with the files; the default catalog has the tables ``db.lineitem``, ``hr.users`` and ``crm.orders``."""
     folder = tmp_path_factory.mktemp("examples")
     make_files(folder)
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -75,6 +75,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     users = pa.table({"user_id": [1, 2], "mail": ["eve@example.com", "joe@example.com"]})
     catalog.create_namespace("hr")
     create_with_rows(catalog, "hr.users", [users])
+    catalog.create_namespace("crm")
+    sidecar.build(create_with_rows(catalog, "crm.orders", [users]), ["mail"], engine="local", save=True)
     with pytest.MonkeyPatch.context() as patch:
         # pyiceberg reads its configuration once, when it is imported.
         patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])

@@ -250,43 +250,43 @@ def test_files_keep_who_added_them_until_they_are_added_again(
 
 def test_files_without_ids_columns_dropped_and_added_and_defaults(spark: Any, catalog: Any, catalog_dir: Path) -> None:
     """Hive-style files: a partition column that no file has, and columns by name."""
-    source = f"file:{catalog_dir}/hive"
+    source = f"file:{catalog_dir}/hive_layout"
     for part, letter in enumerate("ab"):
         frame = spark.sql(values(part))
         frame.write.parquet(f"{source}/p={letter}")
-    spark.sql("create table cat.db.hive (k bigint, v string, p string) using iceberg partitioned by (p)")
-    call(spark, f"add_files(table => 'db.hive', source_table => '`parquet`.`{source}`')")
-    indexed(catalog, "hive", ("k", "v", "p"))
-    assert after(spark, catalog, "hive") == (2, 2, 0, 0)
-    assert plan(spark, catalog, "hive", "p = 'a' and k = 0").files_kept == 1
-    assert plan(spark, catalog, "hive", "p = 'a' and k = 1").files_kept == 0
-    assert plan(spark, catalog, "hive", "p = 'c' or k = 0").files_kept >= 1
-    spark.sql("alter table cat.db.hive drop partition field p")
-    assert plan(spark, catalog, "hive", "p = 'b'").files_kept == 1
+    spark.sql("create table cat.db.hive_layout (k bigint, v string, p string) using iceberg partitioned by (p)")
+    call(spark, f"add_files(table => 'db.hive_layout', source_table => '`parquet`.`{source}`')")
+    indexed(catalog, "hive_layout", ("k", "v", "p"))
+    assert after(spark, catalog, "hive_layout") == (2, 2, 0, 0)
+    assert plan(spark, catalog, "hive_layout", "p = 'a' and k = 0").files_kept == 1
+    assert plan(spark, catalog, "hive_layout", "p = 'a' and k = 1").files_kept == 0
+    assert plan(spark, catalog, "hive_layout", "p = 'c' or k = 0").files_kept >= 1
+    spark.sql("alter table cat.db.hive_layout drop partition field p")
+    assert plan(spark, catalog, "hive_layout", "p = 'b'").files_kept == 1
 
-    assert ndv(spark, "hive")["v"] == 2 * ROWS
-    spark.sql("alter table cat.db.hive drop column v")
+    assert ndv(spark, "hive_layout")["v"] == 2 * ROWS
+    spark.sql("alter table cat.db.hive_layout drop column v")
     with pytest.raises(Exception, match=r"INTERNAL_ERROR|NullPointer|null"):
-        ndv(spark, "hive")  # Spark fails on statistics of a dropped column, its own ones too
-    assert sidecar.repair(catalog.load_table("db.hive")).repairs[0].reasons == [
+        ndv(spark, "hive_layout")  # Spark fails on statistics of a dropped column, its own ones too
+    assert sidecar.repair(catalog.load_table("db.hive_layout")).repairs[0].reasons == [
         "a theta sketch of field 2, which the table has dropped, is registered"
     ]
-    assert "v" not in ndv(spark, "hive")
-    spark.sql("alter table cat.db.hive add column v string")  # by name, the files' old values show again
-    assert plan(spark, catalog, "hive", f"v = 'v{4 * FILES}'").files_kept == 2
-    assert plan(spark, catalog, "hive", f"v = 'v1' or k = {ABSENT}").files_kept == 2
+    assert "v" not in ndv(spark, "hive_layout")
+    spark.sql("alter table cat.db.hive_layout add column v string")  # by name, the files' old values show again
+    assert plan(spark, catalog, "hive_layout", f"v = 'v{4 * FILES}'").files_kept == 2
+    assert plan(spark, catalog, "hive_layout", f"v = 'v1' or k = {ABSENT}").files_kept == 2
 
-    spark.sql("alter table cat.db.hive set tblproperties ('format-version'='3')")
+    spark.sql("alter table cat.db.hive_layout set tblproperties ('format-version'='3')")
     jvm = spark._jvm
-    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, "cat.db.hive")
+    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, "cat.db.hive_layout")
     api = jvm.org.apache.iceberg
     long_type = api.types.Types.LongType.get()
     java.updateSchema().addColumn("d", long_type, api.expressions.Literal.of(7)).commit()
-    spark.sql("insert into cat.db.hive (k, p, v, d) values (1, 'z', 'z', 8)")
-    assert plan(spark, catalog, "hive", "d = 7").files_total == 3
-    assert plan(spark, catalog, "hive", "d = 9 or k = 3").files_kept >= 1
+    spark.sql("insert into cat.db.hive_layout (k, p, v, d) values (1, 'z', 'z', 8)")
+    assert plan(spark, catalog, "hive_layout", "d = 7").files_total == 3
+    assert plan(spark, catalog, "hive_layout", "d = 9 or k = 3").files_kept >= 1
     with pytest.raises(UnsupportedFeatureError, match="REST catalog"):
-        sidecar.build(catalog.load_table("db.hive"), ["d"], engine="local")
+        sidecar.build(catalog.load_table("db.hive_layout"), ["d"], engine="local")
 
 
 def test_equality_deletes_are_left_to_who_can_read_them(spark: Any, catalog: Any) -> None:

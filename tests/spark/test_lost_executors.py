@@ -60,7 +60,7 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-KINDS = ("WriteOne", "TakeIndexes", "TakeFile", "VerifyOne", "SuccessorWriter", "index_units", "CheckPlaces")
+KINDS = ("WriteOne", "TakeIndexes", "TakeFile", "FileCheck", "SuccessorWriter", "index_units", "CheckPlaces")
 """The work that a worker dies of, each once."""
 
 
