@@ -177,7 +177,9 @@ def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
     if snapshot is not None:
         return snapshot
     if meanwhile:
-        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing was registered")
+        raise CommitConflictError(
+            f"the snapshot {snapshot_id} expired meanwhile; nothing was registered for the table '{name_of(table)}'"
+        )
     raise UsageError(f"the table '{name_of(table)}' has no snapshot {snapshot_id}")
 
 
@@ -233,7 +235,9 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
     later = reload_table(before)
     if later.metadata.snapshot_by_id(snapshot_id) is None:
         _withdraw(later, entry, race)
-        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing is registered")
+        raise CommitConflictError(
+            f"the snapshot {snapshot_id} expired meanwhile; nothing is registered for the table '{name_of(later)}'"
+        )
     commit = find_commit(before, later, path, snapshot_id)
     merged = statistics_of(before).get(snapshot_id, ())
     current = statistics_of(later).get(snapshot_id, ())
