@@ -250,7 +250,7 @@ class _Night:
     def _refreshed(self, table: Table) -> RefreshReport:
         """Refresh a table. A night has the time to merge a large sidecar too, which a refresh with new files leaves."""
         first = refresh(table, **self.refreshing, dry_run=self.dry_run)
-        if first.action == "written" and first.file_size > costs.LARGE and not self.dry_run:
+        if first.action == "written" and first.file_size > costs.MERGED_AT_ONCE and not self.dry_run:
             second = refresh(table, **self.refreshing)
             first.statistics_path, first.file_size = second.statistics_path, second.file_size
             first.seconds += second.seconds
@@ -270,4 +270,6 @@ def _why_left_alone(table: Table) -> str | None:
 
 def _checked(table: Table, max_behind: timedelta | None, min_coverage: float | None) -> CheckedTable:
     found = status(table.refresh(), max_behind=max_behind, min_coverage=min_coverage, quick=True)
-    return CheckedTable(found.waiting, found.share_covered, found.missed, found.to_do, found.warnings)
+    is_undeclared = not found.covered and not found.warnings  # a damaged declaration is a warning
+    missed = [] if is_undeclared else found.missed
+    return CheckedTable(found.waiting, found.share_covered, missed, found.to_do, found.warnings)

@@ -123,6 +123,15 @@ def test_a_missed_limit_is_no_failure_and_exits_with_1(lake: Any) -> None:
     assert (table.repair, table.refresh, table.expire, table.gc) == (None, None, None, None)
 
 
+def test_a_table_that_declares_nothing_misses_no_coverage(lake: Any) -> None:
+    made = lake.catalog.create_table("db.plain", lake.schema())
+    made.append(rows())
+    assert sidecar.care(made, only=["check"], min_coverage=95, max_behind=timedelta(0)).exit_code == 0
+    with made.transaction() as change:
+        change.set_properties({"sidecar.columns": "k"})
+    assert sidecar.care(made, only=["check"], min_coverage=95).exit_code == 1
+
+
 def test_the_steps_come_in_their_order_and_only_those_that_are_named(
     lake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,8 +191,7 @@ def test_a_table_that_can_be_registered_nowhere_is_left_alone(lake: Any, monkeyp
 
 
 def test_a_night_merges_a_large_sidecar_too(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "LARGE", 1)
-    monkeypatch.setattr(costs, "FEW_ROWS", 0)
+    monkeypatch.setattr(costs, "MERGED_AT_ONCE", 1)
     (done,) = sidecar.care(lake, engine="local").tables
     assert done.refresh is not None
     assert done.refresh.files_indexed == 1
