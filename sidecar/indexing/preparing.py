@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -128,17 +128,14 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
     asked, notes = request.wishes(table, snapshot, built)
-    wishes, locked = asked, frozenset[int]()
+    wishes = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if found is not None:
-        locked = _locked(found)
-        wishes = _openable(wishes, found, locked, protection, notes, are_named=request.columns is not None)
+        wishes = _openable(wishes, found, protection, notes, are_named=request.columns is not None)
     wanted = tuple(wish.column for wish in wishes)
     protection.check([column.path for column in wanted])
     listing = list_snapshot(table, snapshot.snapshot_id)
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
-    # No manifest entry may show the bounds of columns that stay encrypted, either.
-    kept_secret = frozenset[int]() if request.allow_plaintext else locked
     common = Options(
         bloom=False,
         theta=False,
@@ -146,7 +143,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         max_bits=None,
         harvest=request.reuse,
         filter_format=request.filter_format,
-        sealed=sealed | kept_secret,
+        sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
@@ -155,24 +152,15 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 
 
-def _locked(found: FoundSidecar) -> frozenset[int]:
-    """Return the fields of which the sidecar has encrypted indexes."""
-    return frozenset(b.toc.field_id for s in found.sidecar.segments for b in s.blobs if b.toc.lock is not None)
-
-
 def _openable(
-    wishes: Sequence[ColumnWish],
-    found: FoundSidecar,
-    locked: Set[int],
-    protection: Protection,
-    notes: list[str],
-    are_named: bool,
+    wishes: Sequence[ColumnWish], found: FoundSidecar, protection: Protection, notes: list[str], are_named: bool
 ) -> list[ColumnWish]:
     """Return the wishes without columns that the sidecar has encrypted and whose bundle key is not given.
 
     A build without the key would write their indexes in plaintext. Raises :class:`UsageError` if none is left, and for
     any such column if the caller has named the columns (``are_named``).
     """
+    locked = {b.toc.field_id for segment in found.sidecar.segments for b in segment.blobs if b.toc.lock is not None}
     refused = [
         wish.column.path
         for wish in wishes

@@ -89,12 +89,3 @@ def test_a_named_column_is_not_written_in_plaintext_beside_its_encrypted_indexes
     assert locks(table) == {METADATA}
     sidecar.build(table, ["ssn"], engine="local", full=True, allow_plaintext=True)
     assert None in locks(table)
-
-
-def test_bounds_of_columns_whose_keys_are_missing_stay_in_the_manifests(catalog: Any) -> None:
-    table = encrypted_table(catalog, "db.locked", encrypted=False, bounds=(1, 2))
-    sidecar.build(table, ["ssn", "v"], engine="local", encryption_keys=bundle_keys())
-    table.append(table.scan().to_arrow())
-    sidecar.refresh(table, engine="local")
-    (path,) = [e.statistics_path for e in table.refresh().metadata.statistics]
-    assert SECRET.format(0)[:12].encode() not in Path(path.removeprefix("file://")).read_bytes()
