@@ -23,7 +23,7 @@ class NamedColumns:
     """The columns of a sidecar that have indexes, by field id."""
 
     stated: Mapping[int, tuple[int, StoredColumn]]
-    """What the newest segment that names a column says of it, with the segment's place by age."""
+    """The name and type of a column in the newest segment that names it, with the segment's place by age."""
     paths: Mapping[int, tuple[str, ...]]
     """The paths by which columns were found in data files without field ids; empty for others."""
     are_of_table: bool = False

@@ -23,7 +23,7 @@ class PuffinFileInfo(PuffinInfo):
     """A Puffin file, and its segments if it is a sidecar."""
 
     segments: list[dict[str, Any]]
-    """What each build added, as plain data of its tables of contents; empty if the file is not a sidecar."""
+    """The segments, one a build, as plain data of their tables of contents; empty if the file is not a sidecar."""
     tables: list[str]
     """The UUIDs of the tables that the segments belong to."""
     snapshots: list[int]

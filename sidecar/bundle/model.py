@@ -161,7 +161,7 @@ class Coverage:
 
 
 class StoredColumn(NamedTuple):
-    """What a sidecar says of a column, for people: its ``path``, outermost name first, and its Iceberg type."""
+    """A column in a sidecar, for people: its ``path``, outermost name first, and its Iceberg type."""
 
     path: tuple[str, ...]
     type: str

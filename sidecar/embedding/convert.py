@@ -42,7 +42,7 @@ from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
-from sidecar.results.base import Summarized
+from sidecar.results.base import Summarized, plain_data
 from sidecar.run_log import log_run
 from sidecar.source import AnyPath, Source, open_source
 
@@ -96,12 +96,12 @@ class ConvertReport(Summarized):
         """Return plain data, as ``sidecar convert --json`` prints it."""
         return {
             "sources": self.sources,
-            "failed": {path: error.to_dict() for path, error in self.failed.items()},
+            "failed": plain_data(self.failed),
             "target": self.target,
             "conversion": self.conversion,
             "size": self.size,
             "ways": ways_of(self.units),
-            "units": [unit.to_dict() for unit in self.units],
+            "units": plain_data(self.units),
             "seconds": self.seconds,
             "engine": self.engine,
             "engine_reason": self.engine_reason,

@@ -20,7 +20,7 @@ from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.engines.work import FileIOs, estimated_size
 from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
-from sidecar.results.base import Summarized
+from sidecar.results.base import Summarized, plain_data
 from sidecar.run_log import log_run
 from sidecar.source import AnyPath
 from sidecar.target import create_target
@@ -73,12 +73,12 @@ class ExtractReport(Summarized):
         """Return plain data, as ``sidecar extract --json`` prints it."""
         return {
             "files": self.files,
-            "failed": {path: error.to_dict() for path, error in self.failed.items()},
+            "failed": plain_data(self.failed),
             "target": self.target,
             "size": self.size,
             "fields": self.fields,
             "ways": ways_of(self.units),
-            "units": [unit.to_dict() for unit in self.units],
+            "units": plain_data(self.units),
             "warnings": self.warnings,
             "seconds": self.seconds,
             "witness": self.witness.to_dict(),

@@ -78,7 +78,7 @@ class FileResults(Result, Sequence[ResultT_co]):
         """Return plain data: ``files``, ``failed`` with the parts of each error, then ``others`` and the totals."""
         return {
             "files": [file.to_dict() for file in self.files],
-            "failed": {path: error.to_dict() for path, error in self.failed.items()},
+            "failed": plain_data(self.failed),
             "others": self.others,
             **self.totals(),
         }

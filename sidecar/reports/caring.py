@@ -97,11 +97,6 @@ class CaredTable(Result):
             found += [] if one is None else one.warnings
         return list(dict.fromkeys([*found, *([] if self.gc is None else self.gc.failed)]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain data for JSON."""
-        errors = {step: error.to_dict() for step, error in self.errors.items()}
-        return {name: plain_data(value) for name, value in vars(self).items()} | {"errors": errors}
-
 
 @dataclass(frozen=True, repr=False, slots=True)
 class CareReport(Result):
@@ -136,12 +131,11 @@ class CareReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain data for JSON."""
-        error = None if self.page_error is None else self.page_error.to_dict()
         return {
             "dry_run": self.dry_run,
             "tables": plain_data(self.tables),
             "page": plain_data(self.page),
-            "page_error": error,
+            "page_error": plain_data(self.page_error),
             "summary": self.counts(),
         }
 

@@ -53,8 +53,8 @@ def measure_lookups(table: Table, found: FoundSidecar, warnings: list[str]) -> d
             before = sidecar.index_reads, sidecar.index_bytes
             _kept(segments, field_id, _HASHES[0])
             reads, size = sidecar.index_reads - before[0], sidecar.index_bytes - before[1]
-            probes = _probes(segments, field_id, len(fields)) if asked is not sidecar else FEW_PROBES
             total = _row_groups(segments, field_id)
+            probes = _probes(total, len(fields)) if asked is not sidecar else FEW_PROBES
             there = _with_filters(asked, field_id)
             kept = sum(_kept(there, field_id, value) for value in _HASHES[:probes])
             rate = kept / (total * probes) if total else None
@@ -79,10 +79,9 @@ def _is_locked(segments: Sequence[Segment], field_id: int) -> bool:
     return any(bundle.toc.lock is not None for segment in segments for bundle in segment.bundles_of(field_id))
 
 
-def _probes(segments: Sequence[Segment], field_id: int, columns: int) -> int:
-    """Return about how many hashes a column is asked in memory, where ``columns`` are asked."""
-    enough = ENOUGH // max(_row_groups(segments, field_id), 1)
-    return min(MOST_PROBES, max(FEW_PROBES, min(enough, MOST_TOGETHER // columns)))
+def _probes(row_groups: int, columns: int) -> int:
+    """Return how many hashes a column of ``row_groups`` filters is asked in memory, where ``columns`` are asked."""
+    return min(MOST_PROBES, max(FEW_PROBES, min(ENOUGH // max(row_groups, 1), MOST_TOGETHER // columns)))
 
 
 def _row_groups(segments: Sequence[Segment], field_id: int) -> int:

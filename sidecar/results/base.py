@@ -75,8 +75,8 @@ class Result(Summarized):
 
 
 def plain_data(value: Any) -> Any:
-    """Return ``value`` with each result in it as a dict."""
-    if isinstance(value, Result):
+    """Return ``value`` with each result and error in it as a dict."""
+    if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, list):
         return [plain_data(item) for item in value]
