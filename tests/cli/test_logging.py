@@ -185,7 +185,11 @@ def test_the_package_has_a_null_handler(table: Table) -> None:
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("sidecar").handlers)
 
 
-def test_a_line_is_not_made_if_its_level_is_off(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_not_made_if_its_level_is_off(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sidecar")  # another test may have left it on
+
     def fail(*_: Any) -> str:
         raise AssertionError("the line was made")
 
