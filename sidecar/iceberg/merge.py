@@ -101,7 +101,7 @@ def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
         offset=error.offset,
         expected=error.expected,
         found=error.found,
-        hint=f"It has {lost}. With force, only their entries in the table's metadata are kept.",
+        hint=f"It has {lost}. sidecar build TABLE --force goes on; what is not built again keeps only its entry.",
     )
 
 
@@ -120,7 +120,8 @@ def plan_merge(
     """
     copies = _foreign_blobs(existing)
     entries = _foreign_entries(existing)
-    taken = {fields[0] for fields in _theta_fields(copies, entries) if len(fields) == 1}
+    theirs = [entry for entry in entries if not is_our_theta(entry)]
+    taken = {fields[0] for fields in _theta_fields(copies, theirs) if len(fields) == 1}
     notes = [
         f"field {field}: the theta sketch of another writer is kept, ours is left out"
         for field in sorted({theta.field_id for theta in thetas} & taken)
@@ -129,14 +130,16 @@ def plan_merge(
     notes += _notes_on_dropped(thetas, entries, live_fields)
     notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
+    ours: list[RegisteredBlob] = []
     for blob, reader in (*_our_thetas(existing), *carried):
         if blob.fields[0] not in kept and blob.fields[0] in live_fields:
             kept.add(blob.fields[0])
             copies.append((blob, reader))
-            entries.append(registered_blob(blob))
+            ours.append(registered_blob(blob))
+    left = [entry for entry in entries if not is_our_theta(entry) or entry.fields[0] not in kept]
     return Merge(
         copies=tuple(copies),
-        registered=tuple(entry for entry in entries if live_fields.issuperset(entry.fields)),
+        registered=tuple(entry for entry in (*left, *ours) if live_fields.issuperset(entry.fields)),
         thetas=tuple(new.values()),
         properties=_foreign_properties(existing),
         notes=tuple(notes),
@@ -227,7 +230,7 @@ def _foreign_entries(existing: Sequence[ExistingBlob]) -> list[RegisteredBlob]:
     for source in existing:
         for blob in source.entry.blob_metadata:
             if source.reader is None or not is_our_theta(blob):
-                chosen.setdefault((blob.type, tuple(blob.fields)), blob)
+                chosen.setdefault((blob.type, tuple(blob.fields), is_our_theta(blob)), blob)
     return list(chosen.values())
 
 

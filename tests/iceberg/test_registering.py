@@ -188,6 +188,16 @@ def test_an_unreadable_statistics_file_refuses_with_what_would_be_lost(
     assert any("its blobs are lost" in note for note in done.notes)
 
 
+def test_sketches_of_ours_in_an_unreadable_file_are_made_again(table: Table) -> None:
+    """An entry of ours is no other writer's: it goes if there is a new sketch, and only else keeps its count."""
+    old = register(table, head(table), [*THETAS, KeptSketch(3, SKETCH, 300)], write_ours)
+    damage(old.statistics_path, lambda data: data[:-5])
+    done = register(table, head(table), THETAS, write_ours, force=True)
+    assert registered(table) == {1: "3", 2: "30", 3: "300"}
+    assert {(THETA, (1,)), (THETA, (2,))} <= blobs_of(done.statistics_path).keys()
+    assert not any("of another writer" in note for note in done.notes)
+
+
 def test_a_missing_statistics_file_refuses_as_a_storage_error(table: Table) -> None:
     path = set_foreign(table, {})
     Path(path.removeprefix("file:")).unlink()
