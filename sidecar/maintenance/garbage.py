@@ -155,7 +155,7 @@ def check_age(older_than: timedelta, force: bool = False) -> None:
         raise UsageError(
             "older_than is below 24 hours, and a running build may lose its file",
             found=older_than,
-            hint=None if force else "With force, if no build of this table is running anywhere.",
+            hint=None if force else "In Python, gc with force goes on: only if no build of this table is running.",
         )
 
 

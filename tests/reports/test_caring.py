@@ -115,6 +115,16 @@ def test_a_job_expires_and_deletes(lake: Any, monkeypatch: pytest.MonkeyPatch) -
     assert set(entries(lake).values()) <= stored(lake)
 
 
+def test_a_line_has_the_hint_and_the_bad_file_beside_the_missed_limit(lake: Any) -> None:
+    assert "sidecar build TABLE --force goes on" in " ".join(run("care db.odd").stdout.split())
+    lake.append(rows(11))
+    newest = max((metadata_folder(lake).parent / "data").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-9])
+    shown = " ".join(run("care db.t --min-coverage 100%").stdout.split())
+    assert "and the limit is 100 %; not indexed: " in shown
+    assert newest.name in shown.replace(" ", "")
+
+
 def test_a_missed_limit_is_no_failure_and_exits_with_1(lake: Any) -> None:
     done = sidecar.care(lake, only=["check"], min_coverage=95, max_behind=timedelta(0))
     (table,) = done.tables

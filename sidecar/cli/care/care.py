@@ -107,11 +107,14 @@ def cells(data: Any) -> Cells:
 
 
 def _result(data: Any) -> str:
-    """What went wrong, else why the table was left alone, else how its refresh ended."""
-    found = [f"{step}: {error['message']}" for step, error in data["errors"].items()]
+    """What went wrong and what to do, else why the table was left alone, else how its refresh ended."""
+    errors = data["errors"].items()
+    found = [
+        f"{step}: {error['message']}" + (f". {error['hint']}" if "hint" in error else "") for step, error in errors
+    ]
     found += [missed["text"] for missed in (data["check"] or {"missed": []})["missed"]]
     found += [data["left_alone"]] if data["left_alone"] else []
-    if data["refresh"] is not None and not found:
+    if data["refresh"] is not None and (not found or data["refresh"]["files_failed"]):
         found.append(outcome(data["refresh"]))
     alone = {one["left_alone"] for one in (data["expire"], data["gc"]) if one is not None and one["left_alone"]}
     return "; ".join([*found, *sorted(alone)]) or "done"
