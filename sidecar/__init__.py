@@ -23,7 +23,7 @@
     open_sidecar(table)                     the Puffin file that is registered
     encryption_keys_from(place)             keys of encrypted files, from a file or a variable
     progress(callback)                      with it, calls say how far they are
-    warm_up()                               compile all loops now
+    warm_up()                               compile all kernels now
 
 Types of results are in sidecar.results, errors in sidecar.errors. `sidecar guide` lists the guides.
 """

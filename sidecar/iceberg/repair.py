@@ -88,8 +88,7 @@ class RepairReport(Result):
 
 
 def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
-    """Register the statistics entries of ``table`` that break other readers again, corrected; drop entries without
-    file.
+    """Correct the statistics entries of ``table`` that break other readers, and drop entries whose file is missing.
 
     All changes are one commit, after which ``table`` is refreshed; ``dry_run`` writes nothing.
 

@@ -90,9 +90,8 @@ def probe(
 
     ``column`` may be a field id in a sidecar: a number is one before it is a name. For a file that is one filter it is
     the values' type. ``value`` is text, or a value of the column's type. ``threads`` files are read at a time. ``io``
-    opens the files. Encrypted columns
-    need ``encryption_keys``. Puffin files in folders are left out. A file without the column is kept, with the reason.
-    Raises the error of a file that is named alone.
+    opens the files. Encrypted columns need ``encryption_keys``. Puffin files in folders are left out. A file without
+    the column is kept, with the reason. Raises the error of a file that is named alone.
     """
     found = find_files(paths, io, endings=DATA_ENDINGS)
     refused: dict[str, UsageError] = {}

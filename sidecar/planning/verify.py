@@ -70,8 +70,8 @@ def verify(
     ``against`` compares a Puffin file with data files. ``aad_prefixes`` checks instead that encrypted files have these
     prefixes, one each. ``at`` is a snapshot id, branch or tag of the table. ``threads`` files are read at a time.
     ``io`` opens files. ``encryption_keys`` open what is encrypted. ``engine`` and ``spark`` say where values are
-    read. Damage is a problem, not raised. Raises the
-    error of a file that is named alone and cannot be read, and of the table's own metadata.
+    read. Damage is a problem, not raised. Raises the error of a file that is named alone and cannot be read, and of the
+    table's own metadata.
     """
     if isinstance(target, Table):
         if against is not None:

@@ -89,7 +89,7 @@ def scan(
     ``io``: opens the file.
     ``encryption_keys``: of files and sidecars.
 
-    Warnings of the plan are logged. Raises the errors of :func:`sidecar.plan` and of :func:`read`; for a file
+    Warnings of the plan are logged. Raises the errors of :func:`sidecar.plan` and of reading data files; for a file
     :class:`UsageError` for a name or a value that does not fit.
     """
     common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
@@ -115,7 +115,7 @@ def scan_batches(
     io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`; of a file by row groups or stripes.
+    """Return the rows of :func:`scan` as a stream; of a file by row groups or stripes.
 
     ``source``, ``predicate``, ``columns``, ``limit``, ``keys``, ``at``, ``case_sensitive``, ``threads``, ``io`` and
     ``encryption_keys`` are as for :func:`scan`.

@@ -22,7 +22,7 @@ def report(
     ] = "report.html",
     advice: Annotated[
         bool,
-        typer.Option("--advice/--no-advice", help="Read a sample of the data and advise on each column [--advice]."),
+        typer.Option("--advice/--no-advice", help="Read a sample of the data and advise on each column."),
     ] = True,
 ) -> None:
     """Write a page about tables and their sidecars.
