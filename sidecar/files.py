@@ -23,7 +23,7 @@ from sidecar.errors import (
     refuse_text,
 )
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.source import AnyPath, Source, open_source
+from sidecar.storage.source import AnyPath, Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -216,7 +216,7 @@ def _verify_parquet(source: Source) -> list[Problem]:
 
 
 def _verify_orc(source: Source) -> list[Problem]:
-    from sidecar.orc.verify import verify_file as verify_orc
+    from sidecar.orc.verify.verify import verify_file as verify_orc
 
     return verify_orc(source)
 
@@ -228,7 +228,7 @@ def _verify_values(source: Source, name: str, kind: str, share: float) -> Verifi
             file=source.name,
             hint="Check a sidecar against data files (--against), or by the name of its table.",
         )
-    from sidecar.orc.verify import verify_file as verify_orc
+    from sidecar.orc.verify.verify import verify_file as verify_orc
     from sidecar.parquet.verify.file import verify_file as verify_parquet
     from sidecar.parquet.verify.filters import ValueCheck
 

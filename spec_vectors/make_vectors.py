@@ -48,7 +48,7 @@ from sidecar.bundle.units.fingerprints import fingerprint
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 HERE = Path(__file__).resolve().parent / "bundle"
 TABLE = "5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b"

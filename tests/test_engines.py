@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sidecar
-from sidecar.source import local_path
+from sidecar.storage.source import local_path
 
 ROWS, DISTINCT = 4_000, 500
 

@@ -29,7 +29,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.iceberg.refs import table_at
 from sidecar.planning.files import cheapest
 from sidecar.planning.plan import Plan

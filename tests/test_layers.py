@@ -18,9 +18,7 @@ LAYERS = [
     {"results"},
     {"errors"},
     {"run", "run_log", "run_steps"},
-    {"source"},
-    {"s3_upload"},
-    {"target"},
+    {"storage"},
     {"engines"},
     {"crypto"},
     {"kernels"},
@@ -59,7 +57,7 @@ ROOMS_OF = {
     "starlette": {"serving"},
     "uvicorn": {"serving"},
     "httpx": {"serving"},
-    "pyiceberg": {"source", "s3_upload", "target", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
+    "pyiceberg": {"storage", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
 }
 UPWARD = {("engines", "spark"), ("indexing", "spark"), ("indexing", "reports"), ("planning", "reading")}
 """An engine is picked by name, and Spark's is loaded only then. A build that chooses its columns loads what advises. A
@@ -136,7 +134,7 @@ def test_a_plan_loads_what_few_plans_need_when_they_need_it() -> None:
         "sidecar.parquet",
         "sidecar.bundle.sketches",
         "sidecar.iceberg.records",
-        "sidecar.planning.key_pruning",
+        "sidecar.planning.keys.key_pruning",
     )
     assert not [name for name in loaded_by("sidecar.planning.planner") if name.startswith(late)]
 

@@ -23,7 +23,7 @@ from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import I64, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 ROWS = 3
 

@@ -20,10 +20,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 
 import sidecar
-from sidecar import s3_upload
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.source import CountingSource, open_source
-from sidecar.target import create_target
+from sidecar.storage import s3_upload
+from sidecar.storage.source import CountingSource, open_source
+from sidecar.storage.target import create_target
 from tests.s3_store import MemoryS3, MemoryS3IO
 from tests.tables import create_with_rows
 

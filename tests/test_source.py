@@ -14,10 +14,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.io.fsspec import FsspecInputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from sidecar import source
 from sidecar.errors import DamagedFileError, StorageError
 from sidecar.maintenance.garbage import _delete_file
-from sidecar.source import (
+from sidecar.storage import source
+from sidecar.storage.source import (
     BytesSource,
     CountingSource,
     FileIOSource,
@@ -28,7 +28,7 @@ from sidecar.source import (
     read_ranges,
     try_ranges,
 )
-from sidecar.target import check_new, create_or_replace, create_target
+from sidecar.storage.target import check_new, create_or_replace, create_target
 
 DATA = bytes(range(256)) * 8
 

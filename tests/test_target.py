@@ -20,8 +20,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.run_steps import observe
-from sidecar.source import BytesSource, CountingSource, LocalSource
-from sidecar.target import (
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.target import (
     HELD_LENGTH,
     Target,
     create_or_replace,
@@ -283,14 +283,14 @@ def test_an_object_store_that_fails_keeps_nothing(store: Store) -> None:
 
 KILLED = """
 import os, signal, sys
-from sidecar.target import create_target
+from sidecar.storage.target import create_target
 with create_target(sys.argv[1]) as target:
     target.write(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
 RUN = """
 import sys
-from sidecar.target import create_target
+from sidecar.storage.target import create_target
 with create_target(sys.argv[1]) as target:
     target.write(b"whole")
 """

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IMPORTED = ("pandas", "pyarrow.dataset", "pyiceberg.catalog.sql", "sidecar.cli.app", "sidecar.indexing.tasks")
+IMPORTED = ("pandas", "pyarrow.dataset", "pyiceberg.catalog.sql", "sidecar.cli.app", "sidecar.indexing.stage_one.tasks")
 
 
 @cache

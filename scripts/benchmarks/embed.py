@@ -180,7 +180,7 @@ def extracted(folder: Path, plain: Sequence[Path]) -> dict[str, Path]:
         indexed.append(str(full))
     puffins = {proof: folder / f"{proof}.puffin" for proof in ("proven", "not proven")}
     sidecar.extract(indexed, str(puffins["proven"]))
-    with patch("sidecar.conversion.identity.is_local", return_value=False):
+    with patch("sidecar.conversion.matching.identity.is_local", return_value=False):
         sidecar.extract(indexed, str(puffins["not proven"]))
     return puffins
 

@@ -25,7 +25,7 @@ from scripts.benchmarks.inputs.longs import catalog_of_longs, keys_of
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.filters.orc_bloom import size_for
+from sidecar.filters.orc.bloom import size_for
 
 STRIDE = 10_000
 MASTER = bytes(range(16))

@@ -22,11 +22,11 @@ from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.lineitem import ORC_COLUMNS, orc_file
 from scripts.benchmarks.peers.pipe import PipePeer, java_command
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 
 EMBEDDED = ["l_partkey", "l_comment"]
 

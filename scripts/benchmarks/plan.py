@@ -20,7 +20,7 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.results import at_least, at_most
 from scripts.benchmarks.harness.timing import Clock, Side, Taken
 from scripts.benchmarks.inputs.manifests import KEY, catalog_of_manifests, write_sidecar
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
 
 PREDICATES = {
     "point": (f"k = {KEY}", at_least(50)),

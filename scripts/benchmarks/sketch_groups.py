@@ -25,7 +25,7 @@ from sidecar.bundle.writer import write_segment
 from sidecar.filters.theta import MAX_THETA, ThetaSketch
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 MB = 1 << 20
 SHAPES = [(10, 1, 1), (10, 100, 100), (128, 1, 1), (128, 100, 100), (128, 3_650, 1), (128, 1, 10_000), (512, 1, 1)]

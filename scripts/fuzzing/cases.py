@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from scripts.fuzzing.mutation import damaged
 from sidecar.errors import SidecarError
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 MOST_MEMORY = 256 << 20
 """Bytes of resident memory that no case may exceed."""

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sidecar.bundle.encryption import NONCE_BYTES, TAG_BYTES, Cipher
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.spec_reader import Blob, data_key
 from tests.iceberg.forging import Forgery, StoredBlob, encoded
 

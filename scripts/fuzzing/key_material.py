@@ -15,7 +15,7 @@ from scripts.fuzzing.trees import json_changed, json_extended
 from sidecar.crypto.aes import encrypt_gcm
 from sidecar.crypto.key_material import KEY_MATERIAL_TYPE, KmsKeys
 from sidecar.crypto.keys import encryption_keys_from
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.crypto.test_keys import CONFIG, MASTERS, Kms
 
 DATA_KEY, ENCRYPTION_KEY, KEY_ID = b"data key of 16 b", b"encrypting key 1", b"id of the key"

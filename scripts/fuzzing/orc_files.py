@@ -19,7 +19,7 @@ from scripts.fuzzing.trees import protobuf_changed
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Field, Message, decode, encode
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from tests.hostile_doors import doors
 from tests.orc.decode_cases import random_table
 from tests.orc.files import read_all

@@ -9,7 +9,7 @@ from sidecar.orc.compression import compress, decompress
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.stripe import INDEX_STREAMS, read_stripe_footer
 from sidecar.orc.tail import Stripe, read_tail
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 Change = Callable[[bytes], bytes]
 

@@ -25,7 +25,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.identity import pages_digest
-from sidecar.parquet.page_index import read_indexes_by_leaf
+from sidecar.parquet.page_indexes.page_index import read_indexes_by_leaf
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_struct
 from sidecar.reading.scanning import scan
 from tests.parquet.damage_worker import doors, small_file

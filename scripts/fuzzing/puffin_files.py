@@ -13,7 +13,7 @@ from sidecar.puffin.codecs import compressor
 from sidecar.puffin.inspect import inspect_puffin, verify_puffin
 from sidecar.puffin.metadata import FileMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 ROOT = Path(__file__).resolve().parents[2]
 MAGIC = b"PFA1"

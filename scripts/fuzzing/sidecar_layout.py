@@ -17,7 +17,7 @@ import xxhash
 from scripts.fuzzing.puffin_files import payload_of, with_payload
 from sidecar.bundle import checksum, seals
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.forging import HEADER, KINDS, Forgery, StoredBlob, encoded, put_sections, sections_of
 
 SEAL = checksum.SEAL_BYTES

@@ -28,7 +28,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.spec_reader import VECTORS, orc_hash
 
 LOOKUPS = 6

@@ -118,7 +118,7 @@ def planned(table: Table, text: str, way: str, twice: bool = False, **asked: Any
 
 def served(table: Table, text: str, agent: str, most: int, way: str) -> Answer:
     """A plan of the server, whose files come from memory if there are more than ``most``."""
-    from sidecar.iceberg.predicate import parse_predicate
+    from sidecar.iceberg.predicates.predicate import parse_predicate
     from sidecar.serving.answers import Caller
     from sidecar.serving.planning import file_selection
     from sidecar.serving.planning.scan_planner import ScanPlanner

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from scripts.torturing.arguments import minutes
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.spark.session import unavailable
 from tests.faults import killed_tables, system_calls
 from tests.faults.kill_grid import GRID, kill_everywhere

@@ -22,7 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from scripts.servers.iceberg_rest import start_server
 from scripts.torturing.arguments import minutes
 from sidecar import errors
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.disk import spare_disk
 from tests.life.machine import Lives, local_lives, served, spark_lives
 from tests.life.planted import BUGS, planted

@@ -26,7 +26,7 @@ from scripts.servers import s3
 from scripts.servers.services import running
 from scripts.torturing.arguments import minutes, some_of
 from sidecar import errors
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.disk import spare_disk
 from tests.faults.faults import BREAKS, Mode
 from tests.faults.folder_place import DOORS, FolderPlace

@@ -15,7 +15,7 @@ from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.puffin.inspect import PuffinInfo, inspect_puffin
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 @dataclass(frozen=True, repr=False)

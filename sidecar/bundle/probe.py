@@ -24,7 +24,7 @@ from sidecar.filters.possible_types import possible_types, probe_as_any, reading
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.results.base import ProbedRowGroup
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 NOT_INDEXED = "not indexed"
 NOT_AUTHENTIC = "no key of the segment authenticates its list of files, see the warnings"

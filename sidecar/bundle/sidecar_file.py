@@ -54,7 +54,7 @@ from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureErr
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA_GROUPS, TOC, UNITS
-from sidecar.source import CountingSource, Source
+from sidecar.storage.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 

@@ -15,7 +15,7 @@ from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UnsupportedFeatureError, problem_in
 from sidecar.puffin.types import TOC, is_ours
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 def verify_sidecar(

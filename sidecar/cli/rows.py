@@ -12,7 +12,7 @@ from sidecar.cli.output import table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
-from sidecar.target import Target, create_or_replace
+from sidecar.storage.target import Target, create_or_replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

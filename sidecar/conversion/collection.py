@@ -41,7 +41,7 @@ from sidecar.conversion.outcome import BLOOM, KINDS, PAGE_INDEX
 from sidecar.conversion.protection import Protection, properties_of
 from sidecar.conversion.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
-from sidecar.target import Target
+from sidecar.storage.target import Target
 
 NO_SNAPSHOT, NO_SEQUENCE = -1, 0
 BY_ID, BY_NAME = "id", "name:"

@@ -21,16 +21,16 @@ from typing import TypeVar
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
+from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.protection import Protection
-from sidecar.conversion.witness import Witness
 from sidecar.engines.work import FileIOs, WorkEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.source import Source, check_unchanged, open_source
+from sidecar.storage.source import Source, check_unchanged, open_source
 
 L = TypeVar("L")
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from sidecar.bundle.indexes.row_indexes import row_index_kind
 from sidecar.bundle.model import StoredColumn
 from sidecar.conversion.collection import Collection, Key, keys_of
-from sidecar.conversion.identity import file_entry, first_units, identity_of_orc
+from sidecar.conversion.matching.identity import file_entry, first_units, identity_of_orc
 from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.orc.contradictions import reason_of
 from sidecar.orc.embed import check_embeddable
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.contradictions import reason_of
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit ordinal in the collection, column, and what became of the index."""

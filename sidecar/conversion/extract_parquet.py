@@ -13,19 +13,19 @@ from itertools import chain
 from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.model import StoredColumn, UnitState
 from sidecar.conversion.collection import Collection, Key, keys_of
-from sidecar.conversion.identity import file_entry, identity_of_parquet
+from sidecar.conversion.matching.identity import file_entry, identity_of_parquet
+from sidecar.conversion.matching.witness import FileWitness, GivenIndexes, Witness
 from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.sound_page_index import sound_page_index
-from sidecar.conversion.witness import FileWitness, GivenIndexes, Witness
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_index import read_indexes_by_leaf
-from sidecar.source import Source
+from sidecar.parquet.page_indexes.page_index import read_indexes_by_leaf
+from sidecar.storage.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit ordinal in the collection, column, and what became of the index."""

@@ -17,7 +17,7 @@ from sidecar.bundle.model import UNLISTED, FileEntry, StoredColumn, UnitState
 from sidecar.bundle.segment import named_columns
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.collection import BY_NAME, Collection, Key
-from sidecar.conversion.match import is_plain
+from sidecar.conversion.matching.match import is_plain
 from sidecar.conversion.outcome import BLOOM, EXACT, KINDS, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 

@@ -23,7 +23,7 @@ from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import wholly_dictionary
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 F = TypeVar("F")
 B = TypeVar("B", bound=BlockFilter)

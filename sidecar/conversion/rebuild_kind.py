@@ -21,25 +21,25 @@ from sidecar.conversion.collection import Key
 from sidecar.conversion.extract import Extractor
 from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
-from sidecar.conversion.identity import first_units
+from sidecar.conversion.matching.identity import first_units
 from sidecar.conversion.outcome import BLOOM, VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.contradictions import reason_of
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
-from sidecar.source import Source, check_unchanged
+from sidecar.storage.source import Source, check_unchanged
 
 RebuiltKind: TypeAlias = Literal["parquet", "orc"]
 """The kind that filters are rebuilt as."""

@@ -14,12 +14,12 @@ from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import GroupIndexes, Piece, check_embeddable, embed
-from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
 from sidecar.parquet.inspect import find_leaf, reason_of
-from sidecar.parquet.page_index import read_page_indexes
-from sidecar.source import Source, open_source
-from sidecar.target import create_target
+from sidecar.parquet.page_indexes.extents import Range
+from sidecar.parquet.page_indexes.page_index import read_page_indexes
+from sidecar.storage.source import Source, open_source
+from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

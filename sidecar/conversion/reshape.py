@@ -29,7 +29,7 @@ from sidecar.conversion.outcome import (
     Way,
 )
 from sidecar.errors import UsageError
-from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import check_fpp
 

@@ -19,14 +19,14 @@ from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.model import CoverageState
 from sidecar.conversion.collection import BY_ID, BY_NAME
 from sidecar.conversion.filter_pool import PooledFilters
-from sidecar.conversion.match import Match
+from sidecar.conversion.matching.match import Match
 from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 
 
 @dataclass(frozen=True)

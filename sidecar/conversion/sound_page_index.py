@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sidecar.errors import DamagedFileError
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     ColumnIndexAnswer,
     OffsetIndex,

@@ -15,24 +15,24 @@ import pyarrow as pa
 
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.identity import first_units
-from sidecar.conversion.match import Match
+from sidecar.conversion.matching.identity import first_units
+from sidecar.conversion.matching.match import Match
 from sidecar.conversion.restore import every_part, locate_orc, stored_row_indexes
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
-from sidecar.orc.verify_values import count_denied, observed_in
+from sidecar.orc.verify.values import count_denied, observed_in
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 @dataclass(frozen=True)

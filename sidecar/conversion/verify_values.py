@@ -23,8 +23,8 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.filter_pool import FilterPool
-from sidecar.conversion.identity import identity_of_orc, identity_of_parquet
-from sidecar.conversion.match import Finder, Match
+from sidecar.conversion.matching.identity import identity_of_orc, identity_of_parquet
+from sidecar.conversion.matching.match import Finder, Match
 from sidecar.conversion.restore import filter_parts, restore_pages
 from sidecar.conversion.verify_orc import orc_value_problems
 from sidecar.crypto.keys import EncryptionKeys
@@ -34,10 +34,10 @@ from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
 from sidecar.parquet.verify.page_index import chunk_index_problems
-from sidecar.source import Source, open_source
+from sidecar.storage.source import Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

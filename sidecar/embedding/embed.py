@@ -20,7 +20,7 @@ from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.many_files.find import Paths
 from sidecar.parquet.embed import Placement
-from sidecar.source import AnyPath
+from sidecar.storage.source import AnyPath
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

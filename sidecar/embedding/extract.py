@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import TakeIndexes, check_extracted, take_all
+from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.protection import Protection
-from sidecar.conversion.witness import Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.engines.work import FileIOs, estimated_size
@@ -22,8 +22,8 @@ from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import Summarized, plain_data
 from sidecar.run_log import log_run
-from sidecar.source import AnyPath
-from sidecar.target import create_target
+from sidecar.storage.source import AnyPath
+from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -36,8 +36,8 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
-from sidecar.source import Source, local_path, open_source
-from sidecar.target import Target, create_target
+from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.target import Target, create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

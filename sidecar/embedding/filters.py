@@ -16,20 +16,20 @@ from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
-from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
-from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.indexing.stage_one.chunks import ChunkIndexer
+from sidecar.indexing.stage_one.fault import STORAGE
 from sidecar.parquet.bloom import FoundFilter, doubt_of, encode_header, read_bloom_filters
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
-from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_index_build import take_values
+from sidecar.parquet.page_indexes.build import take_values
+from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import PageHasher
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 XXH64 = "XXH64"
 

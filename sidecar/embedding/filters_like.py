@@ -25,16 +25,16 @@ from sidecar.embedding.orc_filters import OrcRules
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
 from sidecar.orc.inspect import find_column
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.source import Source, open_source
-from sidecar.target import create_target
+from sidecar.storage.source import Source, open_source
+from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -2,7 +2,7 @@
 
 An index of a different file must never get in, because readers lose the rows that it denies. So the file needs a proof
 that it is the one that was indexed, and its values are compared before it is published
-(:mod:`sidecar.conversion.witness`).
+(:mod:`sidecar.conversion.matching.witness`).
 
 Reading one filter of a bundle means reading its whole group. For a single file this can cost more than reading the
 column's values; then the filter is built from the values, and the report says so. For many files each group is read
@@ -28,7 +28,7 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.harvest import GOOD
-from sidecar.conversion.match import Finder
+from sidecar.conversion.matching.match import Finder
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import NewIndexes
 from sidecar.embedding.many import NewFiles, WrittenFiles, targets_of_listed
@@ -39,9 +39,9 @@ from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.embedding.target_folder import make_folder_of
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.find_sidecar import open_sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.refs import one_version
+from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.many_files.each import sorted_out
 from sidecar.many_files.find import FoundFiles, Paths
 from sidecar.orc.tail import is_orc, read_tail
@@ -50,8 +50,8 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
-from sidecar.source import AnyPath, Source, local_path, open_source
-from sidecar.target import create_target
+from sidecar.storage.source import AnyPath, Source, local_path, open_source
+from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

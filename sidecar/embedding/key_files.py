@@ -18,8 +18,8 @@ from sidecar.errors import StorageError
 from sidecar.parquet.encrypted.sealing import sealing_of
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import decode_struct
-from sidecar.source import Source, local_path, open_source
-from sidecar.target import create_target, repeatable
+from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.target import create_target, repeatable
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

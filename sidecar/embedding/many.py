@@ -21,8 +21,8 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
 from sidecar.run_log import log_run
-from sidecar.source import AnyPath, local_path
-from sidecar.target import repeatable
+from sidecar.storage.source import AnyPath, local_path
+from sidecar.storage.target import repeatable
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -24,8 +24,8 @@ from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.run import report_progress
-from sidecar.source import Source
-from sidecar.target import Target
+from sidecar.storage.source import Source
+from sidecar.storage.target import Target
 
 PLACEMENT: Final = "stripe"
 """The only place of ORC filters: the index of their stripe."""

@@ -22,21 +22,21 @@ import pyarrow as pa
 from sidecar.conversion.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.filters.orc_array_hash import hash_orc
-from sidecar.filters.orc_bloom import OrcBloomFilter, insert_groups, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.array_hash import hash_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter, insert_groups, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.orc.contradictions import reason_of
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.contradictions import reason_of
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
 from sidecar.orc.times import old_days_in_proleptic
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 _ORC_135 = 6
 _MESSAGE_BYTES = 32

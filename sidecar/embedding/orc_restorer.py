@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.identity import Identity, first_units, identity_of_orc
-from sidecar.conversion.match import Finder, Match, prove
-from sidecar.conversion.orc_witness import ask_row_groups
+from sidecar.conversion.matching.identity import Identity, first_units, identity_of_orc
+from sidecar.conversion.matching.match import Finder, Match, prove
+from sidecar.conversion.matching.orc_witness import ask_row_groups
+from sidecar.conversion.matching.witness import Testimony, Witness
 from sidecar.conversion.outcome import BLOOM, Outcome
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
-from sidecar.conversion.witness import Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
@@ -38,18 +38,18 @@ from sidecar.embedding.restorer import (
     why_not_bundle,
 )
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.embed import WrittenOrc, check_embeddable
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import INDEX_STREAMS, ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of
-from sidecar.source import Source
-from sidecar.target import Target
+from sidecar.storage.source import Source
+from sidecar.storage.target import Target
 
 SPLIT_BLOCK = "the sidecar has a split-block filter for it, which an ORC file cannot hold"
 
@@ -164,7 +164,7 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.conversion.witness`."""
+        """Compare the filters with values, and have denied ones built anew; see ``conversion.matching``."""
         witness, doubtful = self.witness, set()
         columns = sorted({part.column for part in self._plan.exact_parts})
         for stripe in self._plan.tail.stripes if columns else ():

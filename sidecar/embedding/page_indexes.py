@@ -2,9 +2,9 @@
 
 An old ColumnIndex or OffsetIndex is copied byte for byte if nothing contradicts it, and dropped otherwise: a wrong one
 loses rows or keeps readers from opening the file. A ColumnIndex of floats with NaN is dropped if readers would not
-expect NaN (:func:`sidecar.parquet.page_index_build.nan_doubt`). New ones are built from the pages. Readers filter pages
-only if every column that they read has an OffsetIndex, and some readers refuse a file in which a column has none. So if
-one page index of a row group cannot be built, the row group gets no new ones.
+expect NaN (:func:`sidecar.parquet.page_indexes.build.nan_doubt`). New ones are built from the pages. Readers filter
+pages only if every column that they read has an OffsetIndex, and some readers refuse a file in which a column has none.
+So if one page index of a row group cannot be built, the row group gets no new ones.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sidecar.embedding.filters import ValuesFilter
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
-from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.build import build_page_index, nan_doubt
+from sidecar.parquet.page_indexes.extents import Range
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     ColumnIndexAnswer,
     OffsetIndex,
     OffsetIndexAnswer,
     read_indexes_by_leaf,
 )
-from sidecar.parquet.page_index_build import build_page_index, nan_doubt
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 @dataclass

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.harvest import GOOD
-from sidecar.conversion.identity import Identity, identity_of_parquet
-from sidecar.conversion.match import Finder, Match, is_plain, prove
+from sidecar.conversion.matching.identity import Identity, identity_of_parquet
+from sidecar.conversion.matching.match import Finder, Match, is_plain, prove
+from sidecar.conversion.matching.witness import UNPROVEN, GivenIndexes, Testimony, Witness, ask_pages
 from sidecar.conversion.outcome import (
     BLOOM,
     DICTIONARY,
@@ -36,7 +37,6 @@ from sidecar.conversion.restore import (
     leaves_with_orc_filters,
     restore_pages,
 )
-from sidecar.conversion.witness import UNPROVEN, GivenIndexes, Testimony, Witness, ask_pages
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
@@ -49,11 +49,11 @@ from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
-from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.trust import is_float
 from sidecar.run import report_progress
-from sidecar.source import Source
-from sidecar.target import Target
+from sidecar.storage.source import Source
+from sidecar.storage.target import Target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -255,7 +255,7 @@ class Restorer:
         return _Loaded(parts, pages, lacking, unreadable)
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.conversion.witness`)."""
+        """Return ``loaded`` without indexes that values deny or cannot confirm (see ``conversion.matching``)."""
         witness = self.witness
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):

@@ -29,8 +29,8 @@ from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
-from sidecar.source import Source, local_path, open_source
-from sidecar.target import create_target
+from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.target import create_target
 
 THREADS = 4
 """Threads that build indexes by default, at most. They are spread over several files, or work on one file."""

@@ -9,7 +9,7 @@ from sidecar.embedding.many import NewFiles, WrittenFiles
 from sidecar.engines.choice import BuildEngine, work_engine
 from sidecar.many_files.each import threads_for
 from sidecar.many_files.find import Paths
-from sidecar.source import AnyPath
+from sidecar.storage.source import AnyPath
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -24,11 +24,11 @@ from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, wor
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError
 from sidecar.iceberg.catalog import held, show_commit
-from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.run_log import log_run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from sidecar.errors import SidecarError, StorageError
 from sidecar.run import ReportingThreads, one_step, report_progress
-from sidecar.source import local_path, open_source
+from sidecar.storage.source import local_path, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

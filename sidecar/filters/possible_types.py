@@ -15,7 +15,7 @@ from typing import Any
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType, named_types
 from sidecar.filters.literals import LiteralValue, as_literal
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
 from sidecar.filters.values import Probe, probe_hashes
 
 AnyEncoding = Encoding | OrcEncoding

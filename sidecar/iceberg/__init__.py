@@ -2,5 +2,5 @@
 
 Here are snapshots, branches and tags, deletes, columns and predicates; the registration and repair of statistics
 files; and the commit that replaces data files. Which files a query needs is decided in :mod:`sidecar.planning`. Start
-with :mod:`sidecar.iceberg.listing` (reading) and :mod:`sidecar.iceberg.registering` (writing).
+with :mod:`sidecar.iceberg.listing` (reading) and :mod:`sidecar.iceberg.statistics_files.registering` (writing).
 """

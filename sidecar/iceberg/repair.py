@@ -22,17 +22,17 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.entry_commits import ATTEMPTS, Displaced, is_gone, to_set_again, try_to_change
-from sidecar.iceberg.merge import NDV
 from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import one_version
-from sidecar.iceberg.registering import check_format_version
+from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, Displaced, is_gone, to_set_again, try_to_change
+from sidecar.iceberg.statistics_files.merge import NDV
+from sidecar.iceberg.statistics_files.registering import check_format_version
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.results.base import Result
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 
 RepairAction: TypeAlias = Literal["drop", "register anew"]
 """What a repair does to a statistics entry."""

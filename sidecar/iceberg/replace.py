@@ -33,13 +33,13 @@ from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes.delete_index import read_deletes
-from sidecar.iceberg.entry_commits import ATTEMPTS, pause
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
-from sidecar.iceberg.write_statistics import storage_error
+from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, pause
+from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.run_steps import reached
 
 MARK = "-sidecar-"

@@ -24,9 +24,9 @@ from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
-from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.options import THETA
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.fault import STORAGE
+from sidecar.indexing.stage_one.tasks import Record
 
 
 @dataclass(frozen=True)

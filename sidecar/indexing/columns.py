@@ -19,12 +19,12 @@ from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.column_cast import to_column_type
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.layouts import ArrayLike
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
-from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
+from sidecar.indexing.stage_one.fault import reason_of
 
 HARVEST_RATE = 0.01
 """A filter of the file is good enough if its bits show at most this rate, independent of the rate of new filters."""
@@ -80,7 +80,7 @@ class ColumnResult:
     sketch: ChunkSketch | None = None
     theta_reason: str = ""
     fault: str = ""
-    """See :attr:`sidecar.indexing.tasks.Record.fault`."""
+    """See :attr:`sidecar.indexing.stage_one.tasks.Record.fault`."""
     tail: bytes = b""
     """Bytes after the last whole block of a harvested filter."""
     bits: int = 0

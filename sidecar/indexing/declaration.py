@@ -28,8 +28,8 @@ from sidecar.errors import CommitConflictError, UsageError
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
+from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
-from sidecar.iceberg.write_statistics import storage_error
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
 from sidecar.run_steps import reached
 

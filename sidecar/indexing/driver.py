@@ -22,7 +22,7 @@ from sidecar.errors import StorageError
 from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
-from sidecar.iceberg.registering import Registration
+from sidecar.iceberg.statistics_files.registering import Registration
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
@@ -127,7 +127,7 @@ def build(
     ``dry_run``: open no data file, write nothing, return a :class:`PlannedBuild`.
 
     Damage costs only the file or chunk that it hits. Raises :class:`UsageError` before any work, and the errors of
-    :func:`sidecar.iceberg.registering.register`.
+    :func:`sidecar.iceberg.statistics_files.registering.register`.
     """
     request = BuildRequest(
         columns=_advised(table, at) if columns == "auto" else columns,
@@ -150,7 +150,7 @@ def build(
 
 def _advised(table: Table, at: int | str | None) -> list[str]:
     """Return the columns that deserve filters. Raises :class:`UsageError` if there is none."""
-    from sidecar.reports.advising import columns_that_deserve_filters
+    from sidecar.reports.advising.advise import columns_that_deserve_filters
 
     return columns_that_deserve_filters(table, at)
 
@@ -176,7 +176,8 @@ def _build(
 def plan_build(prepared: PreparedBuild) -> PlannedBuild:
     """Return what :func:`run_build` would do. Opens no data file and writes nothing.
 
-    Raises the errors of :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
+    Raises the errors of :func:`sidecar.iceberg.statistics_files.registering.check_mergeable` if the table would get a
+    commit.
     """
     request, table = prepared.request, prepared.table
     planned = planned_build(prepared, choose_build_engine(prepared.files, request.chosen_engine(), request.spark))

@@ -10,8 +10,8 @@ from pyiceberg.manifest import FileFormat
 from sidecar.engines.choice import ChosenEngine
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import ListedFile
-from sidecar.iceberg.registering import check_mergeable
-from sidecar.iceberg.write_statistics import statistics_folder
+from sidecar.iceberg.statistics_files.registering import check_mergeable
+from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.packing import make_tasks
@@ -139,7 +139,7 @@ def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild
     """Return what a build would do that has got as far as its first data file.
 
     ``engine`` is what would index the files. Raises the errors of
-    :func:`sidecar.iceberg.registering.check_mergeable` if the table would get a commit.
+    :func:`sidecar.iceberg.statistics_files.registering.check_mergeable` if the table would get a commit.
     """
     table, listing, plan, earlier = prepared.table, prepared.listing, prepared.plan, prepared.earlier
     indexable = prepared.to_index

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
+from sidecar.indexing.stage_one.tasks import BuildPlan, Record, UnitsTask
 
 
 class Engine(Protocol):

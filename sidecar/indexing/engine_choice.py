@@ -11,7 +11,7 @@ from sidecar.engines.choice import BuildEngine, ChosenEngine, choose_engine, ses
 from sidecar.iceberg.listing import ListedFile
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.local import LocalEngine
-from sidecar.indexing.tasks import TableOpener
+from sidecar.indexing.stage_one.tasks import TableOpener
 
 NOTHING_TO_INDEX = "there is nothing to index"
 """The reason for the engine of a build without files."""

@@ -19,8 +19,8 @@ from sidecar.bundle.indexes.row_indexes import (
 from sidecar.conversion.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import Indexed, SegmentUnit
-from sidecar.indexing.data_file import described
 from sidecar.indexing.slices import GroupTask, KeptIndexes, part_step
+from sidecar.indexing.stage_one.data_file import described
 
 PlannedIndexes = tuple[int, list[PageIndexGroup], list[RowIndexGroup]]
 """A field id, and the groups of its page indexes and row indexes."""

@@ -16,11 +16,11 @@ from concurrent.futures import Future
 from pyiceberg.manifest import FileFormat
 
 from sidecar.engines.work import EngineKind, in_turn
-from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
+from sidecar.indexing.stage_one.formats import Metadata, read_metadata
+from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
 from sidecar.run import report_progress
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 class LocalEngine:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from sidecar.engines.work import EngineKind
 from sidecar.iceberg.listing import ListedFile
-from sidecar.indexing.tasks import FilePiece, UnitsTask
+from sidecar.indexing.stage_one.tasks import FilePiece, UnitsTask
 
 MIN_BIN: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}
 """Bytes of a small task. A task of Spark costs more to start; small ones divide the work better between threads."""

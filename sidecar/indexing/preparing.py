@@ -13,18 +13,18 @@ from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCoun
 from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
-from sidecar.iceberg.merge import SketchToCopy
-from sidecar.iceberg.registering import check_writable
 from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
+from sidecar.iceberg.statistics_files.merge import SketchToCopy
+from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import sketched_columns
-from sidecar.indexing.tasks import BuildPlan
+from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.run import report_progress
 
 

@@ -18,7 +18,7 @@ from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
 from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.earlier import Earlier
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.results.base import Result, Summarized, plain_data
 from sidecar.run_log import counted

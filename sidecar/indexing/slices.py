@@ -23,7 +23,7 @@ from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.conversion.spool import Spool
 from sidecar.engines.work import in_turn
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.tasks import Record
 from sidecar.run import report_progress
 
 PART_BYTES = 8 << 20
@@ -104,7 +104,7 @@ class KeptIndexes:
     def keep_all(self, records: Sequence[Record], data: bytes) -> list[Record]:
         """Keep the filters and page indexes of ``records``. Returns the records without them.
 
-        They follow each other in ``data``, :attr:`sidecar.indexing.tasks.Record.kept_bytes` of each record.
+        They follow each other in ``data``, :attr:`sidecar.indexing.stage_one.tasks.Record.kept_bytes` of each record.
         """
         at = self._spool.append(data)
         kept = []

@@ -32,9 +32,9 @@ from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
 from sidecar.conversion.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import ListedFile, Listing
-from sidecar.iceberg.merge import KeptSketch
-from sidecar.iceberg.registering import Registration, register
 from sidecar.iceberg.resolve import names_of_columns
+from sidecar.iceberg.statistics_files.merge import KeptSketch
+from sidecar.iceberg.statistics_files.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
 from sidecar.indexing.groups import (
     PlannedIndexes,
@@ -51,7 +51,7 @@ from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_in
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask, KeptIndexes
-from sidecar.indexing.tasks import BuildPlan
+from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.puffin.writer import PuffinWriter

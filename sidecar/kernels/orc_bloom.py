@@ -1,7 +1,7 @@
 """ORC Bloom filter loops: hashes of integer and byte keys, and k bits of each hash in ``words`` uint64 [m / 64].
 
-:mod:`sidecar.filters.orc_key_hash` has the rules and the same hashes for single values,
-:mod:`sidecar.filters.orc_bloom` the choice of bits.
+:mod:`sidecar.filters.orc.key_hash` has the rules and the same hashes for single values,
+:mod:`sidecar.filters.orc.bloom` the choice of bits.
 """
 
 from __future__ import annotations

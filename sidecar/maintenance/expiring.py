@@ -19,11 +19,11 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshots
-from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
-from sidecar.iceberg.merge import has_blobs_of_others
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version
-from sidecar.iceberg.registering import check_writable, unregister
+from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.statistics_files.merge import has_blobs_of_others
+from sidecar.iceberg.statistics_files.registering import check_writable, unregister
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.garbage import why_left_alone
 from sidecar.results.base import Result

@@ -9,9 +9,9 @@ A sidecar file is deleted only if all of this is true:
 - no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that the current one does
   not come from: the table may have a second name that went its own way (:mod:`sidecar.maintenance.metadata_files`).
 
-A temporary file of :mod:`sidecar.target` that is ``older_than`` is deleted wherever it is below the local folders of
-the table, folders of other tables excepted: a killed run left it beside a sidecar or a data file. It stays if it is a
-whole data file. Other programs add all files of a folder to a table, and that table need not be this one.
+A temporary file of :mod:`sidecar.storage.target` that is ``older_than`` is deleted wherever it is below the local
+folders of the table, folders of other tables excepted: a killed run left it beside a sidecar or a data file. It stays
+if it is a whole data file. Other programs add all files of a folder to a table, and that table need not be this one.
 
 A table whose property ``gc.enabled`` is false is left alone: its files may be those of other tables.
 
@@ -36,9 +36,9 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
-from sidecar.iceberg.registering import REGISTRABLE_FOR
+from sidecar.iceberg.statistics_files.registering import REGISTRABLE_FOR
+from sidecar.iceberg.statistics_files.write_statistics import statistics_folder, storage_error
 from sidecar.iceberg.table_names import name_of
-from sidecar.iceberg.write_statistics import statistics_folder, storage_error
 from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS
 from sidecar.many_files.stored_files import StoredFile, list_stored_files
@@ -47,8 +47,8 @@ from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
 from sidecar.run_steps import reached
-from sidecar.source import local_path, open_source, refuse_control_characters
-from sidecar.target import is_temporary, may_be_data_file, old_temporary
+from sidecar.storage.source import local_path, open_source, refuse_control_characters
+from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
 

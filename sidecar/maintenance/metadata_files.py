@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from pyiceberg.table import Table
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
-from sidecar.iceberg.entry_commits import is_gone
 from sidecar.iceberg.paths import normal_folder
+from sidecar.iceberg.statistics_files.entry_commits import is_gone
 from sidecar.many_files.stored_files import StoredFile
 from sidecar.run import ReportingThreads
-from sidecar.source import read_file
+from sidecar.storage.source import read_file
 
 METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
 """The second one is that of old writers; today's write ``.gz.metadata.json``."""

@@ -18,11 +18,11 @@ from sidecar.bundle.runs import has_settled
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError
 from sidecar.iceberg.catalog import show_commit
-from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
-from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, lineage
-from sidecar.iceberg.registering import register_again, unregister
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
+from sidecar.iceberg.statistics_files.merge import is_our_theta
+from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.indexing.declaration import NothingDeclaredError
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_build_engine

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from sidecar.iceberg.find_sidecar import FoundSidecar
-from sidecar.iceberg.merge import is_our_blob, is_our_theta
 from sidecar.iceberg.refs import lineage
-from sidecar.iceberg.registering import unregister
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
+from sidecar.iceberg.statistics_files.merge import is_our_blob, is_our_theta
+from sidecar.iceberg.statistics_files.registering import unregister
 
 
 def unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -> list[int]:
     """Remove the entry of ``found`` after the sidecar of ``snapshot_id`` has taken its place.
 
     Return the snapshots whose entries were removed. The entry stays if its file has blobs of others, and if a branch or
-    tag needs it. Raises the errors of :func:`sidecar.iceberg.registering.unregister`.
+    tag needs it. Raises the errors of :func:`sidecar.iceberg.statistics_files.registering.unregister`.
     """
     if (
         found.snapshot_id == snapshot_id

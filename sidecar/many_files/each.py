@@ -13,7 +13,7 @@ from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import Result, plain_data
-from sidecar.source import REQUESTS_AT_ONCE, local_path, open_source
+from sidecar.storage.source import REQUESTS_AT_ONCE, local_path, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

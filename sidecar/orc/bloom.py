@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
+from sidecar.filters.orc.bloom import MAX_HASHES, OrcBloomFilter
 from sidecar.filters.sizing import MAX_BYTES
 from sidecar.orc.protobuf import BYTES, FIXED64, MAX_FIELDS, VARINT, fields_of, varint_at, wrong_type
 

@@ -13,7 +13,7 @@ from sidecar.errors import DamagedFileError, located
 from sidecar.orc.compression import decompress
 from sidecar.orc.stripe import Stream
 from sidecar.orc.tail import OrcTail
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 _WINDOW = 4 << 20
 _HEADER = 3

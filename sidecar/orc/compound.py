@@ -20,7 +20,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.streams import Content, read_streams
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcTail
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 class ColumnCursor:

@@ -44,7 +44,7 @@ from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.times import instant_of, wall_clock
 from sidecar.orc.trust import utc_or_name
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 _MOST_PER_BYTE = 1040
 """More values than a byte of any stream can encode: two bytes encode up to 130 bytes of 8 bits, so a byte 520."""

@@ -36,13 +36,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress, compress_parts
 from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
-from sidecar.source import Source, check_unchanged
-from sidecar.target import Target
+from sidecar.storage.source import Source, check_unchanged
+from sidecar.storage.target import Target
 
 FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})
 _UTF8_UTC = 1

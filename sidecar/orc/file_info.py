@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sidecar.errors import Problem
-from sidecar.orc.statistics import Bound
+from sidecar.orc.statistics.column_statistics import Bound
 from sidecar.results.base import Result
 
 
@@ -169,4 +169,4 @@ class OrcFileInfo(Result):
     units: list[OrcRowGroupInfo]
     """The row groups with their indexes."""
     not_believed: list[Problem]
-    """What the file states and is seen to be false; see :mod:`sidecar.orc.contradictions`."""
+    """What the file states and is seen to be false; see :mod:`sidecar.orc.statistics.contradictions`."""

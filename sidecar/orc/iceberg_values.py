@@ -39,8 +39,8 @@ from sidecar.errors import UsageError
 from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import GREGORIAN_DAY
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name

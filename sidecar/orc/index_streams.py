@@ -7,8 +7,9 @@ that. If a column has both, the UTF-8 stream is read, because it can be probed f
 :mod:`sidecar.orc.trust` decides which filters may be probed. A filter that is not trusted is still read if possible,
 has a reason, and never prunes. A damaged stream does not affect the other streams.
 
-Row index, filters and the statistics of the stripe are held against each other (:mod:`sidecar.orc.contradictions`).
-What is false is not believed: such a filter is not trusted, and :meth:`StripeIndex.statistics` know nothing.
+Row index, filters and the statistics of the stripe are held against each other
+(:mod:`sidecar.orc.statistics.contradictions`). What is false is not believed: such a filter is not trusted, and
+:meth:`StripeIndex.statistics` know nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, SidecarError, located
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_key_hash import hash_long
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.key_hash import hash_long
+from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.bloom import decode_filters
 from sidecar.orc.compression import bound, decompress_stream
-from sidecar.orc.contradictions import Contradictions, RowIndexClaims
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import ColumnStatistics, unknown_statistics
+from sidecar.orc.statistics.column_statistics import ColumnStatistics, unknown_statistics
+from sidecar.orc.statistics.contradictions import Contradictions, RowIndexClaims
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
 from sidecar.orc.trust import encoding_of
-from sidecar.source import Source, read_ranges
+from sidecar.storage.source import Source, read_ranges
 
 ROW_INDEX, BLOOM_FILTER, BLOOM_FILTER_UTF8 = "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
 

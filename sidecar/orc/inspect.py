@@ -12,9 +12,7 @@ from datetime import datetime, timedelta
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
 from sidecar.filters.literals import LiteralValue, as_literal
-from sidecar.filters.orc_values import probe_orc
-from sidecar.orc.bounds import cannot_hold
-from sidecar.orc.contradictions import reason_of
+from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.file_info import (
     OrcColumnInfo,
     OrcFileInfo,
@@ -24,15 +22,17 @@ from sidecar.orc.file_info import (
     OrcStreamInfo,
     OrcStripeInfo,
 )
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, read_indexes
 from sidecar.orc.row_index import positions_of
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import Bound
+from sidecar.orc.statistics.bounds import cannot_hold
+from sidecar.orc.statistics.column_statistics import Bound
+from sidecar.orc.statistics.contradictions import reason_of
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_tail
 from sidecar.results.base import ProbedRowGroup
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 _EPOCH = datetime(1970, 1, 1)
 

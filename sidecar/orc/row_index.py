@@ -1,8 +1,8 @@
 """Decode and encode row indexes: the positions of each row group in a column's streams, and its statistics.
 
-A ROW_INDEX stream is one message RowIndex: 1 entry (repeated). A RowIndexEntry is: 1 positions (uint64, packed),
-2 statistics (:mod:`sidecar.orc.statistics`). The positions are one flat list, stream after stream in this order,
-PRESENT first if the column has that stream in the stripe:
+A ROW_INDEX stream is one message RowIndex: 1 entry (repeated). A RowIndexEntry is: 1 positions (uint64, packed), 2
+statistics (:mod:`sidecar.orc.statistics.column_statistics`). The positions are one flat list, stream after stream in
+this order, PRESENT first if the column has that stream in the stripe:
 
 | kind | streams after PRESENT |
 | --- | --- |

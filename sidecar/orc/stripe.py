@@ -25,7 +25,7 @@ from sidecar.errors import DamagedFileError, located
 from sidecar.orc.compression import bound, decompress
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.tail import OrcTail, Stripe
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 MAX_STRIPE_FOOTER = 64 << 20
 """Bytes of the longest stripe footer that is read, decompressed."""

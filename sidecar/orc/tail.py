@@ -30,7 +30,7 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, bound, decompress
 from sidecar.orc.protobuf import VARINT, Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 MAGIC = b"ORC"
 
@@ -381,8 +381,8 @@ class StripeStatistics:
 def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
     """Return the statistics of each stripe; of no stripe if the file has no metadata.
 
-    Reads the file only if the read of the tail did not have them. :func:`sidecar.orc.statistics.decode_statistics`
-    decodes them. Raises :class:`DamagedFileError`.
+    Reads the file only if the read of the tail did not have them.
+    :func:`sidecar.orc.statistics.column_statistics.decode_statistics` decodes them. Raises :class:`DamagedFileError`.
     """
     if tail.metadata_length == 0:
         return StripeStatistics([])

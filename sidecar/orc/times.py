@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.filters.orc_values import GREGORIAN_DAY
+from sidecar.filters.orc.values import GREGORIAN_DAY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = 86_400

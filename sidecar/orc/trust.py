@@ -16,9 +16,9 @@ These filters are not probed, whoever wrote them:
 | BOOLEAN, compound and unknown types | the filter holds no values, or counts |
 
 Text in BLOOM_FILTER is in the charset of the writing machine, so only ASCII may be probed: see ``orc/ascii`` in
-:mod:`sidecar.filters.orc_encoding`. Java and C++ readers probe some of these filters all the same, and lose rows.
+:mod:`sidecar.filters.orc.encoding`. Java and C++ readers probe some of these filters all the same, and lose rows.
 
-What a file's own numbers show to be false is found by :mod:`sidecar.orc.contradictions`.
+What a file's own numbers show to be false is found by :mod:`sidecar.orc.statistics.contradictions`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol
 
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding
 from sidecar.orc.tail import CPP, JAVA, PRESTO, TRINO, OrcTail

@@ -2,7 +2,7 @@
 
 Each leaf of the Parquet schema gives one array a batch: lists, maps and structs are flattened to the values of their
 leaves, and a null parent hides its children. Page checksums are verified if there are any. pyarrow opens local files
-itself, and reads all other sources through :class:`sidecar.source.SourceFile`.
+itself, and reads all other sources through :class:`sidecar.storage.source.SourceFile`.
 
 An error of pyarrow concerns only the requested column chunks. So callers may request several leaves at once and, after
 an error, each leaf alone.
@@ -25,7 +25,7 @@ from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages, with_single_blocks
 from sidecar.parquet.schema import is_wide_decimal
-from sidecar.source import BytesSource, Source, SourceFile, local_path
+from sidecar.storage.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
 """Rows of a batch: few enough that hashes stay in the CPU cache, enough to hide the cost of a call."""

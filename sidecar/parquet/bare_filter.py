@@ -22,7 +22,7 @@ from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, head
 from sidecar.parquet.inspect import ParquetFilterInfo, describe_found, reason_of
 from sidecar.parquet.thrift import decode_struct
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 def is_bare_filter(source: Source) -> bool:

@@ -38,7 +38,7 @@ from sidecar.parquet.pages import (
     check_dictionary_size,
 )
 from sidecar.parquet.trust import as_shown
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 DATA_WINDOW = 512 << 10
 """Bytes of data pages read at a time. Reading stops when every entry has been seen."""

@@ -25,13 +25,13 @@ from tempfile import SpooledTemporaryFile
 from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.parquet.copied_pages import CheckedPages
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
-from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
-from sidecar.source import Source, check_unchanged
-from sidecar.target import COPY_LENGTH, Target
+from sidecar.parquet.page_indexes.copied_pages import CheckedPages
+from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
+from sidecar.storage.source import Source, check_unchanged
+from sidecar.storage.target import COPY_LENGTH, Target
 
 Placement: TypeAlias = Literal["end", "row-group"]
 """Where filters are in a Parquet file: at its end, or after each row group."""
@@ -116,7 +116,7 @@ def embed(
     :class:`UnsupportedFeatureError` for placement ``row-group`` if row groups interleave or columns are locked,
     :class:`UsageError` for an unknown placement, :class:`sidecar.errors.StorageError` if ``source`` has changed
     meanwhile, and :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum, if its bytes come
-    through this process (:mod:`sidecar.parquet.copied_pages`).
+    through this process (:mod:`sidecar.parquet.page_indexes.copied_pages`).
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)

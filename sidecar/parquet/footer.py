@@ -28,7 +28,7 @@ from sidecar.parquet.trust import (
     null_count_problem,
     why_not_believed,
 )
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 TAIL = 64 * 1024
 """Bytes of the first read. Most footers are smaller."""

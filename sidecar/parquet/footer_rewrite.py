@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sidecar.parquet.extents import Range
+from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
 
 Move = Callable[[int], int]

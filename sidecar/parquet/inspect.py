@@ -18,11 +18,11 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
-from sidecar.parquet.page_bounds import footer_findings
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_indexes.page_bounds import footer_findings
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 FilterAnswer = FoundFilter | SidecarError | None
 

@@ -16,7 +16,7 @@ from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import one_block_a_frame
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import I32, Struct, TruncatedError, decode_struct, encode_struct
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8

@@ -15,9 +15,9 @@ are not used by a scan, not copied by ``embed``, ``extract`` or ``build``, and n
 | parquet-mr before 1.2.9, old fastparquet | total_compressed_size | lacks a dictionary page or header (PARQUET-816) |
 
 A name without a version stands for right and wrong releases, so it is not believed either. A page index that is built
-anew for such a file says that it is ours (:data:`sidecar.parquet.page_index.OURS`), and is believed.
+anew for such a file says that it is ours (:data:`sidecar.parquet.page_indexes.page_index.OURS`), and is believed.
 
-:mod:`sidecar.parquet.page_bounds` compares page indexes with themselves and with the footer.
+:mod:`sidecar.parquet.page_indexes.page_bounds` compares page indexes with themselves and with the footer.
 """
 
 from __future__ import annotations

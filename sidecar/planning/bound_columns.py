@@ -57,7 +57,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from sidecar.iceberg.conditions import predicates
+from sidecar.iceberg.predicates.conditions import predicates
 from sidecar.planning.bound_literals import for_bounds
 
 Flags = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.conditions import condition_of
+from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.questions.conditions import Condition

@@ -15,15 +15,15 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import advisory
-from sidecar.iceberg.find_sidecar import Opener, find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.statistics_files.find_sidecar import Opener, find_sidecar, may_have_pages
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 
 
 class OpenedSidecar:
@@ -31,7 +31,8 @@ class OpenedSidecar:
 
     ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan compares,
     only segments whose authenticity a key confirms are used. ``opener`` opens statistics files, by default
-    :func:`sidecar.iceberg.find_sidecar.open_registered`; with another one the plan reads nothing after it is closed.
+    :func:`sidecar.iceberg.statistics_files.find_sidecar.open_registered`; with another one the plan reads nothing after
+    it is closed.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.conditions import condition_of
+from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import ListedPlace
 from sidecar.planning.row_groups import KeptRowGroups
@@ -230,8 +230,13 @@ class PagePruner:
 
     def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | str:
         """Return what a stored page index says of its pages, or the reason not to use it."""
-        from sidecar.parquet.page_bounds import ChunkFacts, claimed_bounds, first_row_problems, proven_bounds
-        from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+        from sidecar.parquet.page_indexes.page_bounds import (
+            ChunkFacts,
+            claimed_bounds,
+            first_row_problems,
+            proven_bounds,
+        )
+        from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 
         assert stored.column_index is not None
         ordering = ordering_of(stored.kind)
@@ -282,7 +287,7 @@ class PagePruner:
         """Return what bounds of an index are compared as; :class:`UnsupportedFeatureError` if they do not compare."""
         iceberg_type = self._question.types[field_id]
         if isinstance(kind, RowIndexKind):
-            from sidecar.orc.bounds import compared_column
+            from sidecar.orc.statistics.bounds import compared_column
 
             return compared_column(kind.type, kind.scale, field_id, iceberg_type)
         return leaf_of(kind, field_id, iceberg_type).compared

@@ -16,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
-from sidecar.planning.key_sets import KeySet
+from sidecar.planning.keys.key_sets import KeySet
 from sidecar.planning.plan_history import FileHistory, PlanHistory
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
 from sidecar.results.base import Summarized

@@ -32,12 +32,12 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.deletes.delete_files import EqualityDeletes
-from sidecar.iceberg.find_sidecar import Opener
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_readable, table_at
+from sidecar.iceberg.statistics_files.find_sidecar import Opener
 from sidecar.iceberg.table_names import name_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
@@ -46,7 +46,7 @@ from sidecar.planning.files.choose import ChosenFiles, FileChooser, ask_filters
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import Funnel, ManifestUse, NotIndexed
-from sidecar.planning.key_sets import Keys, KeySet, key_set
+from sidecar.planning.keys.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory

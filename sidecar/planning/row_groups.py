@@ -16,7 +16,7 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,12 +20,12 @@ from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.files import verify_puffin
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.listing import entry_bounds, identity_of, list_snapshot, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
-from sidecar.iceberg.merge import is_our_theta
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, table_at
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
+from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
 from sidecar.parquet.verify.filters import ValueCheck
@@ -34,7 +34,7 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,10 +18,10 @@ from sidecar.conversion.verify_values import DataPlace, place_problems, places_t
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError
-from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -12,7 +12,7 @@ from sidecar.puffin import types
 from sidecar.puffin.metadata import BlobMetadata, blob_to_json, shorten
 from sidecar.puffin.reader import BLOB_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
 from sidecar.results.base import Result
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 @dataclass(frozen=True, repr=False, slots=True)

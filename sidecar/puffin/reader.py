@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.puffin import codecs
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata, decode_metadata, shorten
-from sidecar.source import Source, check_range, read_ranges
+from sidecar.storage.source import Source, check_range, read_ranges
 
 MAGIC = b"PFA1"
 TRAILER_LENGTH = 12
@@ -40,7 +40,7 @@ class Trailer:
 
 
 class PuffinReader:
-    """A Puffin file behind a :class:`~sidecar.source.Source`. The constructor reads the footer.
+    """A Puffin file behind a :class:`~sidecar.storage.source.Source`. The constructor reads the footer.
 
     ``footer_length`` is Iceberg's registered ``file-footer-size-in-bytes``. Raises
     :class:`DamagedFileError` for a foreign, truncated or contradictory file and for a wrong registered length,

@@ -28,7 +28,7 @@ from sidecar.puffin.metadata import (
     file_from_json,
 )
 from sidecar.puffin.reader import FOOTER_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 CREATED_BY = "created-by"
 COPY_LENGTH = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 @runtime_checkable
 class CopyingSink(Sink, Protocol):
-    """A sink that copies from other files itself, as a :class:`sidecar.target.Target` does."""
+    """A sink that copies from other files itself, as a :class:`sidecar.storage.target.Target` does."""
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """Append ``length`` bytes of ``source`` from ``offset``."""

@@ -2,8 +2,9 @@
 
 A condition asks whether some row of a set (a file, a row group, a page) *may match* under the rules of any engine. If
 engines differ on NULL or NaN, the row may match. The answer no is certain, the answer yes is not. Conditions are
-composed by AND and OR only, because :mod:`sidecar.iceberg.conditions` pushes negation down when it makes conditions of
-predicates. A predicate that bounds and filters can never decide does not become a condition, and rows may match:
+composed by AND and OR only, because :mod:`sidecar.iceberg.predicates.conditions` pushes negation down when it makes
+conditions of predicates. A predicate that bounds and filters can never decide does not become a condition, and rows may
+match:
 
 | predicate | may match if the set may hold |
 | --- | --- |

@@ -61,7 +61,7 @@ from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types
 from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
 from sidecar.reading.row_deletes import Deletes, read_deletes
-from sidecar.source import REMOTE_TAIL, Source, SourceFile, file_at, has_cheap_ranges, local_path, open_source
+from sidecar.storage.source import REMOTE_TAIL, Source, SourceFile, file_at, has_cheap_ranges, local_path, open_source
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from sidecar.errors import SidecarError
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_bounds import statistics_problems
+from sidecar.parquet.page_indexes.page_bounds import statistics_problems
 from sidecar.parquet.trust import counts_problem, null_count_problem, wrong_writers
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 _SMALL = {"INT_8": (-128, 127), "INT_16": (-(1 << 15), (1 << 15) - 1), "UINT_8": (0, 255), "UINT_16": (0, 65535)}
 _ABOUT_STATISTICS = {"null_count", "bounds"}

@@ -15,7 +15,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.parquet.scan.page_scan import Residual
-from sidecar.planning.key_sets import KeySet
+from sidecar.planning.keys.key_sets import KeySet
 from sidecar.reading.file_columns import FileColumns
 
 FEW = 200

@@ -46,9 +46,9 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.comparisons import comparison, membership
-from sidecar.iceberg.conditions import predicates
-from sidecar.iceberg.literals import PredicateColumn, exact_literal
+from sidecar.iceberg.predicates.comparisons import comparison, membership
+from sidecar.iceberg.predicates.conditions import predicates
+from sidecar.iceberg.predicates.literals import PredicateColumn, exact_literal
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.reading.absent_columns import AbsentColumns
 

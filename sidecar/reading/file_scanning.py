@@ -1,8 +1,8 @@
 """Reads the rows of one plain Parquet or ORC file that match a predicate, by the indexes in the file.
 
-Predicates are those of tables (:mod:`sidecar.iceberg.predicate`), with the meaning of pyiceberg's expressions in
-Arrow: for NULL, = and != are not true but NOT IN is; for NaN, only != and NOT IN are true. So the result equals that
-of pyarrow reading the whole file and filtering it. :mod:`sidecar.parquet.scan.page_scan` and
+Predicates are those of tables (:mod:`sidecar.iceberg.predicates.predicate`), with the meaning of pyiceberg's
+expressions in Arrow: for NULL, = and != are not true but NOT IN is; for NaN, only != and NOT IN are true. So the result
+equals that of pyarrow reading the whole file and filtering it. :mod:`sidecar.parquet.scan.page_scan` and
 :mod:`sidecar.reading.orc_scanning` skip most of the file.
 """
 
@@ -21,8 +21,8 @@ from pyiceberg.expressions.visitors import extract_field_ids
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory, refuse_text
-from sidecar.iceberg.conditions import condition_of
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.conditions import condition_of
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.resolve import UnknownColumnError
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.orc.tail import is_orc
@@ -30,13 +30,13 @@ from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.scan.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
 from sidecar.parquet.scan.schema_parts import read_shape
-from sidecar.planning.key_sets import Keys, key_set
+from sidecar.planning.keys.key_sets import Keys, key_set
 from sidecar.reading.file_columns import file_columns
 from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
 from sidecar.results.base import Summarized
-from sidecar.source import AnyPath, CountingSource, Source, open_source
+from sidecar.storage.source import AnyPath, CountingSource, Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 
 from sidecar.errors import UsageError
-from sidecar.planning.key_sets import KeySet
+from sidecar.planning.keys.key_sets import KeySet
 from sidecar.reading.table_files import FileRows
 
 

@@ -33,8 +33,8 @@ from pyiceberg.types import (
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.orc.bounds import compared_column
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
+from sidecar.orc.statistics.bounds import compared_column
 from sidecar.orc.tail import OrcTail
 from sidecar.reading.file_columns import FileColumn, FileColumns
 

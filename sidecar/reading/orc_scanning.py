@@ -23,15 +23,15 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
-from sidecar.iceberg.conditions import condition_of
-from sidecar.iceberg.predicate import as_expression
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
+from sidecar.iceberg.predicates.conditions import condition_of
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.struct_nulls import bound_to
-from sidecar.orc.bounds import row_group_bounds, statistics_bounds
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.bounds import row_group_bounds, statistics_bounds
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
@@ -43,7 +43,7 @@ from sidecar.reading.file_columns import FileColumns
 from sidecar.reading.orc_columns import column_name, compared_orc_column, orc_columns, selected_schema
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
 from sidecar.reading.residual import residual_of
-from sidecar.source import CountingSource, Source
+from sidecar.storage.source import CountingSource, Source
 
 DROPPED = ("statistics", "row_index", "filter")
 

@@ -14,13 +14,13 @@ from pyarrow import orc
 from sidecar.errors import UnsupportedFeatureError, first_line
 from sidecar.orc.compound import ColumnCursor
 from sidecar.orc.decode import STEP, read_row_group
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn, check_known_types
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
 from sidecar.reading.orc_columns import selected_schema
-from sidecar.source import CountingSource, Source, SourceFile
+from sidecar.storage.source import CountingSource, Source, SourceFile
 
 
 class OrcHandle:

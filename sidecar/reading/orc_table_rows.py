@@ -29,7 +29,7 @@ from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.arrow_reader import FileView, TableReader
 from sidecar.reading.orc_columns import column_name
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
-from sidecar.source import CountingSource, Source, SourceFile
+from sidecar.storage.source import CountingSource, Source, SourceFile
 
 Positions = npt.NDArray[np.int64]
 

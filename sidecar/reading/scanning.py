@@ -37,7 +37,7 @@ from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.resolve import find_field, resolve_columns
 from sidecar.many_files.find import DATA_ENDINGS
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.key_sets import Keys
+from sidecar.planning.keys.key_sets import Keys
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import equality_deletes_error, plan
 from sidecar.reading.arrow_reader import TableReader
@@ -45,7 +45,7 @@ from sidecar.reading.key_rows import KeyRows
 from sidecar.reading.read_ahead import read_ahead
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
-from sidecar.source import AnyPath, Source, local_path
+from sidecar.storage.source import AnyPath, Source, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

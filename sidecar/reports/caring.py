@@ -16,8 +16,8 @@ from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import is_static
 from sidecar.iceberg.many_tables import each_table
-from sidecar.iceberg.registering import check_format_version
 from sidecar.iceberg.repair import RepairReport, repair
+from sidecar.iceberg.statistics_files.registering import check_format_version
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
 from sidecar.maintenance.expiring import ExpireReport, expire
@@ -26,11 +26,11 @@ from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.maintenance.refreshing import refresh
 from sidecar.reports.page.writing import PageReport
 from sidecar.reports.page.writing import report as write_page
-from sidecar.reports.status import check_limits, status
-from sidecar.reports.status_results import MissedThreshold, NextStep, WaitingFiles
+from sidecar.reports.status.results import MissedThreshold, NextStep, WaitingFiles
+from sidecar.reports.status.table_status import check_limits, status
 from sidecar.results.base import Result, plain_data
 from sidecar.run_log import log_run, quantity
-from sidecar.source import AnyPath
+from sidecar.storage.source import AnyPath
 
 log = logging.getLogger(__name__)
 

@@ -54,7 +54,7 @@ from sidecar.errors import UnsupportedFeatureError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from sidecar.iceberg.literals import PredicateColumn
+    from sidecar.iceberg.predicates.literals import PredicateColumn
 
 EPOCH = datetime(1970, 1, 1)
 KEY = "sidecar key"
@@ -128,7 +128,7 @@ def _leaf(bound: BoundPredicate, schema: Schema) -> Column:
 
 
 def key_frame(session: Any, column: PredicateColumn, keys: Any) -> DataFrame:
-    """Return the keys of a column (:func:`sidecar.planning.key_sets.key_array`) as a frame, in Spark's type of it."""
+    """Return the keys of a column (:func:`.key_sets.key_array`) as a frame, in Spark's type of it."""
     if isinstance(column.type, UUIDType):
         keys = pa.array([str(UUID(bytes=key)) for key in keys.to_pylist()], pa.string())
     elif isinstance(column.type, FixedType):

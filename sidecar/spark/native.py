@@ -26,11 +26,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
 from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_table, one_version, with_schema
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.struct_nulls import bound_to
-from sidecar.planning.key_sets import Keys, key_array
+from sidecar.planning.keys.key_sets import Keys, key_array
 from sidecar.planning.planner import plan_as_read
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 from sidecar.spark.iceberg_scan import IcebergScan

@@ -33,7 +33,7 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 SEGMENT = bytes(range(16))

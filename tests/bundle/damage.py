@@ -9,7 +9,7 @@ from sidecar.bundle.envelope import decode_toc, encode_toc, header_for
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 
 def blob_bytes(data: bytes) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

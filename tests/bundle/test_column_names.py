@@ -19,7 +19,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.writer import write_segment, write_toc
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle import encrypted_cases
 from tests.bundle.cases import SEQUENCE, SNAPSHOT, field_bundle, random_filters, segment_header, units_table
 

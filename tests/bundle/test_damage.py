@@ -13,7 +13,7 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.puffin.inspect import verify_puffin
 from sidecar.puffin.types import SBBF, TOC, UNITS
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     TABLE,

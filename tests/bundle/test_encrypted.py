@@ -28,7 +28,7 @@ from sidecar.bundle.writer import copy_segments
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import StorageError, UsageError
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

@@ -15,7 +15,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.values import Probe
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     TABLE,

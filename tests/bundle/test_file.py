@@ -23,7 +23,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS
 from sidecar.puffin.writer import COPY_LENGTH, PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

@@ -21,7 +21,7 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import copy_segments
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource, CountingSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

@@ -33,7 +33,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA_GROUPS, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEQUENCE,
     SNAPSHOT,

@@ -7,7 +7,7 @@ import pytest
 from scripts.fuzzing.sidecar_layout import content_of, pieces_of, put_piece
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.spec_reader import VECTORS
 from tests.iceberg.forging import Forgery
 

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.puffin.types import SBBF, UNITS
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     field_bundle,

@@ -10,7 +10,7 @@ import pytest
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, SBBF, UNITS
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     ask_hash,

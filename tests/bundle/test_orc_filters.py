@@ -25,15 +25,15 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
 from sidecar.filters.probes import probe_for
 from sidecar.filters.values import Probe
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, SBBF
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

@@ -26,11 +26,11 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.parquet.bounds import Ordering
-from sidecar.parquet.page_index import encode_column_index, encode_offset_index
+from sidecar.parquet.page_indexes.page_index import encode_column_index, encode_offset_index
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource, CountingSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import (
     SEQUENCE,
     SNAPSHOT,

@@ -30,15 +30,15 @@ from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.row_index import take_apart
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, ROW_INDEX, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource
 from tests.bundle.cases import SEQUENCE, SNAPSHOT, open_bytes, segment_header, units_table
 from tests.bundle.damage import combine, raw_blobs, reword
 

@@ -170,7 +170,7 @@ def test_sidecar_gives_the_same_answers(vector):
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
     from sidecar.filters.values import Probe
-    from sidecar.source import BytesSource
+    from sidecar.storage.source import BytesSource
 
     source, expected = BytesSource(vector.data), vector.expected
     masters = expected.get("master_keys", {})

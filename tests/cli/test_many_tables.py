@@ -136,11 +136,11 @@ def test_one_table_is_as_before(run: Run) -> None:
 
 
 def test_warnings_name_their_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.reports import status
+    from sidecar.reports.status import table_status as status
 
     real = status.status
     monkeypatch.setattr(
-        "sidecar.reports.status.status",
+        "sidecar.reports.status.table_status.status",
         lambda *args, **options: replace(real(*args, **options), warnings=["something is odd"]),
     )
     result = run("status", "db.a", "db.b")

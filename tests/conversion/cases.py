@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import sidecar
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 FOREIGN = (
@@ -33,8 +33,8 @@ Indexes = dict[tuple[int, str, str], bytes]
 def as_remote() -> Iterator[None]:
     """Take files for remote ones: extraction reads none of their pages, and records no digest."""
     with (
-        patch("sidecar.conversion.identity.is_local", return_value=False),
-        patch("sidecar.conversion.witness.is_local", return_value=False),
+        patch("sidecar.conversion.matching.identity.is_local", return_value=False),
+        patch("sidecar.conversion.matching.witness.is_local", return_value=False),
     ):
         yield
 

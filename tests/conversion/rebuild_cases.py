@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from sidecar.conversion.rebuild import ParquetEvidence
 from sidecar.parquet.footer import read_footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 
 def parquet_of(values: pa.Array, **options: Any) -> bytes:

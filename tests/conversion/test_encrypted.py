@@ -13,14 +13,14 @@ from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.conversion.match import BY_ENCRYPTION
+from sidecar.conversion.matching.match import BY_ENCRYPTION
 from sidecar.conversion.protection import PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.parquet.bloom import read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.conversion.cases import foreign, rows
 
 FILE = "j118_enc_gcm_encfooter"

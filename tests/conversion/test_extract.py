@@ -16,11 +16,11 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.embedding.target_folder import targets_in
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.embed import GroupIndexes, embed
-from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import read_footer
+from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import LocalSource
-from sidecar.target import create_target
+from sidecar.storage.source import LocalSource
+from sidecar.storage.target import create_target
 from tests.conversion.cases import FOREIGN, foreign, indexed, indexes, plain_of, rows
 
 NAN_UNCOUNTED = {"pa26_v1_none": [(0, "f32_nan", "column"), (0, "f64_nan", "column")]}

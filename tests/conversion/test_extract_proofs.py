@@ -20,8 +20,8 @@ from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource, CountingSource, LocalSource
-from sidecar.target import create_target
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.target import create_target
 from tests.conversion.cases import as_remote, indexed, indexes, plain_of
 
 
@@ -103,7 +103,7 @@ def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeyp
         sidecar.extract([str(path)], str(tmp_path / "a.puffin"))
     without = list(reads)
     reads.clear()
-    monkeypatch.setattr("sidecar.conversion.witness.is_local", lambda path: False)
+    monkeypatch.setattr("sidecar.conversion.matching.witness.is_local", lambda path: False)
     sidecar.extract([str(path)], str(tmp_path / "b.puffin"))
     assert sorted(reads) == sorted([*without, *chunks])
     assert not set(chunks) & set(without)

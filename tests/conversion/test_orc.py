@@ -15,13 +15,13 @@ from pyarrow import orc
 import sidecar
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.identity import data_fingerprint
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 from tests.conversion.cases import foreign
 from tests.conversion.orc_cases import (
     PARQUET_TYPES,

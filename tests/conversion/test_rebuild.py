@@ -23,7 +23,7 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import read_footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.conversion.rebuild_cases import evidence_of, parquet_of
 
 LONGS = Encoding.parse("int64")

@@ -19,7 +19,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.thrift import Struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import LocalSource, Source
+from sidecar.storage.source import LocalSource, Source
 
 
 def opened(path: Path) -> tuple[LocalSource, Footer]:

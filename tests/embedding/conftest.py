@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.embedding.table_cases import create
 
 

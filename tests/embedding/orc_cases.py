@@ -17,15 +17,15 @@ from sidecar.conversion.outcome import Outcome
 from sidecar.embedding.embed import embed
 from sidecar.embedding.orc_filters import new_encoding
 from sidecar.embedding.report import EmbedReport
-from sidecar.filters.orc_array_hash import hash_orc
+from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource, Source
+from sidecar.orc.verify.verify import verify_file
+from sidecar.storage.source import BytesSource, Source
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
 BARE, NATIVE = DATA / "java_zlib_2stripes_nofilters.orc", DATA / "java_zlib_2stripes_utf8.orc"

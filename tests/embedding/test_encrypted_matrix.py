@@ -20,7 +20,7 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.scanning import scan
-from sidecar.source import LocalSource, Source, SourceFile
+from sidecar.storage.source import LocalSource, Source, SourceFile
 from tests.embedding.cases import chunks
 from tests.embedding.encryption_matrix import (
     ARROW_KINDS,

@@ -16,10 +16,10 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index import read_page_indexes
+from sidecar.parquet.page_indexes.page_index import read_page_indexes
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.source import LocalSource, local_path
+from sidecar.storage.source import LocalSource, local_path
 from tests.bundle.cases import extract_filter
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])

@@ -12,14 +12,14 @@ from pyarrow import orc
 from sidecar.conversion.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import EXACT
 from sidecar.embedding.embed import embed
-from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
-from sidecar.indexing.data_file import WantedColumn
-from sidecar.indexing.orc_file import OrcDataFile
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.indexing.stage_one.chunks import ChunkIndexer
+from sidecar.indexing.stage_one.data_file import WantedColumn
+from sidecar.indexing.stage_one.orc_file import OrcDataFile
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.footer import read_footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 PARQUET = (

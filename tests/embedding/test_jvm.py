@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.embedding.embed import embed
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.page_index import OffsetIndex
+from sidecar.parquet.page_indexes.page_index import OffsetIndex
 from tests.embedding.cases import chunks, flat, leaf_paths, nested, opened, written
 from tests.embedding.parquet_java import ParquetJava
 from tests.parquet.single_indexes import read_column_index, read_offset_index

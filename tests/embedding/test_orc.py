@@ -14,11 +14,11 @@ from pyorc.enums import TypeKind
 from sidecar.embedding.embed import embed
 from sidecar.embedding.strip import strip
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.embed import FILTER_STREAMS
 from sidecar.orc.tail import GO, PRESTO
-from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource
+from sidecar.orc.verify.verify import verify_file
+from sidecar.storage.source import BytesSource
 from tests.embedding.orc_cases import (
     BARE,
     COMPRESSIONS,

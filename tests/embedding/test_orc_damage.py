@@ -11,7 +11,7 @@ from sidecar.embedding.embed import embed
 from sidecar.embedding.strip import strip
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.stripe import read_stripe_footer
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from tests.embedding.orc_cases import numbers, opened, outcomes, streams, ways, written
 
 

@@ -11,7 +11,7 @@ from pyorc.enums import TypeKind
 from sidecar.embedding.embed import embed
 from sidecar.orc.protobuf import encode
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from tests.embedding.orc_cases import DATA, NATIVE, PYARROW, copied, embedded, opened, outcomes, streams, ways
 from tests.embedding.orc_peers import OrcCpp
 

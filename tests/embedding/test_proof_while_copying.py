@@ -14,12 +14,12 @@ from pyarrow import orc
 from pyiceberg.io.fsspec import FsspecFileIO
 
 import sidecar
-from sidecar.conversion.identity import Identity
-from sidecar.conversion.match import Match, prove
+from sidecar.conversion.matching.identity import Identity
+from sidecar.conversion.matching.match import Match, prove
 from sidecar.embedding import orc_restorer, restorer
 from sidecar.errors import StorageError, UsageError, WrongChecksumError
 from sidecar.parquet.footer import read_footer
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.embedding.witness_cases import assert_nothing_lost, extracted, write
 
 ANEW = "rewritten since it was indexed"

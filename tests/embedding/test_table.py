@@ -20,7 +20,7 @@ from sidecar.errors import (
 )
 from sidecar.iceberg import replace
 from sidecar.parquet.footer import read_footer
-from sidecar.source import LocalSource, local_path
+from sidecar.storage.source import LocalSource, local_path
 from tests.embedding.table_cases import (
     ARROW,
     FILES,

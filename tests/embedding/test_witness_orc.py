@@ -9,19 +9,19 @@ import pyarrow.orc
 import pytest
 
 import sidecar
-from sidecar.conversion.identity import identity_of_orc
-from sidecar.conversion.match import BY_DIGEST
-from sidecar.conversion.orc_witness import ask_row_groups
+from sidecar.conversion.matching.identity import identity_of_orc
+from sidecar.conversion.matching.match import BY_DIGEST
+from sidecar.conversion.matching.orc_witness import ask_row_groups
 from sidecar.errors import UsageError
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.orc.file_statistics import FileStatistics
+from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify import verify_file as verify_orc
-from sidecar.orc.verify_values import RowGroupSampler
+from sidecar.orc.verify.values import RowGroupSampler
+from sidecar.orc.verify.verify import verify_file as verify_orc
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.embedding.witness_cases import ROWS, extracted, keys_of
 
 

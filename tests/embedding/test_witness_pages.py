@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.conversion.witness import GivenIndexes, ask_pages
+from sidecar.conversion.matching.witness import GivenIndexes, ask_pages
 from sidecar.errors import DamagedFileError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.page_index import read_page_indexes
-from sidecar.source import CountingSource, LocalSource, digest_ranges
+from sidecar.parquet.page_indexes.page_index import read_page_indexes
+from sidecar.storage.source import CountingSource, LocalSource, digest_ranges
 from tests.embedding.cases import nested, opened
 from tests.embedding.witness_cases import extracted, write
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.conversion import witness
-from sidecar.conversion.match import BY_TABLE, Match
+from sidecar.conversion.matching import witness
+from sidecar.conversion.matching.match import BY_TABLE, Match
 from sidecar.embedding.restorer import proof_of
 from sidecar.errors import UsageError
 from tests.embedding.witness_cases import asked, assert_nothing_lost, write

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.faults.harness import prepare
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from sidecar import source, target
 from sidecar.many_files import stored_files
+from sidecar.storage import source, target
 from tests.faults.faults import FAULTS, Mode, Request, error_of
 
 

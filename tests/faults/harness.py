@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.iceberg.registering import unregister
+from sidecar.iceberg.statistics_files.registering import unregister
 from tests.maintenance.cases import (
     append_and_build,
     entries,

@@ -18,10 +18,10 @@ import pytest
 from pyarrow import orc
 
 import sidecar
-from sidecar import target
 from sidecar.cli import rows as written_rows
 from sidecar.crypto.key_material import material_path
 from sidecar.errors import UsageError
+from sidecar.storage import target
 from tests.conversion.cases import DATA, indexed
 from tests.embedding.encryption_matrix import Kind, Kms, write_by_arrow
 from tests.embedding.encryption_matrix import rows as secret_rows

@@ -24,7 +24,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.errors import CommitConflictError, DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
-from sidecar.iceberg.registering import unregister
+from sidecar.iceberg.statistics_files.registering import unregister
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
 from tests.faults.faults import Flip, Mode

@@ -13,9 +13,9 @@ import pytest
 
 from scripts.servers import s3
 from scripts.servers.services import running
-from sidecar import source
 from sidecar.errors import StorageError
-from sidecar.source import open_source
+from sidecar.storage import source
+from sidecar.storage.source import open_source
 from tests.faults.faults import Mode
 from tests.faults.s3_place import CLIENTS, S3Place
 from tests.faults.storage_cases import KEYS, LONGEST, Grid

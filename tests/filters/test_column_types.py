@@ -46,11 +46,11 @@ from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.literals import literal_from_text
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.footer import read_footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.syntax import tree_of
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sidecar"

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from sidecar.errors import UsageError
-from sidecar.filters.orc_array_hash import hash_orc
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_key_hash import hash_bytes, hash_long
-from sidecar.filters.orc_values import decimal_text
+from sidecar.filters.orc.array_hash import hash_orc
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.key_hash import hash_bytes, hash_long
+from sidecar.filters.orc.values import decimal_text
 
 PAYLOAD_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
 

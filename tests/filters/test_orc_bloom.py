@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.errors import DamagedFileError, UsageError
-from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter, positions, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_key_hash import hash_bytes, hash_long
+from sidecar.filters.orc.bloom import MAX_HASHES, OrcBloomFilter, positions, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.key_hash import hash_bytes, hash_long
 from tests.filters import orc_vectors
 
 HASHES = orc_vectors.load("hashes.json")["hashes"]
@@ -197,8 +197,8 @@ def test_an_empty_filter_is_all_zero() -> None:
 
 def test_asking_compiles_nothing() -> None:
     script = (
-        "import sys; from sidecar.filters.orc_bloom import OrcBloomFilter as F; "
-        "from sidecar.filters.orc_encoding import OrcEncoding as E; "
+        "import sys; from sidecar.filters.orc.bloom import OrcBloomFilter as F; "
+        "from sidecar.filters.orc.encoding import OrcEncoding as E; "
         "f = F.empty(640, 7); assert not f.might_contain('x', 'string', E.parse('orc/bytes')); "
         "assert 'numba' not in sys.modules and 'sidecar.kernels' not in sys.modules"
     )

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
 
 pytestmark = pytest.mark.jvm
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.filters.orc_array_hash import hash_orc
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_key_hash import hash_bytes, hash_long
-from sidecar.filters.orc_values import GREGORIAN_DAY, decimal_text, probe_orc
+from sidecar.filters.orc.array_hash import hash_orc
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.key_hash import hash_bytes, hash_long
+from sidecar.filters.orc.values import GREGORIAN_DAY, decimal_text, probe_orc
 
 UUID = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
 DAY_US = 86_400_000_000

@@ -11,7 +11,7 @@ import pytest
 from sidecar.filters.column_types import named_types
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.literals import LiteralValue, literal_from_text
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.possible_types import possible_types, probe_as_any, readings_of
 from sidecar.filters.probes import AnyEncoding, probe_for
 

@@ -18,7 +18,7 @@ import xxhash
 
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 HEADER = struct.Struct("<4sHHIIQQ")
 KINDS = {

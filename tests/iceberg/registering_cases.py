@@ -12,12 +12,12 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.iceberg import registering
-from sidecar.iceberg.merge import KeptSketch
+from sidecar.iceberg.statistics_files import registering
+from sidecar.iceberg.statistics_files.merge import KeptSketch
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.tables import create_with_rows
 
 ROWS = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "b": ["x", "y", "z"], "c": [1.0, 2.0, 3.0]})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg import find_sidecar as finding
-from sidecar.iceberg.find_sidecar import find_sidecar
-from sidecar.iceberg.registering import register
+from sidecar.iceberg.statistics_files import find_sidecar as finding
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.registering import register
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import TOC

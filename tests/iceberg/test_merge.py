@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.iceberg import merge
-from sidecar.iceberg.merge import MARK, ExistingBlob, KeptSketch, Merge, plan_merge
+from sidecar.iceberg.statistics_files import merge
+from sidecar.iceberg.statistics_files.merge import MARK, ExistingBlob, KeptSketch, Merge, plan_merge
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 Blob = tuple[str, list[int], bytes, dict[str, str]]
 OURS = {MARK: "1", "ndv": "5"}

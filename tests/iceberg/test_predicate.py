@@ -54,7 +54,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.predicate import as_expression, normalise, parse_predicate
+from sidecar.iceberg.predicates.predicate import as_expression, normalise, parse_predicate
 
 SCHEMA = Schema(
     NestedField(1, "i", IntegerType()),

@@ -15,13 +15,13 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg import write_statistics
-from sidecar.iceberg.merge import MARK, KeptSketch
-from sidecar.iceberg.registering import register
+from sidecar.iceberg.statistics_files import write_statistics
+from sidecar.iceberg.statistics_files.merge import MARK, KeptSketch
+from sidecar.iceberg.statistics_files.registering import register
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.registering_cases import (
     ROWS,
     SKETCH,

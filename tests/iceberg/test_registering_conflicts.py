@@ -19,13 +19,13 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg import registering
-from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit
-from sidecar.iceberg.registering import register
+from sidecar.iceberg.statistics_files import registering
+from sidecar.iceberg.statistics_files.merge import KeptSketch
+from sidecar.iceberg.statistics_files.registering import register
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.registering_cases import (
     ROWS,
     SKETCH,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from sidecar.iceberg.merge import KeptSketch
-from sidecar.iceberg.registering import Registration, register
+from sidecar.iceberg.statistics_files.merge import KeptSketch
+from sidecar.iceberg.statistics_files.registering import Registration, register
 from sidecar.puffin.types import THETA
 from tests.iceberg.registering_cases import (
     SKETCH,

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.iceberg import entry_commits
 from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
+from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.puffin.types import SBBF, THETA, UNITS
 from tests.iceberg.cases import local
 from tests.tables import create_with_rows

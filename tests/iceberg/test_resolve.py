@@ -32,7 +32,7 @@ from pyiceberg.types import (
 from sidecar.bundle.model import UnitState
 from sidecar.cli.options import names as cli_names
 from sidecar.errors import UsageError
-from sidecar.iceberg.literals import find_column
+from sidecar.iceberg.predicates.literals import find_column
 from sidecar.iceberg.resolve import (
     IDENTITY_NOT_STORED,
     IDENTITY_UNPROVEN,

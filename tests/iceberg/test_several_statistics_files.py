@@ -17,8 +17,8 @@ from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError
-from sidecar.iceberg import entry_commits, registering
-from sidecar.iceberg.registering import check_mergeable, register, unregister
+from sidecar.iceberg.statistics_files import entry_commits, registering
+from sidecar.iceberg.statistics_files.registering import check_mergeable, register, unregister
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import (

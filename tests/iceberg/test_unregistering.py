@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError, UsageError
-from sidecar.iceberg import entry_commits, registering
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.registering import register, register_again, unregister
+from sidecar.iceberg.statistics_files import entry_commits, registering
+from sidecar.iceberg.statistics_files.registering import register, register_again, unregister
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import (
     ROWS,

@@ -20,11 +20,11 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch
 from sidecar.filters.values import probe_hashes
-from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.resolve import primitive_columns, resolve_columns
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.indexing.columns import Options
-from sidecar.indexing.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
-from sidecar.source import LocalSource, Source, local_path
+from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
+from sidecar.storage.source import LocalSource, Source, local_path
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
 """(path, row group, field id) -> (encoding, bitset)."""

@@ -10,8 +10,8 @@ import pytest
 from sidecar.iceberg.listing import EntryBounds
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
-from sidecar.indexing.fault import DAMAGE, STORAGE
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.fault import DAMAGE, STORAGE
+from sidecar.indexing.stage_one.tasks import Record
 
 
 def file(ordinal: int, rows: int = 100) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 import sidecar
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 
 ROWS = 2_000
 
@@ -41,7 +41,7 @@ def covered(table: Any, predicate: str) -> tuple[int, int]:
 
 
 def bundles(table: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
-    from sidecar.iceberg.find_sidecar import find_sidecar
+    from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 
     found = find_sidecar(table)
     puffin = found.sidecar.puffin

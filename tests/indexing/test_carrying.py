@@ -14,9 +14,9 @@ from sidecar.bundle.merging import arrangement
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.iceberg import registering
-from sidecar.iceberg.find_sidecar import find_sidecar
-from sidecar.source import LocalSource, local_path
+from sidecar.iceberg.statistics_files import registering
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.storage.source import LocalSource, local_path
 from tests.indexing.cases import filters_of, sidecar_of
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("part", pa.int32())])

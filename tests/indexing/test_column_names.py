@@ -13,8 +13,8 @@ from pyiceberg.types import StringType
 import sidecar
 from sidecar.bundle.model import StoredColumn
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.iceberg.find_sidecar import open_sidecar
-from sidecar.source import open_source
+from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
+from sidecar.storage.source import open_source
 from tests.iceberg.encrypted_tables import SECRET, add_encrypted, bundle_keys, encrypted_table, file_keys, rows
 
 ODD = 'größe, "x" \N{DROPLET}'

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.indexing.columns import ColumnWork, FilterBuilder, Options, OrcFilterBuilder, SplitBlockBuilder
 from sidecar.indexing.sketches import TaskSketches
 

@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
-from sidecar.indexing.fault import DAMAGE
-from sidecar.indexing.tasks import FilePiece, Record, UnitsTask, index_units
-from sidecar.source import Source
+from sidecar.indexing.stage_one.fault import DAMAGE
+from sidecar.indexing.stage_one.tasks import FilePiece, Record, UnitsTask, index_units
+from sidecar.storage.source import Source
 from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng, stage_one
 
 SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))

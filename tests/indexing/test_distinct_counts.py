@@ -22,9 +22,9 @@ from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing import sketch_groups, writing
-from sidecar.indexing.tasks import TableOpener
+from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.puffin.types import THETA_GROUPS
-from sidecar.source import LocalSource, Source, local_path
+from sidecar.storage.source import LocalSource, Source, local_path
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.cases import filters_of, group_sketches_of, sidecar_of, sketches_of
 

@@ -37,16 +37,16 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
-from sidecar.indexing.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
-from sidecar.orc.file_statistics import FileStatistics
+from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
+from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.indexing.cases import (
     bound_value,
     columns_of,

@@ -15,15 +15,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.orc.values import probe_orc
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
-from sidecar.indexing.tasks import FilePiece, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import FilePiece, Record, UnitsTask, index_units
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.source import LocalSource, Source
+from sidecar.storage.source import LocalSource, Source
 from tests.indexing.cases import columns_of, filter_of, open_local, plan_for, rng
 from tests.orc_cases import write_orc
 

@@ -13,7 +13,7 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.tasks import Record
 from tests.indexing.cases import rng
 
 PLACE = BlobContext(bytes(range(16)), 7)

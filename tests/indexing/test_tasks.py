@@ -22,9 +22,9 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, Time
 
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.tasks import Record
+from sidecar.indexing.stage_one.tasks import Record
 from sidecar.parquet import value_bounds
-from sidecar.source import FileIOSource
+from sidecar.storage.source import FileIOSource
 from tests.indexing.cases import (
     LONG,
     bound_value,

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from sidecar.filters.orc_bloom import positions
-from sidecar.filters.orc_key_hash import hash_bytes, hash_long
+from sidecar.filters.orc.bloom import positions
+from sidecar.filters.orc.key_hash import hash_bytes, hash_long
 from sidecar.kernels import decimals, orc_bloom
 from tests.kernels.test_table import LENGTHS, spans_of
 

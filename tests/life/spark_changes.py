@@ -13,7 +13,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from tests import equivalence_spark
 from tests.duckdb_predicates import spark_condition
 from tests.life import changes, sidecar_changes

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.life import changes, sidecar_changes
 from tests.life.machine import Lives, local_lives
 from tests.life.planted import planted

@@ -10,7 +10,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.maintenance import expiring
 from sidecar.results import ExpireReport
 from tests.maintenance.cases import (

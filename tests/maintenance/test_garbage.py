@@ -19,10 +19,10 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.registering import register_again, unregister
+from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.maintenance import garbage
 from sidecar.run_steps import observe
-from sidecar.target import HELD_LENGTH
+from sidecar.storage.target import HELD_LENGTH
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (
     DAY,

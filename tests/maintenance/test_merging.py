@@ -12,7 +12,7 @@ import pytest
 import sidecar
 from sidecar.bundle.merging import arrangement
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.iceberg import write_statistics
+from sidecar.iceberg.statistics_files import write_statistics
 from sidecar.maintenance import costs
 from tests.dry_runs import unchanged
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of

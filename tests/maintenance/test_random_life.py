@@ -13,8 +13,8 @@ import pytest
 
 import sidecar
 from sidecar.errors import SidecarError
-from sidecar.iceberg import entry_commits
-from sidecar.iceberg.registering import register_again
+from sidecar.iceberg.statistics_files import entry_commits
+from sidecar.iceberg.statistics_files.registering import register_again
 from tests.maintenance.cases import (
     DAY,
     entries,

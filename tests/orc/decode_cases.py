@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.orc
 
 from sidecar.orc.decode import read_row_group, read_row_groups
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_tail
-from sidecar.source import BytesSource, Source
+from sidecar.storage.source import BytesSource, Source
 
 
 class OrcFile:

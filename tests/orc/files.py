@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import StripeIndex, read_indexes
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.source import BytesSource, Source
+from sidecar.storage.source import BytesSource, Source
 
 DATA = Path(__file__).parents[1] / "data/orc"
 JAVA = [

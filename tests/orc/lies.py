@@ -13,7 +13,7 @@ import pyarrow.orc
 from scripts.fuzzing.orc_layout import OrcLayout
 from sidecar.orc.protobuf import Message, decode, encode
 from sidecar.orc.tail import read_tail
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 ROWS, STRIDE = 6_000, 500
 TYPED = (2, 3, 4, 5, 6, 7, 8, 9)

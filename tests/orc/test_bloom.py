@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.bloom import decode_filter, decode_filters
 from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, encode
 

@@ -18,18 +18,18 @@ from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds,
 from sidecar.embedding.embed import embed
 from sidecar.embedding.extract import extract
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.orc.contradictions import Contradictions
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import Message
+from sidecar.orc.statistics.contradictions import Contradictions
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from sidecar.reading.file_scanning import open_scan
 from sidecar.reading.orc_stripe_reader import OrcHandle
 from sidecar.reading.orc_table_rows import _refuse_early_times
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 from tests.orc.lies import (
     ROWS,
     STRIDE,

@@ -15,8 +15,8 @@ from sidecar.orc.compression import CODECS, compress
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Message, decode, encode, pack
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource
+from sidecar.orc.verify.verify import verify_file
+from sidecar.storage.source import BytesSource
 from tests.orc.files import read_all, source
 
 SMALL = "apache_bad_bloom_filter_1.6.11.orc"

@@ -17,7 +17,7 @@ import pytest
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.leaves import flatten
 from sidecar.orc.decode import read_row_group
-from sidecar.source import CountingSource, LocalSource
+from sidecar.storage.source import CountingSource, LocalSource
 from tests.filters import orc_vectors
 from tests.orc.decode_cases import OrcFile, orc_file, random_table
 

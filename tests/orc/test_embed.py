@@ -14,8 +14,8 @@ from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, embed
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.stripe import Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.source import BytesSource, Source
-from sidecar.target import create_target
+from sidecar.storage.source import BytesSource, Source
+from sidecar.storage.target import create_target
 from tests.orc.files import DATA, FILES
 
 BARE, NATIVE = "java_zlib_2stripes_nofilters.orc", "java_zlib_2stripes_utf8.orc"

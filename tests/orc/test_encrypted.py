@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sidecar.filters.orc_key_hash import hash_long
+from sidecar.filters.orc.key_hash import hash_long
 from sidecar.orc.inspect import inspect_file, probe_file
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from tests.orc.files import read_all, source
 
 NAME = "java_encrypted.orc"

@@ -14,8 +14,8 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, encode, pack
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify import verify_file
-from sidecar.source import BytesSource
+from sidecar.orc.verify.verify import verify_file
+from sidecar.storage.source import BytesSource
 from tests.orc.files import DATA, FILES, JAVA, PYARROW, read_all, source
 
 OVER1K = "apache_over1k_bloom.orc"

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.file_statistics import FileStatistics
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, read_tail
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 
 DATA = Path(__file__).parents[1] / "data/orc"
 FILES = [

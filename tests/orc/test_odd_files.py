@@ -20,7 +20,7 @@ from sidecar.orc import compression
 from sidecar.orc.compression import compress, decompress
 from sidecar.orc.decode import ColumnDecoder
 from sidecar.orc.tail import read_tail
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.orc.lies import edited
 
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 3) + b"abc"

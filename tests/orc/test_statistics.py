@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sidecar.errors import DamagedFileError
-from sidecar.orc.bounds import cannot_hold, literal_span
-from sidecar.orc.contradictions import Contradictions
 from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, encode
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import INVERTED, ColumnStatistics, decode_statistics
+from sidecar.orc.statistics.bounds import cannot_hold, literal_span
+from sidecar.orc.statistics.column_statistics import INVERTED, ColumnStatistics, decode_statistics
+from sidecar.orc.statistics.contradictions import Contradictions
 from sidecar.orc.tail import CPP, JAVA, OrcTail, read_tail
 from tests.orc.files import PYARROW, read_all, source, zigzag
 

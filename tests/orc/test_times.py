@@ -19,9 +19,9 @@ import pytest
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.times import instant_of, wall_clock
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from sidecar.reading.scanning import scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.orc.decode_cases import orc_file
 from tests.orc.lies import Statements
 

@@ -14,7 +14,7 @@ from sidecar.orc.schema import KINDS, OrcColumn
 from sidecar.orc.stripe import ColumnEncoding
 from sidecar.orc.tail import CPP, CUDF, GO, JAVA, PRESTO, TRINO, OrcTail, read_tail
 from sidecar.orc.trust import LEGACY, UTF8, encoding_of
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 UNSTABLE = (1, 9999)
 COMPOUND = {"LIST", "MAP", "STRUCT", "UNION"}

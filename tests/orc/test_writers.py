@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pytest
 
-from sidecar.filters.orc_bloom import size_for
-from sidecar.filters.orc_key_hash import hash_long
-from sidecar.orc.file_statistics import FileStatistics
+from sidecar.filters.orc.bloom import size_for
+from sidecar.filters.orc.key_hash import hash_long
 from sidecar.orc.index_streams import index_streams_of, read_indexes
 from sidecar.orc.inspect import ask_row_group, inspect_file, probe_file
+from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import TAIL, read_tail
-from sidecar.orc.verify import verify_file
+from sidecar.orc.verify.verify import verify_file
 from sidecar.reading.scanning import scan
-from sidecar.source import BytesSource, CountingSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.orc.files import read_all
 from tests.orc.files import source as fixture
 

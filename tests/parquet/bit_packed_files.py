@@ -10,7 +10,7 @@ import pyarrow as pa
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import BIT_PACKED, walk_pages
 from sidecar.parquet.thrift import I32, STRUCT, Struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.false_statements import written
 from tests.parquet.page_files import CODECS, rewrite
 

@@ -25,11 +25,11 @@ import sidecar
 from sidecar.errors import SidecarError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 MOST = 64 << 20
 LARGEST = b"\xfe\xff\xff\xff\x0f"  # the largest varint of 32 bits, as a length or, zigzag, 2^31 - 1

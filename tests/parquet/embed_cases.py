@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from sidecar.parquet.bloom import encode_header
 from sidecar.parquet.embed import GroupIndexes, WrittenParquet, embed
-from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.source import BytesSource, Source
+from sidecar.parquet.page_indexes.extents import Range
+from sidecar.storage.source import BytesSource, Source
 
 FILTER = encode_header(64) + bytes(range(64))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
-from sidecar.source import LocalSource, Source
+from sidecar.storage.source import LocalSource, Source
 from tests.parquet.foreign import DATA
 
 KC1, KC2 = b"1234567890123450", b"1234567890123451"

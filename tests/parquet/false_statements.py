@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, encode_column_index, read_page_indexes
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, encode_column_index, read_page_indexes
 from sidecar.parquet.thrift import BINARY, I64, STRUCT, Struct, encode_struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.page_files import attach
 
 WRONG = Path(__file__).resolve().parents[1] / "data" / "wrong_writers"

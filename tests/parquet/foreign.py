@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sidecar.parquet.page_index import ColumnIndex
+from sidecar.parquet.page_indexes.page_index import ColumnIndex
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 ORDERS = ["UNORDERED", "ASCENDING", "DESCENDING"]

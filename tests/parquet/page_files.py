@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems, page_bounds
-from sidecar.parquet.page_index_build import BuiltPageIndex, build_page_index
+from sidecar.parquet.page_indexes.build import BuiltPageIndex, build_page_index
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems, page_bounds
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.thrift import I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 
 def write(table: pa.Table, **options: Any) -> bytes:

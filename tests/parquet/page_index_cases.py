@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,
 )
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.parquet.foreign import DATA
 from tests.parquet.single_indexes import read_column_index, read_offset_index
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sidecar.errors import SidecarError
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
-from sidecar.source import Source
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.storage.source import Source
 
 
 def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> ColumnIndex | None:

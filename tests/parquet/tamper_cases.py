@@ -17,7 +17,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, open_parquet
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.single_indexes import read_column_index, read_offset_index
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"

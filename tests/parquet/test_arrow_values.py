@@ -11,7 +11,7 @@ import pytest
 from sidecar.errors import DamagedFileError
 from sidecar.filters.leaves import flatten
 from sidecar.parquet.arrow_values import ValueReader
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 
 NESTED = pa.table(
     {

@@ -16,7 +16,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import has_bit_packed_levels, walk_pages
 from sidecar.parquet.thrift import Struct
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.bit_packed_files import bit_packed, old_file, rows
 from tests.parquet.false_statements import written
 from tests.parquet.page_files import rewrite

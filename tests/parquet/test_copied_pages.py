@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import WrongChecksumError
-from sidecar.parquet import copied_pages, pages
-from sidecar.parquet.copied_pages import CheckedPages
+from sidecar.parquet import pages
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import pages_digest
+from sidecar.parquet.page_indexes import copied_pages
+from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.pages import walk_pages
-from sidecar.source import BytesSource, LocalSource, digest_ranges
+from sidecar.storage.source import BytesSource, LocalSource, digest_ranges
 from tests.parquet.embed_cases import nothing, rewritten
 
 DATA = Path(__file__).parents[1] / "data" / "parquet"

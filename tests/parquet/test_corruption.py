@@ -25,7 +25,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 MOST = 64 << 20
 

@@ -21,7 +21,7 @@ from sidecar.parquet.dictionary_runs import mark_index_pages
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, ChunkReader, PageHeader, walk_pages
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 CODECS = ["none", "snappy", "gzip", "zstd", "lz4", "brotli"]

@@ -9,11 +9,11 @@ import pytest
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.embed import GroupIndexes
-from sidecar.parquet.extents import find_extents
 from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.page_indexes.extents import find_extents
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.thrift import Struct, encode_struct
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 from tests.parquet.embed_cases import FILTER, assert_same_pages, chunks, everything_kept, nothing, rewritten, written
 from tests.parquet.single_indexes import read_offset_index
 

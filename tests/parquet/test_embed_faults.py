@@ -12,8 +12,8 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, STRUCT, Struct, encode_struct
-from sidecar.source import BytesSource, Source
-from sidecar.target import create_target
+from sidecar.storage.source import BytesSource, Source
+from sidecar.storage.target import create_target
 from tests.parquet.embed_cases import FILTER, assert_same_pages, everything_kept, nothing, rewritten, written
 
 

@@ -22,12 +22,12 @@ from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import probe_file as probe
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify.file import verify_file as verify
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource, SourceFile
 from tests.parquet.encrypted import OURS, PUBLIC, REBUILT, WRITTEN, keys_of, opened, path_of
 from tests.parquet.foreign import expected, leaf_values, same_column_index, written
 

@@ -51,7 +51,7 @@ from sidecar.parquet.thrift import (
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.scanning import scan
-from sidecar.source import BytesSource, CountingSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.parquet.encrypted import opened, path_of
 
 KEY = b"k" * 16

@@ -25,7 +25,7 @@ from sidecar.parquet.inspect import probe_file
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import entries_of
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource, CountingSource, LocalSource, Source
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource, Source
 
 CODECS = ["NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"]
 

@@ -25,7 +25,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import I32, I64, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 OLD, NEW = DATA / "apache_bloom_filter.bin", DATA / "apache_bloom_filter.xxhash.bin"
@@ -126,9 +126,9 @@ def test_an_empty_one_for_values_is_a_defect() -> None:
 
 def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old_file: bytes) -> None:
     """Hash and index rule never mix in a group: such a filter is not harvested, whatever its rate."""
-    from sidecar.indexing.chunks import ChunkIndexer
     from sidecar.indexing.columns import Options
     from sidecar.indexing.sketches import TaskSketches
+    from sidecar.indexing.stage_one.chunks import ChunkIndexer
 
     (tmp_path / "old.parquet").write_bytes(old_file)
     source = LocalSource(str(tmp_path / "old.parquet"))

@@ -14,7 +14,7 @@ from scripts.fuzzing.parquet_layout import ParquetLayout
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import I32, LIST, STRUCT, Items
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 
 def file_of(table: pa.Table) -> ParquetLayout:

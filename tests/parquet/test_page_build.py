@@ -13,10 +13,10 @@ import pytest
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet import value_bounds
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.foreign import DATA
 from tests.parquet.page_files import CODECS, LZO, check_index, rewrite, write
 

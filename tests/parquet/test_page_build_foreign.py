@@ -9,11 +9,11 @@ import pytest
 
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_bounds import page_bounds
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_indexes.build import build_page_index
+from sidecar.parquet.page_indexes.page_bounds import page_bounds
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds
-from sidecar.source import CountingSource, LocalSource
+from sidecar.storage.source import CountingSource, LocalSource
 from tests.parquet.foreign import DATA, WRITERS, leaf_values
 
 

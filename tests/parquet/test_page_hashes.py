@@ -16,9 +16,9 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index_build import build_page_index, take_values
+from sidecar.parquet.page_indexes.build import build_page_index, take_values
 from sidecar.parquet.stored_values import PageHasher, StoredValues, Values, check_typed
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.page_files import CODECS, LZO, rewrite, write
 
 NUMBERS = [0, 1, -1, 5, None, 2**31 - 1, -(2**31), 77, None, 12] * 20

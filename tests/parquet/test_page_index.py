@@ -8,13 +8,13 @@ import pytest
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_bounds import (
+from sidecar.parquet.page_indexes.page_bounds import (
     chunk_bounds,
     column_index_problems,
     offset_index_problems,
     page_bounds,
 )
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,
     decode_column_index,
@@ -25,7 +25,7 @@ from sidecar.parquet.page_index import (
 )
 from sidecar.parquet.thrift import BOOL_FALSE, LIST, Items, encode_struct
 from sidecar.questions.bounds import Bounds
-from sidecar.source import CountingSource, LocalSource
+from sidecar.storage.source import CountingSource, LocalSource
 from tests.parquet.foreign import DATA, WRITERS, expected, same_column_index
 from tests.parquet.page_index_cases import chunk_of, indexes, open_file
 from tests.parquet.single_indexes import read_column_index, read_offset_index

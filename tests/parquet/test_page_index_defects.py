@@ -12,14 +12,14 @@ import pytest
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import footer_of, read_footer
-from sidecar.parquet.page_bounds import (
+from sidecar.parquet.page_indexes.page_bounds import (
     chunk_bounds,
     claimed_bounds,
     column_index_problems,
     offset_index_problems,
     page_bounds,
 )
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     decode_column_index,
     decode_offset_index,
@@ -29,7 +29,7 @@ from sidecar.parquet.page_index import (
 )
 from sidecar.parquet.thrift import BINARY, BOOL, I32, I64, LIST, Items, Struct, encode_struct
 from sidecar.questions.bounds import Bounds
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.foreign import DATA
 from tests.parquet.page_index_cases import chunk_of, indexes, open_file
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_indexes.build import build_page_index
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.page_files import check_index, write
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -26,7 +26,7 @@ from sidecar.parquet.pages import DICTIONARY_PAGE, walk_pages, wholly_dictionary
 from sidecar.parquet.scan.part_file import split_chunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.test_fresh import chunks, written
 
 TEXT = b"".join(b"line %d\n" % i for i in range(300))

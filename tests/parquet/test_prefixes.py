@@ -19,7 +19,7 @@ from sidecar.parquet.schema import decode_leaves
 from sidecar.parquet.stored_values import StoredValues
 from sidecar.parquet.thrift import BINARY, I32, Struct
 from sidecar.parquet.value_bounds import check_size
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 DELTA_BYTE_ARRAY = 7
 LONG = 8000

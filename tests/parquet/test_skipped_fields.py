@@ -12,10 +12,10 @@ from pyiceberg.expressions import AlwaysTrue
 import sidecar
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_bounds import chunk_bounds
-from sidecar.parquet.page_index import decode_column_index
+from sidecar.parquet.page_indexes.page_bounds import chunk_bounds
+from sidecar.parquet.page_indexes.page_index import decode_column_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.false_statements import restated, written
 
 LIST_OF_NUMBERS = (LIST, Items(I32, [1, 2, 3]))

@@ -20,10 +20,10 @@ from sidecar.kernels.rle import unaligned_words
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.parquet.value_bounds import PageFolder
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "parquet" / "worked_examples.json"
 EXAMPLES: dict[str, dict[str, Any]] = json.loads(VECTORS.read_text())

@@ -16,7 +16,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.scanning import scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.tamper_cases import (
     CTR,
     DATA,

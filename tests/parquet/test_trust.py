@@ -20,21 +20,26 @@ from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
-from sidecar.parquet.page_bounds import chunk_bounds, column_index_problems, footer_findings, offset_index_problems
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.build import build_page_index
+from sidecar.parquet.page_indexes.page_bounds import (
+    chunk_bounds,
+    column_index_problems,
+    footer_findings,
+    offset_index_problems,
+)
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,
     encode_column_index,
     encode_offset_index,
     read_page_indexes,
 )
-from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import encode_struct
 from sidecar.parquet.trust import WRONG_WRITERS, why_not_believed, wrong_writers
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 from tests.parquet.false_statements import (
     WRONG,
     by,

@@ -19,7 +19,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.source import LocalSource
+from sidecar.storage.source import LocalSource
 from tests.parquet.foreign import DATA
 
 VARIANTS = DATA / "variants"
@@ -151,7 +151,7 @@ def test_a_filter_without_a_bit_is_not_believed() -> None:
     source = source_of("m01_ok")
     chunk, found = next((c, f) for c, f in filters("m01_ok") if c.leaf.path == "str")
     data[found.offset + found.header_length : found.offset + found.length] = bytes(found.bitset_length)
-    from sidecar.source import BytesSource
+    from sidecar.storage.source import BytesSource
 
     damaged = BytesSource(bytes(data))
     answers = probe_file(damaged, "str", "no such text")
@@ -161,7 +161,7 @@ def test_a_filter_without_a_bit_is_not_believed() -> None:
 
 
 def test_footers_that_are_none_say_so() -> None:
-    from sidecar.source import BytesSource
+    from sidecar.storage.source import BytesSource
 
     for data in (b"", b"PAR1", b"PAR1" + b"\0" * 20, b"PAR1\xff\xff\xff\x7fPAR1", b"x" * 100):
         with pytest.raises(DamagedFileError):

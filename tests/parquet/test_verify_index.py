@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.build import build_page_index
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
     encode_offset_index,
 )
-from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BINARY, BOOL, I32, I64, LIST, Items, Struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.page_index import ARROW_SIZES, verify_page_index
-from sidecar.source import BytesSource, LocalSource
+from sidecar.storage.source import BytesSource, LocalSource
 from tests.parquet.foreign import DATA
 from tests.parquet.page_files import attach, write
 

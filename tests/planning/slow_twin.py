@@ -18,11 +18,11 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.segment import Segment
 from sidecar.filters.probes import probe_for
-from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import identity_of
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import table_at
 from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.relocated import RelocatedFiles

@@ -20,15 +20,15 @@ from sidecar.cli.app import app
 from sidecar.conversion.protection import NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.find_sidecar import open_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.indexing.driver import build
-from sidecar.indexing.tasks import BuildPlan
+from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
-from sidecar.source import open_source
+from sidecar.storage.source import open_source
 from tests.iceberg.encrypted_tables import (
     MASTER,
     METADATA,

@@ -30,12 +30,12 @@ from pyiceberg.types import DoubleType
 
 import sidecar
 from sidecar.filters.float32 import LIMIT, float32_neighbours
-from sidecar.iceberg.predicate import as_expression, parse_predicate
+from sidecar.iceberg.predicates.predicate import as_expression, parse_predicate
 from sidecar.orc.inspect import probe_file
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.choose import FileChooser
 from sidecar.planning.plan import Plan
-from sidecar.source import local_path, open_source
+from sidecar.storage.source import local_path, open_source
 from tests.iceberg.mixed_tables import append_files, orc_file
 
 TENTH = float(np.float32(0.1))

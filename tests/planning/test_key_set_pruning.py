@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.bundle.filters.key_lookup import KeyRuns
-from sidecar.planning import key_pruning
 from sidecar.planning.files.by_filters import ListedPlace
 from sidecar.planning.funnel import KeptBecause
-from sidecar.planning.key_pruning import KeyAnswer
+from sidecar.planning.keys import key_pruning
+from sidecar.planning.keys.key_pruning import KeyAnswer
 from tests.iceberg.cases import comparable, local, replaced
 from tests.planning.key_set_cases import semi_join
 from tests.planning.plan_cases import LONGS

@@ -16,8 +16,8 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.iceberg.predicate import as_expression
-from sidecar.planning.key_sets import key_set
+from sidecar.iceberg.predicates.predicate import as_expression
+from sidecar.planning.keys.key_sets import key_set
 from tests.iceberg.cases import INDEXED, append, comparable, create, predicate
 from tests.iceberg.table_cases import delete_by_position, with_a_past
 from tests.planning.key_set_cases import semi_join, value_of

@@ -22,7 +22,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.bundle.model import FieldBounds
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.bound_columns import asks_bounds_alone, may_match
 from sidecar.planning.file_bounds import UNKNOWN, FileBounds
 

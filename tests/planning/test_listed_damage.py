@@ -20,7 +20,7 @@ from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import create, local, replaced
 from tests.iceberg.forging import Forgery, put_sections, sections_of
 from tests.planning.listed_cases import WAYS, assert_same_tasks, build, task_values, way

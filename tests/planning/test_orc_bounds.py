@@ -33,8 +33,8 @@ from pyiceberg.types import (
 import sidecar
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_bounds
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.find_sidecar import find_sidecar
-from sidecar.orc.bounds import compared_column, statistics_bounds
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.orc.statistics.bounds import compared_column, statistics_bounds
 from sidecar.orc.tail import read_tail
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read

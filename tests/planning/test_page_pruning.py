@@ -29,8 +29,8 @@ import sidecar
 from sidecar.bundle.indexes.page_indexes import PageIndexKind, leaf_of
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
-from sidecar.iceberg.predicate import parse_predicate
-from sidecar.parquet import page_bounds
+from sidecar.iceberg.predicates.predicate import parse_predicate
+from sidecar.parquet.page_indexes import page_bounds
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan

@@ -10,14 +10,14 @@ import pytest
 from pyiceberg.table import Table
 
 from sidecar import errors
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning import opened_sidecar, planner
 from sidecar.planning.files import choose
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import (
     local,
     matching_files,

@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.iceberg.find_sidecar import open_sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
+from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.planning.relocated import RelocatedFiles
 from tests.iceberg.cases import local
 from tests.tables import create_with_rows

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.live_files import LiveFiles
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.files import cheapest
 from sidecar.planning.funnel import KeptBecause
 from tests.iceberg.cases import comparable, local, oracle

@@ -15,7 +15,7 @@ import sidecar
 from sidecar.errors import Problem, UsageError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import INDEXED, append, create, local, replaced
 
 

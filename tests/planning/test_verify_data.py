@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.parquet import page_index_build
+from sidecar.parquet.page_indexes import build as page_index_build
 from tests.iceberg.cases import INDEXED, append, create, local
 
 FILES = 4

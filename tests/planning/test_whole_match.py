@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.whole_match import WholeMatch
 
 SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "n", LongType()), NestedField(3, "s", StringType()))

@@ -19,7 +19,7 @@ from sidecar.puffin.inspect import inspect_puffin, verify_puffin
 from sidecar.puffin.metadata import FileMetadata, decode_metadata, encode_metadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 T = TypeVar("T")
 REFUSALS = (DamagedFileError, UnsupportedFeatureError)

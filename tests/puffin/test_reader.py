@@ -15,7 +15,7 @@ from sidecar.puffin.inspect import verify_puffin
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import FRAMING_LENGTH, TAIL_LENGTH, PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.source import BytesSource, CountingSource, LocalSource
 from tests.puffin.cases import open_bytes
 
 

@@ -10,7 +10,7 @@ import pytest
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.puffin import types
 from sidecar.puffin.inspect import inspect_puffin, verify_puffin
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.puffin.cases import BLOB, open_bytes
 
 

@@ -22,7 +22,7 @@ from sidecar.parquet.thrift import I64, Struct, decode_struct, encode_struct
 from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Compares, HasNull, HoldsAny, Operator
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 OPERATORS: dict[Operator, Any] = {
     "<": pc.less,

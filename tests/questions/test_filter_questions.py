@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StructType
 
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.file_question import FileQuestion
 from sidecar.questions.conditions import MAX_VALUES, AllOf, AnyOf, Condition, HoldsAny
 from sidecar.questions.filter_questions import FilterQuestion, looked_up

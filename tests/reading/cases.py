@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.reading.random_predicates import Predicates, columns_of, same_rows
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"

@@ -21,12 +21,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.types import LongType, StringType
 
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import finish_file, read_shape
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import local
 
 

@@ -11,7 +11,7 @@ import pytest
 import sidecar
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.reading.cases import WRITERS, all_types, written
 from tests.reading.random_predicates import same_rows
 

@@ -18,12 +18,12 @@ import pytest
 import sidecar
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.page_index import decode_column_index, decode_offset_index, encode_offset_index
+from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index, encode_offset_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.scan.part_file import read_page
 from sidecar.parquet.thrift import I32, I64, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
 

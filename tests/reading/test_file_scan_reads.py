@@ -20,7 +20,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import walk_pages
 from sidecar.reading.file_scanning import FileScan, open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 ROWS = 200_000
 

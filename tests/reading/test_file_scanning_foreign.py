@@ -16,7 +16,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, I64, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.reading.cases import DATA, check
 
 pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")

@@ -19,7 +19,7 @@ from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.types import LongType
 
 import sidecar
-from sidecar.iceberg.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.indexing.report import BuildReport
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read

@@ -16,7 +16,7 @@ import sidecar
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.arrow_values import check_pages
 from sidecar.parquet.footer import read_footer
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.page_files import rewrite, write
 
 ROWS = pa.table(

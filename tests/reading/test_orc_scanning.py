@@ -30,11 +30,11 @@ from pyiceberg.types import (
 
 import sidecar
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.orc.protobuf import decode, encode
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource, CountingSource
+from sidecar.storage.source import BytesSource, CountingSource
 
 ROWS, CASES = 12_000, 40
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"

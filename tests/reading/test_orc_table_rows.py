@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType, StringType
 
 import sidecar
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.planner import plan
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import read

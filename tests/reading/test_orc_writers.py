@@ -18,7 +18,7 @@ from sidecar.embedding.embed import embed
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.orc_writers import ODDITIES, ZONES, in_zone, odd, random_options
 from tests.reading.random_predicates import Predicates, columns_of
 from tests.thorough import cases

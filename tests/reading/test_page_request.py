@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import read_shape
 from sidecar.reading.page_request import PagePlanner
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 
 def planner(columns: list[tuple[str, int]]) -> Any:

@@ -20,7 +20,7 @@ from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedF
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_predicate import in_types_of_file

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.reading import table_files

@@ -18,7 +18,7 @@ from sidecar.parquet.scan import page_reader, page_scan
 from sidecar.parquet.scan.page_scan import FoundRows
 from sidecar.reading import orc_stripe_reader
 from sidecar.reading.file_scanning import open_scan
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
 

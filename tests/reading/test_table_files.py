@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 
 import sidecar
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
@@ -23,7 +23,7 @@ from sidecar.reading import arrow_reader, table_files
 from sidecar.reading.arrow_reader import SMALL
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import read
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import LITERALS, comparable, local, oracle, predicate, replaced
 from tests.iceberg.table_cases import ASKED, SMALL_PAGES, delete_by_position, with_a_past, with_default
 from tests.tables import create_with_rows

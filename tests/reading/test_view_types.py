@@ -21,7 +21,7 @@ import sidecar
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.parquet.thrift import BINARY, decode_struct, encode_struct
-from sidecar.source import BytesSource, local_path
+from sidecar.storage.source import BytesSource, local_path
 from tests.iceberg.table_cases import delete_by_position
 
 ROWS = 400

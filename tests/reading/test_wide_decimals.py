@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue
 import sidecar
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.parquet.thrift import I32, Struct
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.false_statements import restated
 
 NUMBERS = [0, 1, -1, 127, -128, 10**20 - 1, 1 - 10**20, 10**37, -(10**37), None, 42, 0]

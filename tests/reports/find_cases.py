@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, FloatType, LongType, StringType
 
 import sidecar
-from sidecar.reports.finding_results import FindReport
+from sidecar.reports.finding.results import FindReport
 from tests.iceberg.cases import LITERALS, SPECIAL, _value, append, local
 from tests.iceberg.mixed_tables import READABLE, append_orc
 from tests.iceberg.table_cases import delete_by_position

@@ -19,8 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.reports.advising import columns_that_deserve_filters
-from sidecar.reports.advising_report import Advice, AdvisedColumn
+from sidecar.reports.advising.advise import columns_that_deserve_filters
+from sidecar.reports.advising.report import Advice, AdvisedColumn
 from tests.iceberg.cases import local
 from tests.reports.measuring import Lookups, create_events, factor
 

@@ -22,11 +22,12 @@ from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringT
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.reports import advising_files, advising_sample
-from sidecar.reports.advising_files import ParquetSample, ReadValues, open_sample_file
-from sidecar.reports.advising_sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
-from sidecar.reports.advising_verdicts import refusal
-from sidecar.source import BytesSource, CountingSource, open_source
+from sidecar.reports.advising import files as advising_files
+from sidecar.reports.advising import sample as advising_sample
+from sidecar.reports.advising.files import ParquetSample, ReadValues, open_sample_file
+from sidecar.reports.advising.sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
+from sidecar.reports.advising.verdicts import refusal
+from sidecar.storage.source import BytesSource, CountingSource, open_source
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
 from tests.iceberg.mixed_tables import append_files, append_orc, parquet_file

@@ -15,10 +15,10 @@ from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import blocks_for
-from sidecar.reports.advising_filters import expected_filter
-from sidecar.reports.advising_presence import Presence, Shares
-from sidecar.reports.advising_sizes import judged_sizes
-from sidecar.reports.advising_values import EXAMPLES, ValueSampler, comparable, literal
+from sidecar.reports.advising.filters import expected_filter
+from sidecar.reports.advising.presence import Presence, Shares
+from sidecar.reports.advising.sizes import judged_sizes
+from sidecar.reports.advising.values import EXAMPLES, ValueSampler, comparable, literal
 
 DAY = dt.date(2024, 2, 29)
 VALUES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {

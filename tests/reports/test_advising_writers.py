@@ -59,7 +59,7 @@ def test_filters_in_new_files_that_nobody_needs_are_a_warning(table: Table) -> N
 
 
 def test_a_filter_that_is_larger_than_writers_make_it_by_default(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.reports.advising_writers.USUAL_LARGEST", 100)
+    monkeypatch.setattr("sidecar.reports.advising.writers.USUAL_LARGEST", 100)
     statement = sidecar.advise(table, ["o'clock"]).alter_table
     assert statement is not None
     assert pairs_of(statement)["write.parquet.bloom-filter-max-bytes"] == "512"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.reports.finding import find
+from sidecar.reports.finding.find import find
 from tests.iceberg.cases import local, replaced
 from tests.reports.find_cases import (
     as_text,

@@ -18,8 +18,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
-from sidecar.reports.finding import find
-from sidecar.reports.finding_rows import RowCounter
+from sidecar.reports.finding.find import find
+from sidecar.reports.finding.rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once

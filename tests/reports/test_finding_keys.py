@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.indexing.driver import build
-from sidecar.reports.finding import find
+from sidecar.reports.finding.find import find
 from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table, file_keys, trusting
 from tests.planning.test_forged import doubled_record, forged, swapped_files
 

@@ -37,8 +37,8 @@ from pyiceberg.types import (
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.reports.finding import find
-from sidecar.reports.finding_values import conditions_from
+from sidecar.reports.finding.find import find
+from sidecar.reports.finding.values import conditions_from
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
 from tests.reports.find_cases import asked_once

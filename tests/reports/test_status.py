@@ -16,7 +16,7 @@ from pyiceberg.types import LongType
 import sidecar
 from sidecar import errors
 from sidecar.maintenance.garbage import find_garbage
-from sidecar.reports import status_registrations
+from sidecar.reports.status import registrations as status_registrations
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -70,7 +70,7 @@ def test_what_waits_is_behind_since_the_commit_of_its_first_file(
     assert first is not None
     table.append(rows(200))
     committed = first.timestamp_ms / 1000
-    monkeypatch.setattr("sidecar.reports.status_coverage.time.time", lambda: committed + 3600)
+    monkeypatch.setattr("sidecar.reports.status.coverage.time.time", lambda: committed + 3600)
     status = sidecar.status(table.refresh(), max_behind=timedelta(hours=1))
     assert (status.waiting.files, status.waiting.since, status.waiting.seconds) == (2, committed, 3600)
     assert status.missed == []
@@ -251,7 +251,7 @@ def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest
         "bytes_read": 10,
         "bytes_carried": 20,
     }
-    from sidecar.reports import status
+    from sidecar.reports.status import table_status as status
 
     read = status.history_of
     text = json.dumps([run, {"at": "damaged"}])
@@ -261,7 +261,7 @@ def test_the_last_runs_are_those_in_the_file(tmp_path: Path, monkeypatch: pytest
 
 def test_many_segments_ask_for_a_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, builds=2)
-    monkeypatch.setattr("sidecar.reports.status.MANY_SEGMENTS", len(sidecar.status(table).segments) - 1)
+    monkeypatch.setattr("sidecar.reports.status.table_status.MANY_SEGMENTS", len(sidecar.status(table).segments) - 1)
     assert commands(sidecar.status(table)) == ["sidecar refresh db.t --catalog folder"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.manifest import FileFormat, ManifestContent
 
 from scripts.servers.services import Service
-from sidecar.iceberg import entry_commits
+from sidecar.iceberg.statistics_files import entry_commits
 from tests.life import spark_changes
 from tests.life.machine import served, spark_lives
 from tests.life.sidecar_changes import refresh

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import sidecar
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.reading.scanning import read
 from tests.equivalence_cases import damaged
 from tests.equivalence_history import History

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-OURS = ("numba", "pandas", "pyiceberg.catalog.sql", "sidecar.indexing.tasks")
+OURS = ("numba", "pandas", "pyiceberg.catalog.sql", "sidecar.indexing.stage_one.tasks")
 
 if __name__ == "__main__":
     for name in OURS:

@@ -35,7 +35,7 @@ def die_once(kind: str) -> None:
 def patch() -> None:
     """Have workers die after an item of :mod:`sidecar.spark.work`, and after a task of a build's stage 1."""
     work: Any = import_module("sidecar.spark.work")
-    tasks: Any = import_module("sidecar.indexing.tasks")
+    tasks: Any = import_module("sidecar.indexing.stage_one.tasks")
     answer, index_units = work.answer_of, tasks.index_units
 
     def answer_and_die(function: Any, item: Any) -> bytes:

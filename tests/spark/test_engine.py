@@ -15,10 +15,10 @@ import sidecar
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.indexing import slices
-from sidecar.indexing.tasks import TableOpener
-from sidecar.source import LocalSource, local_path
+from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.spark import engine, frames
 from sidecar.spark import session as spark_session
+from sidecar.storage.source import LocalSource, local_path
 from tests.indexing.cases import Filters, filters_of, group_sketches_of, sidecar_of, sketches_of
 from tests.tables import create_with_rows
 

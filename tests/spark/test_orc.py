@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sidecar
-from sidecar.iceberg.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.indexing.cases import filters_of, sketches_of

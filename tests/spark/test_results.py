@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sidecar.errors import StorageError
-from sidecar.indexing.tasks import Record, UnitsTask
+from sidecar.indexing.stage_one.tasks import Record, UnitsTask
 from sidecar.spark import engine
 from sidecar.spark.engine import SparkEngine
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.reports.advising_writers import identifier, quoted_text
+from sidecar.reports.advising.writers import identifier, quoted_text
 
 NAMES = ["db", "_a1", "1a", "über", "名", "a.b", "a b", "order", "back`tick", "new\nline", "quote'", "semi;colon", "--"]
 TEXTS = ["k", "it's", "''", "back\\slash", "ends with \\", "\\n", "new\nline", 'double"', "`", "%_", "über"]

@@ -37,7 +37,7 @@ from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import probe_for
 from sidecar.iceberg.listing import list_snapshot
-from sidecar.iceberg.registering import register
+from sidecar.iceberg.statistics_files.registering import register
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog

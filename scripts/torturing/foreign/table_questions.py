@@ -22,7 +22,7 @@ from scripts.torturing.foreign.cells import columns_of
 from scripts.torturing.foreign.differences import AS_SIDECAR
 from scripts.torturing.foreign.moved_tables import ROOT, ElsewhereIO, ForeignTable, linked, opened, within
 from sidecar.errors import SidecarError
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from tests.conftest import add_rest_catalog
 from tests.duckdb_predicates import spark_condition
 from tests.reading.random_predicates import Column, Predicates

@@ -22,8 +22,8 @@ from sidecar.bundle.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter, positions
-from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc.bloom import MAX_HASHES, OrcBloomFilter, positions
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter, bits_of, block_of
 from sidecar.puffin.types import ORC_BLOOM, SBBF

@@ -11,7 +11,7 @@
 
 ``comparison`` has the form ``KIND:WIDTH`` of :class:`sidecar.parquet.bounds.Ordering`, or just ``bytes`` or ``decimal``
 for values without a fixed width. Nothing here checks an entry against its data file;
-:mod:`sidecar.parquet.page_bounds` decides whether its bounds can be believed.
+:mod:`sidecar.parquet.page_indexes.page_bounds` decides whether its bounds can be believed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sidecar.puffin.types import PAGE_INDEX
 if TYPE_CHECKING:  # the first plan of a process loads what reads Parquet only if a page index is decoded
     from sidecar.parquet.bounds import Ordering
     from sidecar.parquet.footer import Footer
-    from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
+    from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex
 
 
 class PageIndexKind(NamedTuple):
@@ -186,7 +186,7 @@ def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
 
 def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
     """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a page index."""
-    from sidecar.parquet.page_index import decode_column_index, decode_offset_index
+    from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 
     column, offset = stored.column_index, stored.offset_index
     return DecodedPageIndex(

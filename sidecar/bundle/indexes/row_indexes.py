@@ -18,8 +18,8 @@ the file, so the table of contents also has for each group
     software_version   text, "" if the file states none
     file_version       "0.11", "0.12", or "1.9999", which writers call UNSTABLE-PRE-2.0
 
-Nothing here checks an entry against its data file; :mod:`sidecar.orc.statistics` decides whether its statistics can be
-believed. The facts above are all that it needs, so an entry can be decoded without opening the file.
+Nothing here checks an entry against its data file; :mod:`sidecar.orc.statistics.column_statistics` decides whether its
+statistics can be believed. The facts above are all that it needs, so an entry can be decoded without opening the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sidecar.puffin.types import ROW_INDEX
 
 if TYPE_CHECKING:  # the first plan of a process loads what reads ORC only if a row index is decoded
     from sidecar.orc.schema import OrcColumn
-    from sidecar.orc.statistics import ColumnStatistics
+    from sidecar.orc.statistics.column_statistics import ColumnStatistics
     from sidecar.orc.stripe import StripeFooter
     from sidecar.orc.tail import OrcTail
     from sidecar.questions.bounds import Bounds
@@ -200,7 +200,7 @@ def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resol
 def decode_row_index(stored: StoredRowIndex, rows: int) -> DecodedRowIndex:
     """Decode the entry of a unit of ``rows`` rows. Raises :class:`DamagedFileError` for bytes that are not one."""
     from sidecar.orc.row_index import decode_entry, take_apart
-    from sidecar.orc.statistics import Extent, decode_statistics
+    from sidecar.orc.statistics.column_statistics import Extent, decode_statistics
     from sidecar.orc.stripe import ColumnEncoding
 
     kind, entry = stored.kind, decode_entry(stored.entry)
@@ -221,7 +221,7 @@ def decode_row_index(stored: StoredRowIndex, rows: int) -> DecodedRowIndex:
 
 def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
     """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
-    from sidecar.orc.bounds import statistics_bounds
+    from sidecar.orc.statistics.bounds import statistics_bounds
 
     try:
         statistics = decode_row_index(stored, rows).statistics

@@ -116,7 +116,7 @@ def _numbers(evidence: Any) -> tuple[str, ...]:
 def _lookup(predicted: Any) -> str:
     if predicted is None:
         return "–"
-    from sidecar.reports.advising_verdicts import amount
+    from sidecar.reports.advising.verdicts import amount
 
     return f"{amount(predicted['by_bounds'])} → {amount(predicted['with_filters'])}"
 

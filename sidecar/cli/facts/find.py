@@ -62,7 +62,7 @@ def find(
     """
     out = output()
     from sidecar import find as find_values
-    from sidecar.reports.finding_values import conditions_from
+    from sidecar.reports.finding.values import conditions_from
 
     wanted = conditions_from(conditions, None if values is None else str(values))
     opened, given_keys = opened_table(table), encryption_keys(keys)

@@ -16,7 +16,7 @@ import typer
 from sidecar.errors import SidecarError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from sidecar.planning.key_sets import Keys
+    from sidecar.planning.keys.key_sets import Keys
 
 KeyFile = Annotated[
     str | None,
@@ -76,8 +76,8 @@ def _read(schema: Callable[[], Any], column: str, path: Path) -> Keys:
 def _literals(schema: Any, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
-    from sidecar.iceberg.literals import exact_value, find_column
-    from sidecar.planning.key_sets import arrow_type
+    from sidecar.iceberg.predicates.literals import exact_value, find_column
+    from sidecar.planning.keys.key_sets import arrow_type
 
     column = find_column(schema, name)
     kind: Any = arrow_type(column.type)

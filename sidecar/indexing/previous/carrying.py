@@ -38,7 +38,7 @@ from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.run import report_progress
 from sidecar.run_steps import reached
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 
 KINDS_OF_BLOBS = {
     SBBF: BLOOM,

@@ -20,7 +20,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile
 from sidecar.indexing.options import THETA
 from sidecar.indexing.sketch_groups import sketched_columns
-from sidecar.indexing.tasks import BuildPlan
+from sidecar.indexing.stage_one.tasks import BuildPlan
 
 REMOVED_SHARE = 0.05
 """A group is left out if more than this share of its rows was removed."""

@@ -21,9 +21,9 @@ from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.encrypted.pages import EncryptedPages
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.page_index import MAX_INDEX
+from sidecar.parquet.page_indexes.page_index import MAX_INDEX
 from sidecar.parquet.thrift import decode_struct, draw_out, encode_padded
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 IN_CLEAR = "the Bloom filter of an encrypted column is not encrypted: anybody who has the file can look up values in it"
 

@@ -14,7 +14,7 @@ from sidecar.errors import DamagedFileError, Problem, SidecarError, StorageError
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.inspect import reason_of
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 def verify_file_set(

@@ -25,7 +25,7 @@ from sidecar.parquet.encrypted.modules import (
 from sidecar.parquet.footer import Tail, read_tail
 from sidecar.parquet.schema import decode_leaves
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 log = logging.getLogger(__name__)
 

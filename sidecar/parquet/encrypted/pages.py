@@ -20,10 +20,10 @@ from typing import NamedTuple
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, WrongChecksumError, located
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit
-from sidecar.parquet.page_index import OffsetIndex, decode_offset_index
+from sidecar.parquet.page_indexes.page_index import OffsetIndex, decode_offset_index
 from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_padded
-from sidecar.source import Source, check_range
+from sidecar.storage.source import Source, check_range
 
 _COMPRESSED_SIZE, _CRC, _DATA_PAGE_V2 = 3, 4, 8  # fields of PageHeader
 _DEFINITION_BYTES, _REPETITION_BYTES = 5, 6  # of DataPageHeaderV2

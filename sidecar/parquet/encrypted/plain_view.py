@@ -29,7 +29,7 @@ from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Regio
 from sidecar.parquet.footer import Footer, Tail, decode_footer, footer_of, read_tail
 from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import PADDING, Struct, encode_padded
-from sidecar.source import Source, WrappingSource, check_range
+from sidecar.storage.source import Source, WrappingSource, check_range
 
 _CACHE = 8 << 20
 """Bytes of decrypted units in the cache. The least recently used are dropped first."""

@@ -26,7 +26,7 @@ from sidecar.parquet.encrypted.modules import LENGTH_BYTES, FileEncryption, Modu
 from sidecar.parquet.encrypted.plain_view import DecryptedSource
 from sidecar.parquet.footer import Footer, read_tail
 from sidecar.parquet.thrift import Struct, decode_struct, encode_struct
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"

@@ -1,7 +1,7 @@
 """Gives a scan the page indexes of a file: those that the caller already has, else those that the file stores.
 
 A sidecar keeps copies of page indexes, so a scan need not read them from the file. Copies get no more trust than
-the file's own: :mod:`sidecar.parquet.page_bounds` checks both against the footer before they are used.
+the file's own: :mod:`sidecar.parquet.page_indexes.page_bounds` checks both against the footer before they are used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndexAnswer, read_page_indexes
-from sidecar.source import Source
+from sidecar.parquet.page_indexes.page_index import ColumnIndexAnswer, OffsetIndexAnswer, read_page_indexes
+from sidecar.storage.source import Source
 
 
 class KnownIndex(NamedTuple):

@@ -23,8 +23,8 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongCheck
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_codec
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.page_bounds import offset_index_problems
-from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
+from sidecar.parquet.page_indexes.page_bounds import offset_index_problems
+from sidecar.parquet.page_indexes.page_index import OffsetIndex, OffsetIndexAnswer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.part_file import (
@@ -39,7 +39,7 @@ from sidecar.parquet.scan.part_file import (
 )
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.source import Source, read_ranges
+from sidecar.storage.source import Source, read_ranges
 
 _DENSE = 0.9
 """Whole chunks are read if at least this share of a row group's rows is wanted, short gaps included."""

@@ -35,7 +35,7 @@ from sidecar.questions.conditions import Condition
 from sidecar.questions.narrowing import asks_for_few
 from sidecar.questions.row_ranges import RowRanges
 from sidecar.results.base import Summarized
-from sidecar.source import CountingSource, Source
+from sidecar.storage.source import CountingSource, Source
 
 
 class RowRange(NamedTuple):

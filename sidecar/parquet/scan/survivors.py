@@ -23,14 +23,14 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_bounds import (
+from sidecar.parquet.page_indexes.page_bounds import (
     chunk_bounds,
     contradicts_statistics,
     page_bounds,
     statistics_problems,
     writers_problems,
 )
-from sidecar.parquet.page_index import ColumnIndex, ColumnIndexAnswer, OffsetIndex
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ends_at_data, wholly_dictionary
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
@@ -40,7 +40,7 @@ from sidecar.questions.bounds import Bounds
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition
 from sidecar.questions.narrowing import helpful, holds, narrow
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.source import CountingSource
+from sidecar.storage.source import CountingSource
 
 _BATCH = 64
 """Row groups whose page indexes are read together."""

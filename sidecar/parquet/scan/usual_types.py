@@ -15,7 +15,7 @@ import pyarrow as pa
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.scan.schema_parts import ARROW_SCHEMA, MAGIC, has_views, without_views
 from sidecar.parquet.thrift import BINARY, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.source import Source, WrappingSource, check_range
+from sidecar.storage.source import Source, WrappingSource, check_range
 
 _KEY_VALUES = 5
 

@@ -27,10 +27,10 @@ from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_index_build import take_values
+from sidecar.parquet.page_indexes.build import take_values
 from sidecar.parquet.stored_values import FixedValues, StoredValues, Values
 from sidecar.results.base import Result
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 FLOATS: dict[str, npt.DTypeLike] = {"float16": "<f2", "float": "<f4", "double": "<f8"}
 

@@ -1,6 +1,6 @@
 """Verifies page indexes: compares them with themselves, with the footer, and with every page.
 
-:mod:`sidecar.parquet.page_index_build` reads the pages. The index must agree with them about where each page is, at
+:mod:`sidecar.parquet.page_indexes.build` reads the pages. The index must agree with them about where each page is, at
 which row it begins, its nulls, NaN and levels, and every value must be within the bounds. Bounds may be wider than the
 values, but not narrower.
 """
@@ -13,17 +13,17 @@ from sidecar.errors import DamagedFileError, Problem, SidecarError, problem_in
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason, reason_of
-from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
-from sidecar.parquet.page_index import (
+from sidecar.parquet.page_indexes.build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
+from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     ColumnIndexAnswer,
     OffsetIndex,
     OffsetIndexAnswer,
     read_page_indexes,
 )
-from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
 from sidecar.parquet.value_bounds import DELTA_BYTE_ARRAY
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 ARROW_SIZES = (
     "Arrow does not count a value that is a prefix of the value before it; readers use this only as a size, "

@@ -12,11 +12,11 @@ from sidecar.errors import SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_bounds import stated_bounds
-from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
+from sidecar.parquet.page_indexes.build import ScannedPage, scan_chunk
+from sidecar.parquet.page_indexes.page_bounds import stated_bounds
 from sidecar.parquet.trust import is_float
 from sidecar.questions.bounds import Bounds
-from sidecar.source import Source
+from sidecar.storage.source import Source
 
 
 def value_statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:

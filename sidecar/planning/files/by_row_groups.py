@@ -24,8 +24,8 @@ from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
 
 if TYPE_CHECKING:
-    from sidecar.planning.key_pruning import FilesWithinBounds, KeyPruner
-    from sidecar.planning.key_sets import KeySet
+    from sidecar.planning.keys.key_pruning import FilesWithinBounds, KeyPruner
+    from sidecar.planning.keys.key_sets import KeySet
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def by_row_groups(kept: KeptTasks, opened: OpenedSidecar, question: FileQuestion
 
 
 def _key_pruner(keys: KeySet, opened: OpenedSidecar) -> KeyPruner:
-    from sidecar.planning.key_pruning import KeyPruner
+    from sidecar.planning.keys.key_pruning import KeyPruner
 
     return KeyPruner(keys, opened.resolution_holds)
 

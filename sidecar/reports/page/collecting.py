@@ -27,16 +27,16 @@ from sidecar.bundle.fill import count_bits
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.find_sidecar import FoundSidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.merge import marked_blobs
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import lineage, one_version
 from sidecar.iceberg.repair import LARGEST_LG_K
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
+from sidecar.iceberg.statistics_files.merge import marked_blobs
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.puffin.types import THETA
-from sidecar.reports.advising import advise
+from sidecar.reports.advising.advise import advise
 from sidecar.reports.page.facts import (
     MOST_CELLS,
     ColumnFill,
@@ -45,8 +45,8 @@ from sidecar.reports.page.facts import (
     SnapshotInfo,
     TableFacts,
 )
-from sidecar.reports.status import status as status_of
-from sidecar.reports.status_indexes import live_files, opened_sidecar
+from sidecar.reports.status.indexes import live_files, opened_sidecar
+from sidecar.reports.status.table_status import status as status_of
 
 MOST_COLUMNS = 8
 """The most columns in which example lookups are made."""

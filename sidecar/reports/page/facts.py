@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.errors import SidecarError
-from sidecar.reports.advising_report import Advice
-from sidecar.reports.status_results import TableStatus
+from sidecar.reports.advising.report import Advice
+from sidecar.reports.status.results import TableStatus
 from sidecar.results.base import Result
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from sidecar.reports.advising_report import Advice
-from sidecar.reports.advising_verdicts import amount
+from sidecar.reports.advising.report import Advice
+from sidecar.reports.advising.verdicts import amount
 from sidecar.reports.page.elements import Content, element, table_of
 from sidecar.reports.page.facts import ColumnFill, SnapshotInfo, TableFacts, TableOnPage
 from sidecar.reports.page.pictures import bars, fill_map, funnel, history
 from sidecar.reports.page.wording import count, moment, rate, share, size, span
-from sidecar.reports.status_results import TableStatus
+from sidecar.reports.status.results import TableStatus
 
 
 def overview(tables: list[TableOnPage]) -> Element:

@@ -25,8 +25,8 @@ from sidecar.reports.page.style import STYLE
 from sidecar.reports.page.wording import moment
 from sidecar.results.base import Result
 from sidecar.run_log import log_run, quantity
-from sidecar.source import AnyPath, local_path
-from sidecar.target import check_folder, write_whole
+from sidecar.storage.source import AnyPath, local_path
+from sidecar.storage.target import check_folder, write_whole
 
 log = logging.getLogger(__name__)
 

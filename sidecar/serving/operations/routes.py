@@ -65,7 +65,7 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
 
 
 def _status(table: Table) -> bytes:
-    from sidecar.reports.status import status  # with numba, which a server that only plans does not need
+    from sidecar.reports.status.table_status import status  # with numba, which a server that only plans does not need
 
     return json.dumps(status(table).to_dict()).encode()
 

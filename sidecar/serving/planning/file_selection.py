@@ -21,8 +21,8 @@ from pyiceberg.table import FileScanTask, Table
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.deletes.delete_files import comparable
-from sidecar.iceberg.find_sidecar import Opener
-from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.predicates.predicate import as_expression
+from sidecar.iceberg.statistics_files.find_sidecar import Opener
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import by_filters

@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType
 
 from sidecar.errors import advisory
-from sidecar.iceberg.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.table_names import is_match, parts_of
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache

@@ -59,7 +59,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.literals import PredicateColumn, find_column
+from sidecar.iceberg.predicates.literals import PredicateColumn, find_column
 from sidecar.iceberg.struct_nulls import with_struct_nulls
 from sidecar.serving.protocol.literals import literals_of
 from sidecar.serving.protocol.requests import UNREADABLE

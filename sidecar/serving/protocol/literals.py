@@ -41,7 +41,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.literals import MICROS_PER_DAY, PredicateColumn, literal_of_text
+from sidecar.iceberg.predicates.literals import MICROS_PER_DAY, PredicateColumn, literal_of_text
 
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _COUNTED: dict[type[PrimitiveType], tuple[type[Any], int, int]] = {

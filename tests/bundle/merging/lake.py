@@ -35,7 +35,7 @@ from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import TABLE, twin_check, twin_positions
 
 PLACE = {"snapshot_id": 77, "sequence_number": 99}

@@ -12,7 +12,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import ask_hash, filter_of, hash_of
 from tests.bundle.merging.lake import Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
 from tests.bundle.merging.test_merged_indexes import PAGE_KINDS, given

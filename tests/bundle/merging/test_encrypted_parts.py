@@ -10,7 +10,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import UsageError
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.merging.lake import Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"

@@ -11,7 +11,7 @@ from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.cases import ask_hash
 from tests.bundle.merging.lake import Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
 

@@ -12,7 +12,7 @@ from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind,
 from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.merging import merged_indexes
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.merging.lake import Key, Lake, Part, merged, only, opened, write_parts
 
 PAGE_KINDS = PageIndexKind("int64", "id", "signed:8", 1), PageIndexKind("byte_array", "name:a", "bytes", 1, 2, 1)

@@ -10,7 +10,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.source import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.bundle.spec_reader import VECTORS
 
 PLACE = {"snapshot_id": 77, "sequence_number": 99}

@@ -15,7 +15,7 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.predicate import parse_predicate
+from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.files.file_set import FileSet
@@ -116,8 +116,8 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
 
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
-    from sidecar.iceberg.find_sidecar import find_sidecar
     from sidecar.iceberg.manifests import read_manifests
+    from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
     from sidecar.planning.files.by_filters import is_listed
 
     found = find_sidecar(table)

@@ -15,11 +15,11 @@ import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
-from sidecar.iceberg.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.serving.planning import file_selection
 from sidecar.serving.planning.kept_sidecars import AT_ONCE, KeptSidecars
 from sidecar.serving.planning.scan_planner import ScanPlanner
-from sidecar.source import CountingSource
+from sidecar.storage.source import CountingSource
 from tests.iceberg.cases import local, replaced
 from tests.serving.planning.asking import PYICEBERG, ask_for_facts, equal, paths
 from tests.tables import create_with_rows

@@ -23,7 +23,7 @@ from pyiceberg.expressions import (
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, UnknownType
 
-from sidecar.iceberg.predicate import as_expression, parse_predicate
+from sidecar.iceberg.predicates.predicate import as_expression, parse_predicate
 from sidecar.serving.protocol import filters
 from sidecar.serving.protocol.filters import MOST_NODES, MOST_PREDICATES, parse_filter, residual_of
 from sidecar.serving.protocol.requests import parse_json

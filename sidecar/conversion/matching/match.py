@@ -1,0 +1,285 @@
+"""Matches a data file with the files that a sidecar lists. A wrong match gives the file filters that deny its rows.
+
+If the live manifest entry of the file is at hand, the file is found by that entry, as in planning
+(:meth:`Finder.find_live`). Otherwise it is found by path, size and record count together. A file that was moved, or
+that lost its indexes since, is found by its footer:
+
+- In a sidecar of plain files: by the fingerprint of its data (:mod:`sidecar.parquet.identity`,
+  :mod:`sidecar.orc.identity`). The footer must have statistics, because without them files of one shape look the same.
+- In a table's sidecar: by name, size, record count and row groups, because file names in a table are unique.
+
+In each case the row groups must be those that were indexed. A match in doubt is refused.
+
+A match may still be a different file: names repeat in other folders, and footers with equal sizes and bounds may hide
+different values. :attr:`Match.proof` says what proves that it is the same file: the table's live entry, the recorded
+digest of the stored pages, or the id that encryption gave the file. If the recorded digest differs from the file's, the
+match is refused. Without a proof, an index may be used only after all values were looked up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.model import FileEntry
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.conversion.collection import NO_TABLE
+from sidecar.conversion.matching.identity import Identity
+from sidecar.errors import UsageError
+from sidecar.parquet.identity import FINGERPRINT_BYTES
+from sidecar.storage.source import local_path
+
+BY_TABLE = "the table's live entry"
+BY_DIGEST = "the digest of the stored pages"
+BY_ENCRYPTION = "the file's id in its encryption"
+WRITTEN_ANEW = "the file was rewritten since it was indexed"
+
+
+@dataclass(frozen=True)
+class Match:
+    """A data file as one segment lists it. ``units`` are unit ordinals by row group.
+
+    ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or :data:`BY_ENCRYPTION`: it proves that the file is the one that
+    was indexed. It is empty without a proof.
+    """
+
+    segment: Segment
+    entry: FileEntry
+    units: tuple[int, ...]
+    proof: str = ""
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the pages are certainly those that were indexed. Their offsets in the file may differ."""
+        return bool(self.proof)
+
+
+def is_plain(segment: Segment) -> bool:
+    """Return whether a segment lists plain files, not the files of a table."""
+    return segment.header.table_uuid == NO_TABLE
+
+
+class Finder:
+    """Finds data files in a sidecar. It reads the sidecar's list of files at most once.
+
+    ``live`` has the live files of the sidecar's table by path, if the table is at hand.
+    """
+
+    def __init__(self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None) -> None:
+        self._sidecar = sidecar
+        self._live = live or {}
+        self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
+        self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
+        self._listed = False
+
+    def listed_files(self) -> list[FileEntry]:
+        """Return all files that the sidecar lists, each path once. Raises :class:`UsageError` if the list is broken."""
+        self._list()
+        found = {entry.path: entry for same in self._by_name.values() for _, entry in same}
+        return list(found.values())
+
+    def find(self, file: Identity) -> list[Match]:
+        """Return the matches of a file, one for each segment that lists it, the oldest segment first.
+
+        Raises :class:`UsageError` if no segment lists the file, if several listed files look like it, or if its pages
+        are not those that were indexed, and :class:`sidecar.errors.WrongChecksumError` if a page is damaged.
+        """
+        return prove(file, self.look_up(file))
+
+    def look_up(self, file: Identity) -> list[Match]:
+        """Return what :meth:`find` returns, without the proof that takes all pages: see :func:`prove`.
+
+        Reads the pages of a file only if several listed files look like it. Raises the errors of :meth:`find`.
+        """
+        known_as = self._live_entry(file)
+        if known_as is not None and (live := self.find_live(known_as, file)):
+            return live
+        found = [self._in_segment(segment, file) for segment in self._sidecar.segments]
+        matches = [match for match in found if match is not None]
+        if not matches:
+            raise self._unknown(file)
+        return matches
+
+    def _live_entry(self, file: Identity) -> DataFileIdentity | None:
+        entries = (self._live.get(path) for path in _spellings(file.name))
+        return next((entry for entry in entries if entry is not None), None)
+
+    def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
+        """Return the matches of a live file of the table, one for each segment that lists it, the oldest first.
+
+        ``file`` is the identity from its footer. Raises :class:`UsageError` if that contradicts the sidecar.
+        """
+        matches = []
+        for segment in self._sidecar.segments:
+            ordinal = segment.file_ordinal(known_as)
+            if ordinal is not None:
+                entry = _entry(segment, ordinal)
+                if _is_unread(entry, file):
+                    continue
+                if entry.file_size != file.size or not _same_data(segment, entry, file):
+                    raise _is_another(entry, file)
+                matches.append(replace(self._match(segment, ordinal, entry, file), proof=BY_TABLE))
+        return matches
+
+    def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
+        for path in _spellings(file.name):
+            ordinal = segment.named_file(path, file.size, file.num_rows)
+            if ordinal is not None:
+                entry = _entry(segment, ordinal)
+                if _is_unread(entry, file):
+                    return None
+                if not _same_data(segment, entry, file):
+                    raise UsageError(WRITTEN_ANEW, file=file.name)
+                return self._match(segment, ordinal, entry, file)
+        # No entry has the path: look for a moved file. Prefer the same name, then the same digest. Several entries
+        # with the file's digest hold the same values, so any of them will do; other ties are refused.
+        candidates = self._moved(segment, file)
+        likely = [candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)] or candidates
+        if len(likely) > 1:
+            digest = _digest(file, {_recorded(entry) for _, entry in candidates})
+            alike = [candidate for candidate in candidates if digest and _recorded(candidate[1]) == digest]
+            if not alike:
+                raise UsageError(
+                    "several files of the sidecar look like this one",
+                    file=file.name,
+                    found=", ".join(entry.path for _, entry in likely[:3]),
+                )
+            likely = alike
+        return self._match(segment, *likely[0], file) if likely else None
+
+    def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
+        first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+        if stop - first != len(entry.units):
+            raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
+        return Match(segment, entry, tuple(range(first, stop)))
+
+    def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
+        """Return the entries (ordinal, file) of a segment that may be this file at another path."""
+        self._list()
+        if is_plain(segment):
+            candidates = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
+        else:
+            named = self._by_name.get((segment.id, _name(file.name)), [])
+            candidates = [candidate for candidate in named if candidate[1].file_size == file.size]
+        return [candidate for candidate in candidates if _same_data(segment, candidate[1], file)]
+
+    def _unknown(self, file: Identity) -> UsageError:
+        """Return the error for a file that was not found. If its name is listed, the error says what differs."""
+        self._list()
+        for segment in self._sidecar.segments:
+            for _, entry in self._by_name.get((segment.id, _name(file.name)), []):
+                if _is_unread(entry, file):
+                    return UsageError(
+                        "the sidecar has no row groups of this file: it could not be read when it was indexed",
+                        file=file.name,
+                        hint="Build again, with the keys of an encrypted file.",
+                    )
+                if is_plain(segment) and _same_data(segment, entry, file):
+                    return UsageError(
+                        "cannot tell whether the file is the one that was indexed: its footer has no statistics",
+                        file=file.name,
+                        expected=f"the path {entry.path}",
+                    )
+                return _is_another(entry, file)
+        return UsageError("the sidecar does not list this file", file=file.name)
+
+    def _list(self) -> None:
+        if self._listed:
+            return
+        for segment in self._sidecar.segments:
+            for ordinal, entry in enumerate(segment.files(range(segment.num_files))):
+                if entry is None:
+                    raise _unreadable(segment)
+                own = entry.entry[:FINGERPRINT_BYTES]
+                self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
+                self._by_data.setdefault((segment.id, own), []).append((ordinal, entry))
+        self._listed = True
+
+
+def _entry(segment: Segment, ordinal: int) -> FileEntry:
+    (entry,) = segment.files([ordinal])
+    if entry is None:
+        raise _unreadable(segment)
+    return entry
+
+
+def prove(file: Identity, matches: Sequence[Match]) -> list[Match]:
+    """Return the matches of a file with their proofs. Safe in any thread: it reads the file's pages and nothing else.
+
+    Raises :class:`UsageError` if the pages are not those that were indexed, and
+    :class:`sidecar.errors.WrongChecksumError` if one is damaged.
+    """
+    return [match if match.proof else replace(match, proof=_proof(match, file)) for match in matches]
+
+
+def _proof(match: Match, file: Identity) -> str:
+    """Return the proof for a plain file; an empty text without one."""
+    if not is_plain(match.segment) or not match.entry.entry:
+        return ""
+    if file.is_unique:
+        return BY_ENCRYPTION
+    recorded = _recorded(match.entry)
+    if recorded and _digest(file, {recorded}) != recorded:
+        raise UsageError(WRITTEN_ANEW, file=file.name, found="different bytes in its pages")
+    return BY_DIGEST if recorded else ""
+
+
+def _recorded(entry: FileEntry) -> bytes:
+    """Return the digest that a plain file's entry has after the fingerprint; empty without one."""
+    return entry.entry[FINGERPRINT_BYTES:]
+
+
+def _digest(file: Identity, recorded: Collection[bytes]) -> bytes:
+    """Return the digest of a file; an empty text if ``recorded`` has none to compare it with.
+
+    A digest that is recorded says that no page has changed, so checksums of pages can tell nothing more. For another
+    one the pages are read again, with their checksums, which tell damage from another file.
+    """
+    if not any(recorded):
+        return b""
+    digest = file.digest()
+    return digest if digest in recorded else file.checked_digest()
+
+
+def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
+    if entry.record_count != file.num_rows or entry.units != file.units:
+        return False
+    return not is_plain(segment) or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
+
+
+def _is_unread(entry: FileEntry, file: Identity) -> bool:
+    """Return whether the file was listed without row groups because it was damaged or its keys were missing."""
+    return not entry.units and bool(file.units) and entry.record_count == file.num_rows
+
+
+def _unreadable(segment: Segment) -> UsageError:
+    return UsageError("the sidecar's list of files cannot be read", found=segment.id)
+
+
+def _is_another(entry: FileEntry, file: Identity) -> UsageError:
+    return UsageError(
+        "the file is not the one that was indexed",
+        file=file.name,
+        expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
+        found=_facts(file.size, file.num_rows, len(file.units)),
+    )
+
+
+def _facts(size: int, rows: int, groups: int) -> str:
+    return f"{size} bytes, {rows} rows, {groups} row groups"
+
+
+def _name(path: str) -> str:
+    return PurePosixPath(path).name
+
+
+def _spellings(path: str) -> list[str]:
+    """Return the spellings of a local path that writers use; a remote path has one."""
+    local = local_path(path)
+    if local is None:
+        return [path]
+    full = os.path.abspath(local)
+    return list(dict.fromkeys([path, local, full, f"file://{full}", f"file:{full}"]))

@@ -1,0 +1,188 @@
+"""Commits that only change statistics entries, and the check that none of them took an entry from somebody else.
+
+No catalog lets a commit depend on statistics entries. An SQL catalog at least fails if the table has a newer version
+than the one that was read; a REST catalog takes the change as it is. So each commit is followed by a look at the
+table's metadata log. An entry that somebody set between the version that was read and our commit is set again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetStatisticsUpdate, TableUpdate
+
+from sidecar.errors import CommitConflictError
+from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.metadata_log import Entries, as_entries, statistics_of, taken_between
+from sidecar.iceberg.partial_loading import commit
+from sidecar.iceberg.statistics_files.merge import registers_only_ours
+from sidecar.iceberg.statistics_files.write_statistics import storage_error
+from sidecar.run_steps import reached
+from sidecar.storage.source import is_stored
+
+ATTEMPTS = 6
+"""The most attempts of a change while other commits interfere."""
+
+FIRST_PAUSE = 0.1
+"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
+
+REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+"""Errors of a catalog after which the commit has certainly not happened."""
+
+Changes: TypeAlias = Mapping[int, StatisticsFile | None]
+"""Statistics entries to set, by snapshot id; ``None`` removes the entry. Either takes the place of all entries."""
+
+Displaced: TypeAlias = dict[int, StatisticsFile]
+"""Entries that our commit took from others and that can be set again, by snapshot id."""
+
+
+def pause(attempt: int) -> None:
+    """Wait a random time before an attempt, the first one (0) excepted."""
+    if attempt:
+        time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+
+
+def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) -> Table:
+    """Change statistics entries until nothing is left to change, and return the table's version that shows it.
+
+    ``decide`` gets the table as it is, and entries that our last commit took from somebody else and that can be set
+    again. It returns the changes to make now. One commit makes them all.
+
+    Raises :class:`CommitConflictError` if other commits interfere each time, :class:`sidecar.errors.StorageError` if
+    the catalog fails, and what ``decide`` raises.
+    """
+    now = reload_table(table)
+    displaced: Displaced = {}
+    for attempt in range(ATTEMPTS):
+        pause(attempt)
+        changes = decide(now, displaced)
+        if not changes:
+            return now
+        done = try_to_change(now, changes)
+        later = reload_table(table)
+        if done:
+            displaced = _taken(now, later, changes, displaced)
+        now = later
+    lost = [entry.statistics_path for entry in displaced.values()]
+    raise CommitConflictError(
+        f"other commits interfered with all {ATTEMPTS} attempts",
+        file=lost[0] if lost else None,
+        hint="This file's entry was replaced; register it again." if lost else "Try again.",
+    )
+
+
+def _taken(before: Table, later: Table, changes: Changes, restored: Displaced) -> Displaced:
+    """Return the entries that our commit took from others and that can be set again; ``restored`` were set by it.
+
+    A commit sets one entry. Raises :class:`CommitConflictError` if two others have set entries that do not have each
+    other's blobs: one was taken and a third writer set the other afterwards, or one was set again and took the other,
+    or both were taken at once. Nothing more is changed then; the lost file is named.
+    """
+    standing, displaced = statistics_of(later), {}
+    for snapshot_id, entries in taken_between(before, later, changes).items():
+        own, now = changes[snapshot_id], standing.get(snapshot_id, ())
+        is_restored = own is not None and restored.get(snapshot_id) == own
+        taken = to_set_again(snapshot_id, entries)
+        if now not in (as_entries(own), ()):
+            if not _may_replace(now, taken):
+                raise _three_met(snapshot_id, taken)
+        elif is_restored and own is not None and not _may_replace((taken,), own):
+            raise _three_met(snapshot_id, taken)
+        else:
+            displaced[snapshot_id] = taken
+    return displaced
+
+
+def to_set_again(snapshot_id: int, entries: Entries) -> StatisticsFile:
+    """Return the one entry to set again of those that a commit took from a snapshot.
+
+    Raises :class:`CommitConflictError` if another one of them would be lost.
+    """
+    for other in entries[1:]:
+        if not _may_replace(entries[:1], other):
+            raise _three_met(snapshot_id, other)
+    return entries[0]
+
+
+def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
+    return CommitConflictError(
+        f"three writers met at the statistics of snapshot {snapshot_id}, and the entry of one was replaced",
+        file=lost.statistics_path,
+        hint="The file is there: let its writer make it again, or register it again.",
+    )
+
+
+def _may_replace(entries: Entries, other: StatisticsFile) -> bool:
+    """Return whether nothing of others is lost if ``entries`` stand and ``other`` does not, by what they register."""
+    if other in entries or (other.blob_metadata and registers_only_ours(other)):
+        return True
+    kept = {(blob.type, tuple(blob.fields)) for entry in entries for blob in entry.blob_metadata}
+    return bool(other.blob_metadata) and {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata} <= kept
+
+
+def restorable(table: Table, displaced: Mapping[int, StatisticsFile]) -> Displaced:
+    """Return the entries of ``displaced`` whose snapshot and file are still there."""
+    return {
+        snapshot_id: entry
+        for snapshot_id, entry in displaced.items()
+        if table.metadata.snapshot_by_id(snapshot_id) is not None and not is_gone(table, entry.statistics_path)
+    }
+
+
+def is_gone(table: Table, path: str) -> bool:
+    """Return whether a file certainly does not exist. Raises :class:`sidecar.errors.StorageError` if storage fails."""
+    try:
+        return not is_stored(path, table.io)
+    except Exception as error:
+        raise storage_error("cannot look for the file", error, table, path) from error
+
+
+def try_to_change(table: Table, changes: Changes) -> bool:
+    """Commit changes to the version of the table that was read; return ``False`` if another commit came first.
+
+    Raises :class:`sidecar.errors.StorageError` if the catalog refuses the commit, and if its outcome is unknown and
+    the table does not show it.
+    """
+    reached("change entries: commit")
+    done = _commit(table, changes)
+    reached("change entries: check")
+    return done
+
+
+def _commit(table: Table, changes: Changes) -> bool:
+    """Do the commit of :func:`try_to_change`, and raise its errors."""
+    updates = tuple(_update(snapshot_id, entry) for snapshot_id, entry in changes.items())
+    try:
+        commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
+    except CommitFailedException:
+        return False
+    except REFUSED as error:
+        raise storage_error("the catalog refused the commit", error, table, None) from error
+    except ValueError:
+        # pyiceberg cannot parse the response if somebody registered unknown blobs meanwhile. The commit may have
+        # succeeded; the caller reloads the table and checks.
+        return True
+    except Exception as error:
+        entries = statistics_of(reload_table(table))
+        if all(entries.get(snapshot_id, ()) == as_entries(entry) for snapshot_id, entry in changes.items()):
+            return True
+        raise storage_error("the commit failed but may still take effect", error, table, None) from error
+    return True
+
+
+def _update(snapshot_id: int, entry: StatisticsFile | None) -> TableUpdate:
+    if entry is None:
+        return RemoveStatisticsUpdate.model_validate({"snapshot-id": snapshot_id})
+    return SetStatisticsUpdate.model_validate({"statistics": entry})

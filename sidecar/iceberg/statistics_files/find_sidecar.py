@@ -1,0 +1,158 @@
+"""Finds and opens the sidecar of a snapshot.
+
+A sidecar is a Puffin file that the table's metadata registers as the statistics file of a snapshot. Readers use that
+of their snapshot or else of its nearest ancestor. :mod:`sidecar.iceberg.statistics_files.registering` registers one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError, UsageError
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.partial_loading import state_of_registrations
+from sidecar.iceberg.paths import moved_hint
+from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of
+from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.iceberg.table_names import name_of
+from sidecar.storage.source import open_source
+
+PAGES = "-pages.stats"
+"""End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
+
+Opener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
+"""Opens the file of a statistics entry, see :func:`open_registered`."""
+
+
+@dataclass(frozen=True)
+class FoundSidecar:
+    """An open sidecar and the snapshot for which it is registered: the requested one or an ancestor."""
+
+    statistics: StatisticsFile
+    snapshot_id: int
+    sidecar: SidecarFile
+
+    def use_keys(self, table: Table, keys: EncryptionKeys | None) -> None:
+        """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
+        named = {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys)
+        self.sidecar.use_keys(keys, named)
+
+
+class StatisticsDoubt(NamedTuple):
+    """A warning: why the statistics file ``file`` is not used, or (``file`` is ``None``) a fault in the metadata."""
+
+    file: str | None
+    text: str
+
+
+def find_sidecar(
+    table: Table,
+    snapshot_id: int | None = None,
+    *,
+    warnings: list[str] | None = None,
+    opener: Opener | None = None,
+) -> FoundSidecar | None:
+    """Open the sidecar of a snapshot (by default the current one) or of its nearest ancestor that has one.
+
+    Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
+    ``warnings``; they raise no errors. ``opener`` opens files; by default :func:`open_registered`.
+    """
+    doubts: list[StatisticsDoubt] = []
+    found = look_for_sidecar(table, snapshot_id, doubts, opener)
+    if warnings is not None:
+        warnings += [doubt.text for doubt in doubts]
+    return found
+
+
+def look_for_sidecar(
+    table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt], opener: Opener | None = None
+) -> FoundSidecar | None:
+    """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
+    entries = statistics_of(table)
+    registered = ((ancestor, entry) for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
+    for ancestor, entry in registered:
+        reasons: list[str] = []
+        sidecar = (opener or open_registered)(table, entry, reasons)
+        if sidecar is not None and sidecar.segments:
+            doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
+            return FoundSidecar(entry, ancestor, sidecar)
+        if sidecar is not None:
+            reasons += sidecar.warnings
+            sidecar.close()
+        unused = f"the statistics file of snapshot {ancestor} is not used"
+        doubts += [StatisticsDoubt(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
+    return None
+
+
+def nearest_registered(
+    table: Table, snapshot_id: int, is_sidecar: Callable[[StatisticsFile], bool]
+) -> Iterator[StatisticsFile]:
+    """Yield the entries of the sidecars that plans of ``snapshot_id`` use, the nearest first.
+
+    They are those of the snapshot and its ancestors, of each the first one for which ``is_sidecar`` is true.
+    """
+    entries = statistics_of(table)
+    for ancestor in lineage(table, snapshot_id):
+        yield from islice(filter(is_sidecar, entries.get(ancestor, ())), 1)
+
+
+def may_have_pages(table: Table, snapshot_id: int) -> bool:
+    """Return whether :func:`find_sidecar` may find page indexes, by the names of statistics files; opens no file."""
+    entries = statistics_of(table)
+    found = (entry for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
+    return any(entry.statistics_path.endswith(PAGES) for entry in found)
+
+
+def open_sidecar(
+    table: Table,
+    *,
+    at: int | str | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+) -> SidecarFile:
+    """Open the sidecar of a snapshot of ``table``, or of its nearest ancestor; the caller closes it.
+
+    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``encryption_keys`` open
+    encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
+    if there is no sidecar.
+    """
+    doubts: list[str] = []
+    table = one_version(table)
+    found = find_sidecar(table, snapshot_id_of(table, at), warnings=doubts)
+    if found is None:
+        name = name_of(table)
+        raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
+    found.use_keys(table, encryption_keys)
+    return found.sidecar
+
+
+def open_registered(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+    """Open the file of a statistics entry; it need not be a sidecar, and then it has no segments of this table.
+
+    ``None`` if it cannot be read; the reason is appended to ``doubts``. The caller closes the file.
+    """
+    try:
+        source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+    except SidecarError as error:
+        hint = moved_hint(entry.statistics_path, table.location())
+        doubts.append(f"{error}; {hint}" if hint else str(error))
+        return None
+    try:
+        return SidecarFile.open(
+            source,
+            file_size=entry.file_size_in_bytes,
+            footer_length=entry.file_footer_size_in_bytes,
+            table_uuid=str(table.metadata.table_uuid),
+            columns=table.schema().find_column_name,
+        )
+    except SidecarError as error:
+        doubts.append(str(error))
+        source.close()
+        return None

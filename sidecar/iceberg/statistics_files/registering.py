@@ -1,0 +1,374 @@
+"""Registers a sidecar without losing what others wrote.
+
+A registration writes a new file (it never overwrites one) and sets it as the statistics file of the snapshot. Then it
+reloads the table and checks that the table names the file and that the commit replaced only what was merged into it
+(:mod:`sidecar.iceberg.statistics_files.merge`, :mod:`sidecar.iceberg.metadata_log`). If not, it merges and commits
+again.
+
+An entry is removed, and set for another snapshot, under the same rule: the commit is checked in the metadata log, and
+an entry of somebody else that it replaced is set again (:mod:`sidecar.iceberg.statistics_files.entry_commits`). The
+interleavings are in the guide page ``protocol``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit, names, statistics_of
+from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
+from sidecar.iceberg.statistics_files.entry_commits import (
+    ATTEMPTS,
+    REFUSED,
+    Changes,
+    Displaced,
+    change_entries,
+    is_gone,
+    pause,
+    restorable,
+)
+from sidecar.iceberg.statistics_files.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
+from sidecar.iceberg.statistics_files.write_statistics import (
+    WriteOurs,
+    delete_file,
+    statistics_entry,
+    storage_error,
+    write_file,
+)
+from sidecar.iceberg.table_names import name_of
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.run_steps import reached
+
+REGISTRABLE_FOR = 12 * 3600.0
+"""Seconds from the first byte of a file within which it is registered; later it is written anew.
+
+The removal of unreferenced files spares every file for twice this time, so that a run that was stopped and goes on
+registers no file that is about to be deleted.
+"""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A finished registration: the file, its blobs, and notes for the user."""
+
+    snapshot_id: int
+    statistics_path: str
+    file_size: int
+    footer_size: int
+    blobs: tuple[BlobMetadata, ...]
+    notes: tuple[str, ...]
+    attempts: int
+
+
+@dataclass
+class _Race:
+    """State that is kept from one attempt to the next."""
+
+    displaced: list[StatisticsFile] = field(default_factory=list)
+    """Files of other writers that our commits replaced without merging them, newest first."""
+    merged: list[StatisticsFile] = field(default_factory=list)
+    """What the present attempt merges, newest first."""
+    superseded: str | None = None
+    """Our file of the attempt before, if it displaced another file: what it merged was replaced by that one."""
+    in_doubt: bool = False
+    """Whether a commit has an unknown outcome."""
+    notes: list[str] = field(default_factory=list)
+
+
+def register(
+    table: Table,
+    snapshot_id: int,
+    thetas: Sequence[KeptSketch],
+    write: WriteOurs,
+    *,
+    force: bool = False,
+    has_pages: bool = False,
+    unsketched: Collection[int] = (),
+    carried: Sequence[SketchToCopy] = (),
+) -> Registration:
+    """Write a Puffin file for a snapshot and register it; blobs of other writers are kept.
+
+    ``write`` adds our own blobs after those of others and the ``thetas``. It is called once per attempt with the
+    files that are replaced, newest first, and may copy our blobs from them. ``force`` registers even if an existing
+    statistics file cannot be read. ``has_pages`` says that ``write`` adds page indexes. Older sketches of ours for
+    the fields in ``unsketched`` are not kept. ``carried`` are sketches of an earlier snapshot, copied for fields that
+    have no newer one.
+
+    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
+    table's metadata, the error of an existing file that cannot be read, :class:`sidecar.errors.StorageError`, and
+    :class:`CommitConflictError` if the snapshot expires meanwhile or other commits interfere each time.
+    """
+    check_writable(table)
+    race = _Race()
+    for attempt in range(ATTEMPTS):
+        pause(attempt)
+        now = reload_table(table)
+        snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
+        merge = _merge(now, snapshot_id, thetas, race, force, unsketched, carried)
+        started = time.time()
+        reached("register: write")
+        try:
+            path, written = write_file(now, snapshot, merge, write, has_pages)
+        finally:
+            merge.close()
+        entry = statistics_entry(path, snapshot, written, merge)
+        reached("register: commit")
+        if time.time() - started > REGISTRABLE_FOR:
+            delete_file(now, path)
+            continue
+        if not _commit(now, entry, race):
+            continue
+        reached("register: check")
+        if _is_settled(now, entry, race):
+            notes = (*merge.notes, *race.notes)
+            return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
+    lost = [entry.statistics_path for entry in race.displaced]
+    raise CommitConflictError(
+        f"other commits interfered with all {ATTEMPTS} attempts, and the registration may be missing",
+        file=lost[0] if lost else None,
+        hint="This file was replaced without being merged; register again." if lost else "Try again.",
+    )
+
+
+def check_mergeable(table: Table, snapshot_id: int, force: bool = False) -> tuple[str, ...]:
+    """Raise the errors that :func:`register` would raise before it writes; otherwise return its notes.
+
+    Reads the footers of statistics files that a registration would replace, and writes nothing.
+    """
+    check_writable(table)
+    now = reload_table(table)
+    _snapshot(now, snapshot_id, meanwhile=False)
+    merge = _merge(now, snapshot_id, (), _Race(), force, ())
+    merge.close()
+    return merge.notes
+
+
+def check_writable(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
+    refuse_partly_loaded(table)
+    check_format_version(table)
+
+
+def check_format_version(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if the client of this catalog cannot write the table's format version."""
+    if is_rest(table.catalog):
+        return  # the server writes the metadata
+    try:
+        table.metadata.model_dump_json()
+    except NotImplementedError as error:
+        version = table.metadata.format_version
+        raise UnsupportedFeatureError(
+            f"pyiceberg cannot write tables of format version {version} through this catalog",
+            hint="Use a REST catalog.",
+        ) from error
+
+
+def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is not None:
+        return snapshot
+    if meanwhile:
+        raise CommitConflictError(
+            f"the snapshot {snapshot_id} expired meanwhile; nothing was registered for the table '{name_of(table)}'"
+        )
+    raise UsageError(f"the table '{name_of(table)}' has no snapshot {snapshot_id}")
+
+
+def _merge(
+    table: Table,
+    snapshot_id: int,
+    thetas: Sequence[KeptSketch],
+    race: _Race,
+    force: bool,
+    unsketched: Collection[int],
+    carried: Sequence[SketchToCopy] = (),
+) -> Merge:
+    """Plan the merge of the snapshot's files and of those that our commits displaced, in this order.
+
+    A file of our own that displaced others is not merged: they had already replaced what was merged into it.
+    """
+    race.merged = list(race.displaced)
+    current = statistics_of(table).get(snapshot_id, ())
+    race.merged[:0] = [entry for entry in current if entry.statistics_path != race.superseded]
+    existing = [open_existing(table.io, entry, force=force) for entry in race.merged]
+    return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
+
+
+def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
+    """Set the entry. ``False``: the commit certainly failed, the file is deleted. ``True``: it may have succeeded."""
+    try:
+        # A commit changes the table object. The caller compares with the old one, so the commit gets a copy.
+        copy.copy(table).update_statistics().set_statistics(entry).commit()
+    except CommitFailedException:
+        delete_file(table, entry.statistics_path)
+        return False
+    except REFUSED as error:
+        delete_file(table, entry.statistics_path)
+        raise storage_error("the catalog refused the commit", error, table, None) from error
+    except Exception as error:
+        # The commit may have succeeded. The reloaded table shows whether it did.
+        later = reload_table(table)
+        done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
+        race.in_doubt |= isinstance(done, NoCommit)
+        if done is NoCommit.NEVER:
+            raise storage_error(
+                "the commit failed but may still take effect, so the file was kept",
+                error,
+                table,
+                entry.statistics_path,
+            ) from error
+    return True
+
+
+def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
+    """Return whether the table has our entry and the commit replaced only what was merged."""
+    snapshot_id, path = entry.snapshot_id, entry.statistics_path
+    later = reload_table(before)
+    if later.metadata.snapshot_by_id(snapshot_id) is None:
+        _withdraw(later, entry, race)
+        raise CommitConflictError(
+            f"the snapshot {snapshot_id} expired meanwhile; nothing is registered for the table '{name_of(later)}'"
+        )
+    commit = find_commit(before, later, path, snapshot_id)
+    merged = statistics_of(before).get(snapshot_id, ())
+    current = statistics_of(later).get(snapshot_id, ())
+    if isinstance(commit, Commit):
+        _check_others(commit, snapshot_id, path)
+        replaced = commit.before.get(snapshot_id, ())
+        if replaced not in ((), merged):
+            race.displaced[:0] = replaced
+            race.superseded = path
+            return False
+        # An entry that somebody removes takes with it what was merged: nothing else names these files any more.
+        race.displaced = [] if current else list(race.merged)
+        race.superseded = None
+    elif commit is NoCommit.UNKNOWN:
+        race.notes.append(f"it could not be checked which entry the commit replaced: {commit.value}")
+    if not names(current, path):
+        return False
+    try:
+        _check_file(later, entry, merged)
+    except StorageError as error:
+        race.notes.append(f"the file is registered, but could not be looked for afterwards: {error}")
+    return True
+
+
+def _check_file(table: Table, entry: StatisticsFile, earlier: Entries) -> None:
+    """Take an entry back if its file is gone: the first of the ``earlier`` entries of the snapshot is set again.
+
+    Raises :class:`CommitConflictError` if the file is gone, and :class:`sidecar.errors.StorageError` if storage fails.
+    """
+    if not is_gone(table, entry.statistics_path):
+        return
+
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        standing = statistics_of(now).get(entry.snapshot_id, ())
+        if not names(standing, entry.statistics_path):
+            return restorable(now, displaced)
+        others = [one for one in (*standing, *earlier) if one.statistics_path != entry.statistics_path]
+        return (others and restorable(now, {entry.snapshot_id: others[0]})) or {entry.snapshot_id: None}
+
+    change_entries(table, decide)
+    lost = "".join(f" No entry names {other.statistics_path} any more: register it again." for other in earlier[1:])
+    raise CommitConflictError(
+        "the file was deleted before it was registered; its entry was taken back",
+        file=entry.statistics_path,
+        hint=f"Was the run stopped for a day, and did a cleanup run meanwhile? Try again.{lost}",
+    )
+
+
+def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
+    """Raise :class:`CommitConflictError` if the commit changed the entry of another snapshot."""
+    changed = [
+        other for other in commit.before if other != snapshot_id and commit.after.get(other) != commit.before[other]
+    ]
+    if changed:
+        raise CommitConflictError(
+            f"the commit changed the statistics of other snapshots too: {', '.join(map(str, changed))}",
+            file=path,
+        )
+
+
+def _withdraw(table: Table, entry: StatisticsFile, race: _Race) -> None:
+    """Remove our entry for an expired snapshot, and its file, unless a commit may still take effect."""
+    with contextlib.suppress(Exception):  # leftovers do no harm, and the caller raises the error that matters
+        unregister(table, [entry])
+        if not race.in_doubt:
+            delete_file(table, entry.statistics_path)
+
+
+def unregister(table: Table, entries: Collection[StatisticsFile]) -> tuple[StatisticsFile, ...]:
+    """Remove statistics entries, in one commit; return those that were removed. Files stay.
+
+    An entry is removed only while the table names the same file for its snapshot. If somebody sets another entry at the
+    same moment, that entry is set again. Entries must have no blobs of others; the caller checks that. Another entry of
+    the snapshot stays. Where several would have to stay nothing is removed: a commit can set one.
+
+    Raises :class:`UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
+    :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
+    interfere each time.
+    """
+    check_writable(table)
+    wanted = {(entry.snapshot_id, entry.statistics_path) for entry in entries}
+    removed: dict[tuple[int, str], StatisticsFile] = {}
+
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        changes: dict[int, StatisticsFile | None] = {}
+        for snapshot_id, standing in statistics_of(now).items():
+            staying = [one for one in standing if (snapshot_id, one.statistics_path) not in wanted]
+            if len(staying) < min(len(standing), 2):
+                changes[snapshot_id] = staying[0] if staying else None
+                removed.update({(snapshot_id, one.statistics_path): one for one in standing if one not in staying})
+        return {**changes, **restorable(now, displaced)}
+
+    change_entries(table, decide)
+    return tuple(removed.values())
+
+
+def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> bool:
+    """Register the file of ``entry``, which is registered already, for another snapshot too. Nothing is copied.
+
+    Return whether the snapshot has it now. ``False``: the snapshot has another entry, which stays, or ``entry`` is no
+    longer registered; build then, because a build merges. Sketches of columns that the table has dropped are not
+    registered. Afterwards the file is looked for; if it is gone, the entry is removed again.
+
+    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
+    table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if the
+    snapshot expires meanwhile, the file is gone, or other commits interfere each time.
+    """
+    check_writable(table)
+    again: list[StatisticsFile] = []
+
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        entries = statistics_of(now)
+        if again and now.metadata.snapshot_by_id(snapshot_id) is None:
+            return {snapshot_id: None} if entries.get(snapshot_id) == (again[0],) else {}
+        _snapshot(now, snapshot_id, meanwhile=False)
+        if displaced:
+            return restorable(now, displaced)
+        is_known = any(names(others, entry.statistics_path) for others in entries.values())
+        if snapshot_id in entries or not is_known:
+            return {}
+        live = set(now.schema().field_ids)
+        blobs = [blob for blob in entry.blob_metadata if live.issuperset(blob.fields)]
+        again[:] = [entry.model_copy(update={"snapshot_id": snapshot_id, "blob_metadata": blobs})]
+        return {snapshot_id: again[0]}
+
+    last = change_entries(table, decide)
+    _snapshot(last, snapshot_id, meanwhile=True)
+    current = statistics_of(last).get(snapshot_id, ())
+    registered = next((one for one in current if one.statistics_path == entry.statistics_path), None)
+    if registered is None:
+        return False
+    _check_file(last, registered, ())
+    return True

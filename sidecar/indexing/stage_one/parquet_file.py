@@ -1,0 +1,66 @@
+"""Indexes a Parquet file for stage 1. Its units are the row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sidecar.bundle.model import UnitEntry
+from sidecar.filters.leaf import Leaf
+from sidecar.indexing.columns import Options
+from sidecar.indexing.sketches import TaskSketches
+from sidecar.indexing.stage_one.chunks import ChunkIndexer
+from sidecar.indexing.stage_one.data_file import IndexedUnit, PagesResult, WantedColumn
+from sidecar.indexing.stage_one.page_indexes import page_index_of
+from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.storage.source import Source
+
+
+class ParquetDataFile:
+    """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
+
+    def __init__(self, source: Source, footer: Footer, options: Options, sketches: TaskSketches) -> None:
+        self._source = source
+        self._footer = footer
+        self._options = options
+        self._indexer = ChunkIndexer(source, options, sketches)
+
+    @property
+    def leaves(self) -> Sequence[Leaf]:
+        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
+        return self._footer.columns
+
+    def is_encrypted(self, leaf: Leaf) -> bool:
+        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
+        return any(self._footer.is_encrypted(group.columns[leaf.index]) for group in self._footer.row_groups)
+
+    def is_locked(self, leaf: Leaf) -> bool:
+        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
+        return any(group.columns[leaf.index].encrypted for group in self._footer.row_groups)
+
+    def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
+        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`. A row group begins at its first page."""
+        chunks = {field_id: (wanted.type, wanted.leaf) for field_id, wanted in columns.items()}
+        for group in self._footer.row_groups:
+            if start <= _start(group, self._source.size) < stop:
+                entry = UnitEntry(group.ordinal, group.first_row, group.num_rows)
+                results = self._indexer.index(group, chunks)
+                pages = {
+                    field_id: self._pages(group, wanted)
+                    for field_id, wanted in columns.items()
+                    if self._options.of(field_id).page_index
+                }
+                yield IndexedUnit(entry, results, pages)
+
+    def close(self) -> None:
+        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
+        self._indexer.close()
+
+    def _pages(self, group: RowGroup, wanted: WantedColumn) -> PagesResult:
+        chunk = group.columns[wanted.leaf.index]
+        return page_index_of(self._source, self._footer, chunk, wanted.resolution, self._options.harvest)
+
+
+def _start(group: RowGroup, size: int) -> int:
+    """Return where a row group begins, clamped to the file: some piece must own it, even if the footer is wrong."""
+    offsets = [chunk.start for chunk in group.columns]
+    return min(max(min(offsets, default=0), 0), size - 1)

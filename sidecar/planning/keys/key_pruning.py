@@ -1,0 +1,243 @@
+"""Finds the files and row groups that can hold a row whose value is one of many keys.
+
+Bounds come first: the bounds of all files are searched in the sorted keys at once, and a file without a key between
+its bounds is dropped. Filters are asked about the rest if they can help. Each lookup is another chance of a false
+positive, so a row group is asked only if the number of keys within its file's bounds x the filters' rate of false
+positives is below 1. If that leaves too many lookups, only the row groups with the fewest keys are asked. Row groups
+that are not asked are kept, and a note says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.manifest import DataFile
+
+from sidecar.bundle.filters.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.float32 import nearest_float32
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
+from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.files.by_filters import NO_FILTERS, ListedPlace
+from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
+from sidecar.planning.keys.key_sets import KeySet
+from sidecar.questions.narrowing import Units
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import Segment
+
+MAX_LOOKUPS = 4096
+"""The most distinct keys that filters of a segment are asked in one plan."""
+MAX_BYTES = 64 * 1024 * 1024
+"""The most bytes of a bundle of filters that one plan reads for keys."""
+
+
+class FilesWithinBounds(NamedTuple):
+    """For each file, positions ``[first, end)`` of the sorted keys within its bounds, and whether NaN may match."""
+
+    first: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    nan: npt.NDArray[np.bool_]
+
+    @property
+    def keep(self) -> npt.NDArray[np.bool_]:
+        """bool[files]: whether some key is within the bounds."""
+        return (self.first < self.end) | self.nan
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> FilesWithinBounds:
+        """Return the entries of the ``chosen`` files; ``chosen`` is bool[files]."""
+        return FilesWithinBounds(self.first[chosen], self.end[chosen], self.nan[chosen])
+
+
+@dataclass(frozen=True)
+class KeyAnswer:
+    """The answer of filters about one file; ``places`` has what they leave of its row groups."""
+
+    places: list[ListedPlace]
+    reason: KeptReason
+
+    @property
+    def keep(self) -> bool:
+        """Whether a row group is left in every segment that knows row groups of the file."""
+        return all(len(place.alive) == 0 or bool(place.alive.any()) for place in self.places)
+
+
+class KeyPruner:
+    """Rules out files and row groups for one key set.
+
+    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.files.by_filters.IndexedFiles`.
+    """
+
+    def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
+        self.keys = keys
+        self.notes: list[str] = []
+        self._holds = holds
+        self._bounds = FileBounds({keys.field_id: keys.type})
+
+    def by_bounds(self, files: Sequence[DataFile]) -> FilesWithinBounds:
+        """Find the keys within the bounds of each file: all of them if the bounds are not known."""
+        keys, count = self.keys, len(self.keys.sorted)
+        bounds = [self._bounds_of(file) for file in files]
+        first, end = np.zeros(len(files), np.int64), np.full(len(files), count, np.int64)
+        low = [at for at, (lower, _, _, _) in enumerate(bounds) if lower is not None]
+        high = [at for at, (_, upper, _, _) in enumerate(bounds) if upper is not None]
+        if count:
+            first[low] = np.searchsorted(keys.sorted, self._as_keys([bounds[at][0] for at in low]), "left")
+            end[high] = np.searchsorted(keys.sorted, self._as_keys([bounds[at][1] for at in high]), "right")
+        end[np.array([all_null for _, _, all_null, _ in bounds], np.bool_)] = 0
+        nan = np.array([keys.has_nan and may_have_nan for _, _, _, may_have_nan in bounds], np.bool_)
+        return FilesWithinBounds(first, end, nan)
+
+    def can_help(self, bounded: FilesWithinBounds) -> bool:
+        """Return whether filters may be asked about some file, because few enough keys are within its bounds."""
+        # Filters are never asked for NaN, which writers hash differently. A file that may hold it is kept.
+        counts = (bounded.end - bounded.first)[~bounded.nan]
+        if len(counts) and counts.min() <= MAX_LOOKUPS:
+            return True
+        if len(counts):
+            self._note(counts, f"more than {MAX_LOOKUPS:,}")
+        return False
+
+    def by_filters(self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> list[KeyAnswer]:
+        """Return what filters leave of files, given the places where segments list each."""
+        segments = {id(place.segment): place.segment for places in files for place in places}
+        answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
+        return [self._asked(places, answers) for places in files]
+
+    def _asked(self, places: Sequence[ListedPlace], answers: dict[int, _Answer]) -> KeyAnswer:
+        left = []
+        reason: KeptReason = KeptBecause.NOT_LISTED
+        for place in places:
+            units = slice(place.first_unit, place.first_unit + len(place.alive))
+            answer = answers[id(place.segment)]
+            left.append(replace(place, alive=place.alive & answer.units[units]))
+            if reason is not KeptBecause.MAY_MATCH:
+                reason = KeptBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
+        return KeyAnswer(left, reason)
+
+    def _ask(self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> _Answer:
+        keep, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
+        field_id, column = self.keys.field_id, self.keys.column
+        bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
+        if not bundles:
+            return _Answer(keep, none, NotIndexed(column, NO_FILTERS))
+        runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
+        positions = runs.covered()
+        if not len(positions):
+            return _Answer(keep, none, KeptBecause.TOO_MANY)
+        probes = _Probes(self.keys, positions)
+        for bundle in bundles:
+            holds = partial(self._holds, field_id)
+            matching = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
+            if isinstance(matching, int):
+                self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{matching:,} bytes would be read")
+                # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
+                return _Answer(keep, none, KeptBecause.TOO_MANY)
+            keep &= matching
+        return _Answer(keep, runs.asks, KeptBecause.TOO_MANY)
+
+    def _runs(
+        self,
+        segment: Segment,
+        files: Sequence[Sequence[ListedPlace]],
+        bounded: FilesWithinBounds,
+        rate: float,
+    ) -> KeyRuns:
+        """Choose the keys that each unit is asked: none where filters cannot help or lookups would be too many."""
+        first, end = np.zeros(segment.num_units, np.int64), np.zeros(segment.num_units, np.int64)
+        for at, places in enumerate(files):
+            for place in places:
+                if place.segment is segment and not bounded.nan[at]:
+                    units = place.first_unit + np.flatnonzero(place.alive)
+                    first[units], end[units] = bounded.first[at], bounded.end[at]
+        counts = end - first
+        futile = counts * rate >= 1  # at least one false positive is expected in each of these
+        if futile.any():
+            self._note(counts[futile], f"the filters are wrong once in {1 / max(rate, 1e-9):,.0f} lookups")
+        most = int(counts[~futile].max(initial=0))
+        runs = KeyRuns(first, np.where(futile, first, end))
+        # Leave out the units with the most keys first, because filters help them least.
+        while runs.count_covered() > MAX_LOOKUPS:
+            most //= 2
+            runs = KeyRuns(first, np.where(futile | (counts > most), first, end))
+        left_out = ~futile & (counts > most)
+        if left_out.any():
+            self._note(counts[left_out], f"more than {MAX_LOOKUPS:,} lookups in all")
+        return runs
+
+    def _note(self, counts: npt.NDArray[np.int64], why: str) -> None:
+        low, high = int(counts.min()), int(counts.max())
+        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        self.notes.append(
+            f"filters of {self.keys.column} are not asked about files with {span} keys within their bounds: {why}"
+        )
+
+    def _bounds_of(self, file: DataFile) -> tuple[Any, Any, bool, bool]:
+        """Return lower and upper bound (``None`` if unknown) in the form of the keys, all-null, and may-have-NaN."""
+        field_id, kind = self.keys.field_id, ColumnType.parse(self.keys.type)
+        page = self._bounds.of(file, field_id)
+        lower: Any = page.lower[0]
+        upper: Any = page.upper[0]
+        widths = {
+            len(raw) for stored in (file.lower_bounds, file.upper_bounds) if (raw := (stored or {}).get(field_id))
+        }
+        # Some writers order UUIDs by sign. A timestamp bound of another width than 8 was written as another type.
+        doubtful = kind.family == "uuid" or (kind.family == "timestamp" and not widths <= {8})
+        numbers = self.keys.sorted.dtype == np.int64
+        if numbers and any(isinstance(b, int) and not -(2**63) <= b < 2**63 for b in (lower, upper)):
+            doubtful = True  # the search array of int64 cannot hold such a bound
+        if lower is not None and upper is not None and (doubtful or lower > upper):
+            doubtful = True  # bounds that contradict each other prove nothing
+        if doubtful:
+            lower = upper = None
+        nan = page.may_have_nan[0] if self.keys.sorted.dtype.kind == "f" else False
+        if kind.base == "double":
+            lower, upper = _around(lower, -math.inf), _around(upper, math.inf)
+        return lower, upper, bool(page.all_null[0]), nan
+
+    def _as_keys(self, bounds: list[Any]) -> npt.NDArray[Any]:
+        """Return bounds as an array of the keys' dtype, as ``searchsorted`` needs it."""
+        array = np.empty(len(bounds), self.keys.sorted.dtype)
+        array[:] = bounds
+        return array
+
+
+def _around(bound: Any, towards: float) -> Any:
+    """Return the next float32 beyond a bound that is a float32 itself, and other bounds unchanged.
+
+    A file from before the column's promotion has float32 values. An engine that pushes a key down to such a file rounds
+    it, so a key between the bound and the next float32 may match.
+    """
+    if bound is None or nearest_float32(bound) != bound:
+        return bound
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.nextafter(np.float32(bound), np.float32(towards)))
+
+
+class _Answer(NamedTuple):
+    """One segment's answer: units that may hold a key, units that were asked, and why the others were not."""
+
+    units: Units
+    asked: Units
+    why_not: KeptReason
+
+
+class _Probes:
+    """The keys at some positions as probes of filters, made once for each encoding."""
+
+    def __init__(self, keys: KeySet, positions: npt.NDArray[np.int64]) -> None:
+        self._values = keys.literals(positions)
+        self._type = keys.type
+        self._made: dict[AnyEncoding, Sequence[Probe]] = {}
+
+    def of(self, encoding: AnyEncoding) -> Sequence[Probe]:
+        if encoding not in self._made:
+            self._made[encoding] = [probe_for(value, self._type, encoding) for value in self._values]
+        return self._made[encoding]

@@ -1,0 +1,4 @@
+"""Advises which columns of a table deserve which index.
+
+Start with :func:`sidecar.reports.advising.advise.advise`.
+"""

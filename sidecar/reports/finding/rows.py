@@ -1,0 +1,171 @@
+"""Counts the rows of data files and delete files that have the values of one question.
+
+Rows are read as a scan of the table reads them (:mod:`sidecar.reading.table_files`): columns by field id or name
+mapping, promoted types, values that only the partition has. For texts and bytes, indexes in the file may leave out
+parts of it. Numbers and times are read whole and compared here: pyiceberg and Arrow compare them in the file's type,
+which may be another one than the column's (unsigned, nanoseconds), and lose values that the file's type seems not to
+have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.orc.values import GREGORIAN_DAY
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
+from sidecar.indexing.stage_one.orc_file import leaves_of
+from sidecar.orc.iceberg_values import orc_values, zone_doubt
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import read_tail
+from sidecar.planning.file_question import FileQuestion
+from sidecar.reading.arrow_reader import TableReader
+from sidecar.reading.row_deletes import DeleteKey, Deletes
+from sidecar.reading.scanning import reading_errors
+from sidecar.reading.table_files import DataFileReader
+from sidecar.reports.finding.values import ValueQuestion
+from sidecar.storage.source import open_source
+
+_SECOND = 1_000_000
+MOST_ASKED = 200
+"""With more values than this, whole columns are read: indexes rule out little then, and long predicates cost more."""
+_DAY = 86_400 * _SECOND
+_DAYS = ("date", "timestamp")
+_BYTES = (StringType, BinaryType, FixedType, UUIDType)
+"""Types whose values are the same bytes in every file."""
+
+
+class RowCounter:
+    """Reads files for one question. Threads can share it. With ``read_all``, indexes in files are not asked either."""
+
+    def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
+        self.question = question
+        self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
+        self._matching: TableReader | None = None
+        is_few = len(question.literals) <= MOST_ASKED
+        if not read_all and is_few and isinstance(question.column.type, _BYTES):
+            self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
+        self._counted: dict[tuple[str, frozenset[DeleteKey]], Counter[str]] = {}
+
+    def count(self, file: DataFile) -> Counter[str]:
+        """Count the rows of a file with each value, deleted rows included. A file is read once.
+
+        Raises :class:`sidecar.errors.SidecarError` for a file that cannot be read.
+        """
+        return self._count(FileScanTask(file), {})
+
+    def count_live(self, task: FileScanTask) -> Counter[str]:
+        """Do the same for the rows that are left by the position deletes of a task. Raises the errors of reading."""
+        if not task.delete_files:
+            return self.count(task.file)
+        with reading_errors(task.file.file_path):
+            deletes = self._whole.read_deletes([task])
+        return self._count(task, deletes)
+
+    def _count(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        key = task.file.file_path, frozenset(deletes)
+        if key not in self._counted:
+            self._counted[key] = self._read(task, deletes)
+        return self._counted[key]
+
+    def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        if task.file.file_format != FileFormat.ORC:
+            return self._read_plainly(task, deletes)
+        self._refuse_early_times(task.file.file_path)
+        found = self._read_plainly(task, deletes)
+        if not all(found[text] for text in (*self.question.literals, *self.question.nan)):
+            self._refuse_doubt(task.file)
+        return found
+
+    def _read_plainly(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        if self._matching is not None and not self._in_partition(task.file):
+            try:
+                return self._read_with(self._matching, task, deletes)
+            except (StorageError, WrongChecksumError):
+                raise
+            except SidecarError:
+                pass  # Arrow refuses some predicates for files of another type
+        return self._read_with(self._whole, task, deletes)
+
+    def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
+        question, found, rows = self.question, Counter[str](), 0
+        asked = FileQuestion(table_reader.asked, question.schema)
+        # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
+        reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
+        with reading_errors(task.file.file_path):
+            if table_reader is self._whole:
+                for batch in reader.read_whole(task):
+                    found += question.count(batch)
+                    rows += batch.num_rows
+                found |= Counter(dict.fromkeys(self._in_partition(task.file), rows))
+            else:
+                batches = reader.read(task, None, answered=False).batches
+                while batches:
+                    found += question.count(batches.pop())
+        return found
+
+    def _in_partition(self, file: DataFile) -> list[str]:
+        """Return the texts of the values that all rows of a file have by its partition.
+
+        If the file stores the column too, Spark and Trino read the partition's value, and pyiceberg the file's.
+        """
+        question, spec = self.question, self.question.table.metadata.specs().get(file.spec_id)
+        parts = enumerate(spec.fields if spec is not None and question.column.type.is_primitive else ())
+        held = [
+            file.partition[place]
+            for place, part in parts
+            if part.source_id == question.field_id and isinstance(part.transform, IdentityTransform)
+            if place < len(file.partition)
+        ]
+        plain = (value.bytes if isinstance(value, UUID) else value for value in held)
+        return [text for value in plain if value is not None for text in question.texts_of(value)]
+
+    def _refuse_doubt(self, file: DataFile) -> None:
+        """Raise :class:`UnsupportedFeatureError` if other readers may read other values from the column of an ORC file.
+
+        What pyarrow has not found, they may find: they cut the blanks of a CHAR, have another rule for the writer's
+        time zone, or another calendar.
+        """
+        question, path = self.question, file.file_path
+        kind = str(question.column.type)
+        with closing(open_source(path, question.table.io, file.file_size_in_bytes)) as source:
+            tail = read_tail(source)
+            mapping = question.table.name_mapping()
+            found = ColumnsInFile(leaves_of(tail), question.schema, mapping, {}).find(question.field_id)
+            if not isinstance(found, FoundColumn):
+                return
+            column = found.leaf.column
+            doubts = [orc_values(column, kind, tail.writer)]
+            if column.kind == "TIMESTAMP":
+                footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
+                doubts += [zone_doubt(column, footer.writer_timezone) for footer in footers]
+        if ColumnType.parse(kind).family in _DAYS:
+            day = 1 if ColumnType.parse(kind).family == "date" else _DAY
+            if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
+                doubts.append("readers disagree on the calendar of days before 1582-10-15")
+        doubt = next((one for one in doubts if isinstance(one, str) and one), None)
+        if doubt is not None:
+            raise UnsupportedFeatureError(doubt, file=path, column=question.column.name)
+
+    def _refuse_early_times(self, path: str) -> None:
+        """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""
+        if ColumnType.parse(str(self.question.column.type)).family != "timestamp":
+            return
+        values: list[Any] = [one.value for one in self.question.literals.values()]
+        if any(value < 0 and value % _SECOND for value in values):
+            raise UnsupportedFeatureError(
+                "readers disagree on fractions of a second before 1970 in ORC files",
+                file=path,
+                column=self.question.column.name,
+            )

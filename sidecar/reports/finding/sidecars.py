@@ -1,0 +1,228 @@
+"""Asks the sidecar files of a table which of them still admit values: registered ones and ones that are left over.
+
+A sidecar lists data files as they were when it was built. Its filters, sketches and bounds keep what these files had,
+also after the files left the table. Files are found in the metadata (the statistics file of each snapshot) and in the
+metadata folder, by the endings of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.filters.array_hash import theta_hashes
+from sidecar.filters.arrow_types import arrow_type
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.float32 import nearest_float32
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.paths import normal_path
+from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
+from sidecar.many_files.find import PUFFIN_ENDINGS, find_files
+from sidecar.planning.segment_answer import answer_of
+from sidecar.puffin.types import THETA
+from sidecar.questions.bounds import Bounds
+from sidecar.reports.finding.results import SidecarAsked, ValueTrace
+from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
+from sidecar.reports.finding.values import ValueQuestion
+from sidecar.storage.source import open_source
+
+LARGEST_LG_K = 20
+"""The largest sketch that is read whole."""
+NO_LOOKUP = "filters do not say whether they have the value"
+_INT_LIMIT = 1 << 31
+
+
+class SidecarSearch:
+    """Asks all sidecar files of a table. :attr:`traces` has the bounds in them that are one of the values."""
+
+    def __init__(self, table: Table, encryption_keys: EncryptionKeys | None) -> None:
+        self.traces: list[ValueTrace] = []
+        self._table = table
+        self._keys = encryption_keys
+
+    def ask(self, questions: Sequence[ValueQuestion]) -> list[SidecarAsked]:
+        """Return the answer of each file for each question; files without an index of the column are left out."""
+        found: list[SidecarAsked] = []
+        for path, snapshots in self._files():
+            found += self._of_file(path, snapshots, questions)
+        return found
+
+    def _files(self) -> list[tuple[str, list[int]]]:
+        """Return the paths of statistics files, and the snapshots for which they are registered."""
+        registered: dict[str, tuple[str, list[int]]] = {}
+        for entry in self._table.metadata.statistics:
+            path = entry.statistics_path
+            registered.setdefault(normal_path(path), (path, []))[1].append(entry.snapshot_id)
+        for path in self._in_folder():
+            registered.setdefault(normal_path(path), (path, []))
+        return list(registered.values())
+
+    def _in_folder(self) -> Iterable[str]:
+        try:
+            return find_files(statistics_folder(self._table), self._table.io, endings=PUFFIN_ENDINGS).files
+        except (StorageError, UsageError):  # it cannot be listed, or has no such file
+            return ()
+
+    def _of_file(self, path: str, snapshots: list[int], questions: Sequence[ValueQuestion]) -> Iterator[SidecarAsked]:
+        try:
+            opened = self._open(path)
+        except SidecarError as error:
+            for question in questions:
+                yield _answer(path, snapshots, question, problem=str(error))
+            return
+        with closing(opened) as sidecar:
+            for question in questions:
+                answer = self._about(path, snapshots, sidecar, question)
+                if answer is not None:
+                    yield answer
+
+    def _open(self, path: str) -> SidecarFile:
+        source = open_source(path, self._table.io)
+        try:
+            sidecar = SidecarFile.open(source, columns=self._table.schema().find_column_name)
+        except SidecarError:
+            source.close()
+            raise
+        named = {} if self._keys is None else fields_of_keys(self._table.schemas().values(), self._keys.bundle_keys)
+        sidecar.use_keys(self._keys, named)
+        return sidecar
+
+    def _about(
+        self, path: str, snapshots: list[int], sidecar: SidecarFile, question: ValueQuestion
+    ) -> SidecarAsked | None:
+        """Return the answer of a file; ``None`` if it knows nothing of the column."""
+        filters = question.question.for_filters
+        files, admits, problems = 0, set[str](), list[str]()
+        for segment in sidecar.segments:
+            has_filters = question.field_id in segment.fields
+            if has_filters and filters.condition is None:
+                problems += filters.notes or (NO_LOOKUP,)
+            answer = answer_of(segment, filters.condition if has_filters else None, _holds, sidecar.warnings)
+            traces = [*_in_file_bounds(path, segment, question), *_in_indexes(path, segment, question, answer.units)]
+            self.traces += traces
+            if has_filters or traces or question.field_id in (*segment.page_index_blobs, *segment.row_index_blobs):
+                files += segment.num_files
+            admits.update(_paths(segment, np.flatnonzero(answer.keep & answer.indexed)))
+        sketch_has, unread = _sketches(sidecar, question)
+        problems += [*unread, *sidecar.warnings]
+        if not (files or problems or sketch_has):
+            return None
+        problem = "; ".join(dict.fromkeys(problems)) or None
+        return _answer(path, snapshots, question, files, sorted(admits), sketch_has, problem)
+
+
+def _holds(field_id: int, resolution: str) -> bool:
+    """Return True: a filter is asked even if the column would not be found in its file in the same way today."""
+    return True
+
+
+def _paths(segment: Segment, ordinals: npt.NDArray[np.int64]) -> list[str]:
+    entries = segment.files(ordinals.tolist())
+    return [f"file {at} of a segment" if one is None else one.path for at, one in zip(ordinals, entries, strict=True)]
+
+
+def _in_file_bounds(path: str, segment: Segment, question: ValueQuestion) -> Iterator[ValueTrace]:
+    """Yield the traces in the bounds that the sidecar records of each of its files."""
+    bounds = question.question.bounds
+    values = NamedValues(question, bounds.column(question.field_id))
+    table = segment.bounds(question.field_id) if values else None
+    if table is None:
+        return
+    for ordinal, sides in enumerate(zip(table["lower"].to_pylist(), table["upper"].to_pylist(), strict=True)):
+        low, high = (None if raw is None else bounds.value(question.field_id, raw) for raw in sides)
+        for text, bound, cut in values.of(Bounds.of_one(low, high)):
+            (of,) = _paths(segment, np.array([ordinal]))
+            yield trace(question, path, of, "file bounds in a sidecar", text, bound, cut)
+
+
+def _in_indexes(
+    path: str, segment: Segment, question: ValueQuestion, units: npt.NDArray[np.bool_]
+) -> Iterator[ValueTrace]:
+    """Yield the traces in the page indexes and row indexes of those ``units`` that filters do not exclude."""
+    asked = np.flatnonzero(units).tolist()
+    stored: dict[int, StoredPageIndex | StoredRowIndex] = {**segment.page_indexes(question.field_id, asked)}
+    stored |= segment.row_indexes(question.field_id, asked)
+    if not stored:
+        return
+    of_file = np.searchsorted(segment.unit_ranges, sorted(stored), side="right") - 1
+    entries = dict(zip(of_file.tolist(), segment.files(of_file.tolist()), strict=True))
+    for unit, ordinal in zip(sorted(stored), of_file.tolist(), strict=True):
+        entry = entries[ordinal]
+        at = unit - int(segment.unit_ranges[ordinal])
+        rows = entry.units[at].rows if entry is not None and at < len(entry.units) else 0
+        of = f"file {ordinal} of a segment" if entry is None else entry.path
+        with suppress(SidecarError):  # an index that cannot be decoded has no bounds
+            for text, bound, cut in values_in_stored_index(question, stored[unit], rows):
+                yield trace(question, path, of, "page index in a sidecar", text, bound, cut)
+
+
+def _sketches(sidecar: SidecarFile, question: ValueQuestion) -> tuple[list[str], list[str]]:
+    """Return the values whose hash is in a sketch of the column, and why sketches could not be read."""
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    for blob in sidecar.puffin.metadata.blobs:
+        if blob.type != THETA or blob.fields != (question.field_id,):
+            continue
+        try:
+            sketch = ThetaSketch.from_bytes(sidecar.puffin.read_blob(blob), LARGEST_LG_K, sidecar.source.name)
+        except SidecarError as error:
+            problems.append(str(error))
+            continue
+        retained = set(sketch.retained.tolist())
+        found |= {text: None for text, one in question.literals.items() if retained & _hashes(one.value, question)}
+    return list(found), problems
+
+
+def _hashes(value: Any, question: ValueQuestion) -> set[int]:
+    """Return the hashes of a value in the column's type, and in the type that it may have had before a promotion."""
+    kinds = [str(question.column.type)]
+    if kinds == ["long"] and -_INT_LIMIT <= value < _INT_LIMIT:
+        kinds.append("int")
+    if kinds == ["double"] and nearest_float32(value) == value:
+        kinds.append("float")
+    values = [0.0, -0.0] if isinstance(value, float) and value == 0 else [value]
+    return {hash_ for kind in kinds for hash_ in theta_hashes(_array(values, kind), kind).tolist()}
+
+
+def _array(values: list[Any], kind: str) -> pa.Array[Any]:
+    column = ColumnType.parse(kind)
+    if kind in ("string", "binary"):
+        return pa.array(values, pa.string() if kind == "string" else pa.binary())
+    wanted = arrow_type(column)
+    if column.family in ("date", "time", "timestamp"):
+        return pa.array(values, pa.int32() if column.width == 4 else pa.int64()).cast(wanted)
+    return pa.array(values, wanted)
+
+
+def _answer(
+    path: str,
+    snapshots: list[int],
+    question: ValueQuestion,
+    files: int = 0,
+    admits: list[str] | None = None,
+    sketch_has: list[str] | None = None,
+    problem: str | None = None,
+) -> SidecarAsked:
+    return SidecarAsked(
+        file=path,
+        registered_for=snapshots,
+        column=question.name,
+        field_id=question.field_id,
+        files=files,
+        admits=admits or [],
+        sketch_has=sketch_has or [],
+        problem=problem,
+    )

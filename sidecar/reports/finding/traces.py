@@ -1,0 +1,243 @@
+"""Finds values in bounds: of manifest entries, partition summaries, row groups and pages.
+
+A bound is a value that some row has, or had. The rows of a deleted person are gone once their data file is replaced;
+the entry of the removed file still has its bounds, and the page index in a sidecar lives as long as the sidecar.
+Writers cut bounds of long strings, so a bound may have the beginning of a value only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import FloatType, NestedField, PrimitiveType
+
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError
+from sidecar.filters.float32 import nearest_float32
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
+from sidecar.orc.statistics.bounds import compared_column
+from sidecar.parquet.bounds import find_ordering
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.page_indexes.page_bounds import claimed_bounds, stated_bounds
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
+from sidecar.questions.bounds import Bounds, Comparable
+from sidecar.questions.literal_spans import span_of
+from sidecar.reports.finding.results import ValueTrace
+from sidecar.reports.finding.values import ValueQuestion
+from sidecar.storage.source import open_source
+
+SHORTEST_CUT = 8
+"""A bound of fewer bytes is not taken for the beginning of a longer value: it says too little."""
+MOST_CUT = 100
+"""With more values than this, bounds are compared with whole values only."""
+
+
+class NamedValues:
+    """The values of one question as the bounds of ``column`` have them."""
+
+    def __init__(self, question: ValueQuestion, column: ComparedColumn | None) -> None:
+        self._exact: dict[Comparable, list[str]] = {}
+        self._long: list[tuple[bytes, str]] = []
+        for text, one in question.literals.items() if column is not None else ():
+            span = None if column is None else span_of(one.value, column)
+            if span is None:
+                continue
+            if span[0] == span[1]:
+                self._exact.setdefault(span[0], []).append(text)
+            elif isinstance(question.column.type, FloatType):
+                self._exact.setdefault(nearest_float32(one.value), []).append(text)
+            if isinstance(span[0], bytes) and len(span[0]) > SHORTEST_CUT:
+                self._long.append((span[0], text))
+        if len(self._long) > MOST_CUT:
+            self._long = []
+
+    def __bool__(self) -> bool:
+        return bool(self._exact)
+
+    def exact(self, bound: Comparable | None) -> list[str]:
+        """Return the texts of the value that a bound is; empty if it is none."""
+        return [] if bound is None else self._exact.get(bound, [])
+
+    def cut(self, bound: Comparable | None, is_upper: bool) -> list[str]:
+        """Return the texts of longer values that a bound may be the beginning of.
+
+        The last character of an upper bound that was cut is raised; some writers do not raise it.
+        """
+        if not isinstance(bound, bytes) or len(bound) < SHORTEST_CUT or bound in self._exact:
+            return []
+        return [
+            text
+            for value, text in self._long
+            if value.startswith(bound)
+            or (is_upper and bound > value and len(bound) < len(value) and _common(bound, value) >= len(bound) - 4)
+        ]
+
+    def of(self, bounds: Bounds) -> Iterator[tuple[str, str, bool]]:
+        """Yield text, ``lower``, ``upper`` or ``both``, and whether it is cut, once for each value in some bounds."""
+        seen: dict[tuple[str, bool], set[str]] = {}
+        for side, values in (("lower", bounds.lower), ("upper", bounds.upper)):
+            for bound in values:
+                for text in self.exact(bound):
+                    seen.setdefault((text, False), set()).add(side)
+                for text in self.cut(bound, side == "upper"):
+                    seen.setdefault((text, True), set()).add(side)
+        for (text, cut), sides in seen.items():
+            yield text, "both" if len(sides) == 2 else sides.pop(), cut
+
+
+def _common(first: bytes, second: bytes) -> int:
+    """Return the length of the common beginning."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
+class ManifestTraces:
+    """Finds the values of one question in manifests and manifest lists."""
+
+    def __init__(self, question: ValueQuestion, specs: dict[int, PartitionSpec]) -> None:
+        self._question = question
+        self._bounds = question.question.bounds
+        self._values = NamedValues(question, self._bounds.column(question.field_id))
+        self._specs = specs
+
+    def bounds_of(self, file: DataFile) -> list[tuple[str, str, bool]]:
+        """Return what :meth:`NamedValues.of` yields for the bounds of a data file or delete file."""
+        if not self._values or file.content == DataFileContent.POSITION_DELETES:
+            return []
+        return list(self._values.of(self._bounds.of(file, self._question.field_id)))
+
+    def of_entry(self, line: ManifestFile, fields: Sequence[NestedField], entry: ManifestEntry) -> Iterator[ValueTrace]:
+        """Yield the traces in a manifest entry, also in one of a removed file."""
+        file = entry.data_file
+        removed = entry.status == ManifestEntryStatus.DELETED
+        kind = "removed entry of a manifest" if removed else "manifest"
+        for text, bound, cut in self.bounds_of(file):
+            yield trace(self._question, line.manifest_path, file.file_path, kind, text, bound, cut)
+        for raw in self._partition_values(line.partition_spec_id, fields, file):
+            for text in self._values.exact(self._bounds.value(self._question.field_id, raw)):
+                yield trace(self._question, line.manifest_path, file.file_path, "partition", text, "both", False)
+
+    def of_summary(self, manifest_list: str, line: ManifestFile) -> Iterator[ValueTrace]:
+        """Yield the traces in the partition summaries of a manifest."""
+        spec, summaries = self._specs.get(line.partition_spec_id), line.partitions or []
+        if spec is None or len(summaries) != len(spec.fields):
+            return
+        for part, summary in zip(spec.fields, summaries, strict=True):
+            if part.source_id != self._question.field_id or not isinstance(part.transform, IdentityTransform):
+                continue
+            sides = {
+                side: raw if raw is None else self._bounds.value(part.source_id, raw)
+                for side, raw in (("lower", summary.lower_bound), ("upper", summary.upper_bound))
+            }
+            bounds = Bounds.of_one(sides["lower"], sides["upper"])
+            for text, bound, cut in self._values.of(bounds):
+                path = line.manifest_path
+                yield trace(self._question, manifest_list, path, "partition summary", text, bound, cut)
+
+    def _partition_values(self, spec_id: int, fields: Sequence[NestedField], file: DataFile) -> Iterator[bytes]:
+        """Yield the partition values of a file that are values of the asked column."""
+        spec = self._specs.get(spec_id)
+        sources = {
+            part.field_id
+            for part in (spec.fields if spec is not None else ())
+            if part.source_id == self._question.field_id and isinstance(part.transform, IdentityTransform)
+        }
+        for position, nested in enumerate(fields):
+            kind, value = nested.field_type, file.partition[position]
+            if nested.field_id in sources and value is not None and isinstance(kind, PrimitiveType):
+                yield to_bytes(kind, value)
+
+
+def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bound: str, cut: bool) -> ValueTrace:
+    """Make a trace of one value of a question."""
+    return ValueTrace(
+        file=file,
+        of=of,
+        kind=kind,
+        column=question.name,
+        field_id=question.field_id,
+        value=text,
+        bound=bound,
+        cut=cut,
+    )
+
+
+def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys | None) -> Iterator[ValueTrace]:
+    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none.
+
+    Bounds that are not believed name values too.
+    """
+    if file.file_format != FileFormat.PARQUET:
+        return
+    table = question.table
+    try:
+        with closing(open_source(file.file_path, table.io, file.file_size_in_bytes)) as opened:
+            source = unlock(opened, keys)
+            footer = read_footer(source)
+            mapping = table.metadata.name_mapping()
+            found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
+            if not isinstance(found, FoundColumn) or not found.leaf.compared.compares_with(str(question.column.type)):
+                return
+            chunks = [group.columns[found.leaf.index] for group in footer.row_groups]
+            named = NamedValues(question, found.leaf.compared)
+            yield from _in_chunks(question, file, footer, chunks, named)
+            columns, _ = read_page_indexes(source, footer, chunks, [])
+    except SidecarError:
+        return
+    for chunk, column in zip(chunks, columns, strict=True):
+        if isinstance(column, ColumnIndex):
+            bounds = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
+            if not isinstance(bounds, str):
+                yield from _traces(question, file, "page index", named, bounds)
+
+
+def _in_chunks(
+    question: ValueQuestion, file: DataFile, footer: Footer, chunks: Iterable[ColumnChunk], named: NamedValues
+) -> Iterator[ValueTrace]:
+    for chunk in chunks:
+        yield from _traces(question, file, "row group statistics", named, stated_bounds(footer, chunk))
+
+
+def _traces(
+    question: ValueQuestion, file: DataFile, kind: str, named: NamedValues, bounds: Bounds
+) -> Iterator[ValueTrace]:
+    for text, bound, cut in named.of(bounds):
+        yield trace(question, file.file_path, file.file_path, kind, text, bound, cut)
+
+
+def values_in_stored_index(
+    question: ValueQuestion, stored: StoredPageIndex | StoredRowIndex, rows: int
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield what :meth:`NamedValues.of` yields for a page index or a row index of ``rows`` rows in a sidecar.
+
+    Bounds of an index that proves nothing to a plan are compared all the same. Raises :class:`SidecarError` for an
+    index that cannot be decoded.
+    """
+    kind = str(question.column.type)
+    if isinstance(stored, StoredRowIndex):
+        column = compared_column(stored.kind.type, stored.kind.scale, question.field_id, kind)
+        bounds: Bounds | str = row_index_bounds(stored, rows)
+    else:
+        decoded = decode_page_index(stored)
+        column = leaf_of(stored.kind, question.field_id, kind).compared
+        bounds = "there are none"
+        if decoded.column_index is not None and not isinstance(decoded.ordering, str):
+            index, decode = decoded.column_index, decoded.ordering.decode
+            pages = [n for n in range(index.num_pages) if not index.null_pages[n]]
+            lower: list[Any] = [decode(index.min_values[n]) for n in pages]
+            upper: list[Any] = [decode(index.max_values[n]) for n in pages]
+            count = len(pages)
+            bounds = Bounds(lower, upper, [False] * count, [None] * count, [True] * count)
+    if not isinstance(bounds, str):
+        yield from NamedValues(question, column).of(bounds)

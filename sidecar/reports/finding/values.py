@@ -1,0 +1,320 @@
+"""Turns ``COLUMN=VALUE`` into questions: which column by its field id, which values of its type, which predicate.
+
+A name means every column that has had it in a schema that the table still keeps: the column of that name today, a
+column that was renamed since, and a column that was dropped. Data files keep the values of all of them.
+
+A value is converted to the column's type without loss. A number that no value of the type equals (outside of the
+range, with more digits) is in no row, and nothing has to be read for it. Equality is that of SQL, but NaN is found:
+
+- 0.0 and -0.0 are equal;
+- NaN equals NaN, whatever its bits are;
+- a number for a FLOAT column is rounded to 32 bits first, one for a DOUBLE column is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import Table
+from pyiceberg.types import FloatType, StructType
+
+from sidecar.errors import SidecarError, UsageError, first_line
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.float32 import nearest_float32
+from sidecar.iceberg.predicates.literals import PredicateColumn, find_column, literal_of_value
+from sidecar.iceberg.refs import with_schema
+from sidecar.planning.file_question import FileQuestion
+
+QuestionKey = tuple[str, int, int]
+"""The name of a column as it was asked for, the id of the schema in which it is read, and its field id."""
+
+_NUMBERS = ("integer", "decimal", "float")
+_equal_to: Callable[..., BooleanExpression] = EqualTo
+_in: Callable[..., BooleanExpression] = In
+_is_nan: Callable[..., BooleanExpression] = IsNaN
+_or: Callable[..., BooleanExpression] = Or
+
+
+@dataclass(frozen=True)
+class AskedValues:
+    """The values that are looked for under one name of a column, each with its text."""
+
+    name: str
+    values: tuple[tuple[str, object], ...]
+
+    @classmethod
+    def of(cls, name: str, given: object) -> AskedValues:
+        """Take one value, or a list, tuple or set of them; equal texts count once.
+
+        Raises :class:`UsageError` for an empty list.
+        """
+        values = list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
+        if not values:
+            raise UsageError("no value was given", column=name)
+        return cls(name, tuple({_text(value): value for value in values}.items()))
+
+
+@dataclass(frozen=True, eq=False)
+class ValueQuestion:
+    """The values that are looked for in one column, in the type that it has in one schema of the table.
+
+    ``table`` has that schema as its current one.
+    """
+
+    table: Table
+    name: str
+    column: PredicateColumn
+    literals: Mapping[str, Literal[Any]]
+    """The values that the type has, by their text."""
+    nan: tuple[str, ...] = ()
+    """The texts of NaN, if it is looked for."""
+
+    @property
+    def field_id(self) -> int:
+        """The field id of the column."""
+        return self.column.field_id
+
+    @property
+    def schema(self) -> Schema:
+        """The schema in which the column is read."""
+        return self.table.schema()
+
+    @property
+    def can_match(self) -> bool:
+        """Whether a value of the column's type equals one that is looked for."""
+        return bool(self.literals or self.nan)
+
+    @cached_property
+    def key(self) -> QuestionKey:
+        """What tells this question from the others of a search."""
+        return self.name, self.table.metadata.current_schema_id, self.field_id
+
+    @cached_property
+    def projection(self) -> Schema:
+        """The schema with the asked column only."""
+        return prune_columns(self.schema, {self.field_id}, select_full_types=False)
+
+    @cached_property
+    def predicate(self) -> BooleanExpression:
+        """The predicate that rows with one of the values meet. Other rows may meet it too; :meth:`count` compares."""
+        name, parts, listed = self.column.name, list[BooleanExpression](), list[Literal[Any]]()
+        for one in self.literals.values():
+            if isinstance(one.value, float) and one.value == 0:
+                parts.append(_equal_to(name, one))  # lists tell the two zeros apart
+            else:
+                listed.append(one)
+        if listed:
+            parts.append(_equal_to(name, listed[0]) if len(listed) == 1 else _in(name, listed))
+        if self.nan:
+            parts.append(_is_nan(name))
+        return reduce(_or, parts) if parts else AlwaysFalse()
+
+    @cached_property
+    def question(self) -> FileQuestion:
+        """The predicate as bounds, filters and page indexes are asked."""
+        return FileQuestion(self.predicate, self.schema)
+
+    @cached_property
+    def values(self) -> Mapping[Any, list[str]]:
+        """The texts of each value as rows have it (see :func:`_plain`): ``1`` and ``01`` are one value."""
+        texts: dict[Any, list[str]] = {}
+        for text, one in self.literals.items():
+            value = nearest_float32(one.value) if isinstance(self.column.type, FloatType) else one.value
+            texts.setdefault(value, []).append(text)
+        return texts
+
+    def count(self, batch: pa.RecordBatch) -> Counter[str]:
+        """Count the rows of a batch (in :attr:`projection`) that have each value, by the text of the value."""
+        found: Counter[str] = Counter()
+        counts: Any = pc.value_counts(_plain(self._values_in(batch)))
+        for value, rows in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+            for text in self.texts_of(value):
+                found[text] += rows
+        return found
+
+    def texts_of(self, value: Any) -> Sequence[str]:
+        """Return the texts that mean a value, which is as literals have it; empty for null."""
+        is_nan = isinstance(value, float) and math.isnan(value)
+        return self.nan if is_nan else self.values.get(value, ())
+
+    def _values_in(self, batch: pa.RecordBatch) -> pa.Array[Any]:
+        """Return the values of the asked column, which may be a field of structs."""
+        field, values = self.projection.fields[0], batch.column(0)
+        while isinstance(field.field_type, StructType):
+            values = pc.struct_field(values, [0])  # with the nulls of the struct
+            field = field.field_type.fields[0]
+        return values
+
+
+def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dict[str, list[str]]:
+    """Return the values by column that ``COLUMN=VALUE`` texts name.
+
+    With ``values_file``, the only text is the name of a column, and each line of the file is a value; empty lines are
+    skipped. Raises :class:`UsageError` for a text without ``=`` and for a file that cannot be read or is empty.
+    """
+    if values_file is None:
+        found: dict[str, list[str]] = {}
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals or not name:
+                raise UsageError("a condition is not COLUMN=VALUE", found=text)
+            found.setdefault(name, []).append(value)
+        return found
+    if len(texts) != 1:
+        raise UsageError("with a file of values, the name of one column is given", found=" ".join(texts))
+    try:
+        lines = [line.removesuffix("\r") for line in Path(values_file).read_text("utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("cannot read the file of values", file=values_file, found=first_line(error)) from error
+    values = [line for line in lines if line]
+    if not values:
+        raise UsageError("the file of values is empty", file=values_file)
+    return {texts[0]: values}
+
+
+def _plain(values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return values as literals have them: days and microseconds as integers, UUIDs as bytes."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    if pa.types.is_temporal(values.type):
+        return values.cast(pa.int64())
+    return values
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+class Questions:
+    """The questions about each snapshot of a table, made once for each schema that is needed.
+
+    ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a name
+    that no schema of the table has, and for a value that fits none of the columns with its name.
+    """
+
+    def __init__(self, table: Table, conditions: Sequence[AskedValues], schemas: Mapping[int, Schema]) -> None:
+        self.table = table
+        self._conditions = conditions
+        self._made: dict[tuple[str, int, int], ValueQuestion] = {}
+        self._refused: dict[tuple[str, str], SidecarError] = {}
+        self._accepted: set[tuple[str, str]] = set()
+        self.impossible: dict[tuple[str, str], str] = {}
+        """Why no value of the type of any column equals a value, by name of the column and text of the value."""
+        self.by_snapshot: dict[int, list[ValueQuestion]] = {}
+        """The questions about each snapshot, in the order of the conditions."""
+        for snapshot_id, schema in schemas.items():
+            self.by_snapshot[snapshot_id] = self._about(schema)
+        if not schemas:
+            self._about(table.schema())
+        self._check()
+
+    @property
+    def all(self) -> list[ValueQuestion]:
+        """All questions that can match, each once."""
+        return list(self._made.values())
+
+    def _about(self, own: Schema) -> list[ValueQuestion]:
+        """Return the questions about a snapshot that is read in a schema."""
+        asked = []
+        for condition in self._conditions:
+            for field_id in self._field_ids(condition.name):
+                reader = self._reader(own, field_id)
+                key = condition.name, reader.metadata.current_schema_id, field_id
+                if key not in self._made:
+                    made = self._question(condition, reader, field_id)
+                    if made is None:
+                        continue
+                    self._made[key] = made
+                asked.append(self._made[key])
+        return [question for question in asked if question.can_match]
+
+    def _field_ids(self, name: str) -> list[int]:
+        """Return the ids of all columns that have had a name, that of today first."""
+        schemas = self.table.schemas()
+        current = self.table.metadata.current_schema_id
+        found: dict[int, None] = {}
+        for schema_id in sorted(schemas, key=lambda one: (one != current, -one)):
+            if name in schemas[schema_id].column_names:
+                found[schemas[schema_id].find_field(name).field_id] = None
+        if not found:
+            find_column(self.table.schema(), name)  # raises the error with similar names
+        return list(found)
+
+    def _reader(self, own: Schema, field_id: int) -> Table:
+        """Return the table with a schema that has a column in the type of ``own``, or else with the newest that has it.
+
+        It is the present schema if that has this type, so that files of many snapshots are read once.
+        """
+        if field_id in own.field_ids:
+            present = self.table.schema()
+            is_same = field_id in present.field_ids and present.find_type(field_id) == own.find_type(field_id)
+            return self.table if is_same else with_schema(self.table, own.schema_id)
+        schemas = self.table.schemas()
+        return with_schema(self.table, max(i for i, schema in schemas.items() if field_id in schema.field_ids))
+
+    def _question(self, condition: AskedValues, reader: Table, field_id: int) -> ValueQuestion | None:
+        schema = reader.schema()
+        try:
+            column = find_column(schema, schema.find_column_name(field_id) or condition.name)
+        except UsageError as error:  # a column inside of a list, a list, a map
+            for text, _ in condition.values:
+                self._refused.setdefault((condition.name, text), error)
+            return None
+        literals: dict[str, Literal[Any]] = {}
+        nan: list[str] = []
+        for text, value in condition.values:
+            key = condition.name, text
+            if _is_nan_of(value, column):
+                nan.append(text)
+                self._accepted.add(key)
+                continue
+            try:
+                literals[text] = literal_of_value(value, column)
+                self._accepted.add(key)
+            except SidecarError as error:
+                if _is_number_of(value, column):
+                    self.impossible[key] = error.what
+                else:
+                    self._refused.setdefault(key, error)
+        return ValueQuestion(reader, condition.name, column, literals, tuple(nan))
+
+    def _check(self) -> None:
+        """Raise the error for a value that fits no column; forget reasons of values that fit some column."""
+        for key in self._accepted:
+            self.impossible.pop(key, None)
+        for key, error in self._refused.items():
+            if key not in self._accepted and key not in self.impossible:
+                raise error
+
+
+def _is_nan_of(value: object, column: PredicateColumn) -> bool:
+    """Return whether a value is NaN and the column may have it."""
+    if ColumnType.parse(str(column.type)).family != "float":
+        return False
+    if isinstance(value, str):
+        return value.strip().lower() in ("nan", "+nan", "-nan")
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _is_number_of(value: object, column: PredicateColumn) -> bool:
+    """Return whether a value is a finite number and the column has numbers, so that it can only be out of range."""
+    if isinstance(column.type, StructType) or ColumnType.parse(str(column.type)).family not in _NUMBERS:
+        return False
+    try:
+        return not isinstance(value, bool) and Decimal(str(value).strip()).is_finite()
+    except InvalidOperation:
+        return False

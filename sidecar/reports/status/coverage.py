@@ -1,0 +1,136 @@
+"""Counts which data files and rows of a snapshot have an index in the sidecar that plans use, and which ones wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import Coverage, UnitState
+from sidecar.bundle.segment import Segment
+from sidecar.iceberg.listing import Listing
+from sidecar.reports.status.indexes import THETA
+from sidecar.reports.status.results import CoveredRows, WaitingFiles
+
+Flags = npt.NDArray[np.bool_]
+"""bool[files of the snapshot]."""
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What segments say about one column and kind: files with the index, without the column, and known ones."""
+
+    covered: Flags
+    without_column: Flags
+    known: Flags
+
+
+@dataclass(frozen=True)
+class CountedCoverage:
+    """The rows that have an index by column and kind, the least share of these, and the files that wait."""
+
+    covered: dict[str, dict[str, CoveredRows]]
+    share: float | None
+    waiting: WaitingFiles
+
+
+NOTHING_WAITS = WaitingFiles(0, 0, 0, None, 0.0)
+
+
+@dataclass(frozen=True)
+class _Counter:
+    table: Table
+    listing: Listing
+    wished: frozenset[tuple[str, str]]
+    indexes: dict[tuple[str, str], _Index] = field(default_factory=dict)
+
+    def index_of(self, column: str, kind: str) -> _Index:
+        return self.indexes.setdefault((column, kind), _Index(*(self._no_files() for _ in range(3))))
+
+    def add(self, segment: Segment, states: Coverage, numbers: Sequence[int], ordinals: Sequence[int]) -> None:
+        """Add what a segment says about one column and kind: its files ``ordinals`` are ``numbers`` in the listing."""
+        column = self.table.schema().find_column_name(states.field_id)
+        if column is None:
+            return  # the table has dropped the column
+        index = self.index_of(column, states.kind)
+        unsaid = np.array([state.state == UnitState.NOT_BUILT for state in states.states], np.bool_)
+        index.known[numbers] |= ~_in_all_units(segment, unsaid[states.codes], ordinals)
+        index.covered[numbers] |= _in_all_units(segment, states.indexed, ordinals)
+        absent = np.array([state.state == UnitState.ABSENT for state in states.states], np.bool_)
+        index.without_column[numbers] |= _in_all_units(segment, absent[states.codes], ordinals)
+
+    def result(self) -> CountedCoverage:
+        rows = np.array([file.record_count for file in self.listing.files], np.int64)
+        indexable = np.array([file.not_indexable is None for file in self.listing.files], np.bool_)
+        covered: dict[str, dict[str, CoveredRows]] = {}
+        for (column, kind), index in self.indexes.items():
+            asked = int(rows[~index.without_column].sum())
+            have = int(rows[index.covered].sum())
+            waiting = int((indexable & ~index.known).sum())
+            counted = CoveredRows(int(index.covered.sum()), have, have / asked if asked else 1.0, waiting)
+            covered.setdefault(column, {})[kind] = counted
+        lookups = {key: index for key, index in self.indexes.items() if key[1] != THETA} or self.indexes
+        wished = [index for key, index in lookups.items() if key in self.wished] or list(lookups.values())
+        known = np.logical_and.reduce([index.known for index in wished]) if wished else self._no_files()
+        share = min((covered[column][kind].share for column, kind in lookups), default=0.0)
+        waits = np.flatnonzero(indexable & ~known).tolist()
+        return CountedCoverage(covered, share if self.listing.files else None, self._waiting(waits))
+
+    def _waiting(self, numbers: Sequence[int]) -> WaitingFiles:
+        if not numbers:
+            return NOTHING_WAITS
+        files = [self.listing.files[number] for number in numbers]
+        since = min(_committed(self.table, file.known_as.added_snapshot_id) for file in files)
+        return WaitingFiles(
+            files=len(files),
+            rows=sum(file.record_count for file in files),
+            bytes=sum(file.file_size for file in files),
+            since=since,
+            seconds=max(time.time() - since, 0.0),
+        )
+
+    def _no_files(self) -> Flags:
+        return np.zeros(len(self.listing.files), np.bool_)
+
+
+def count_coverage(
+    table: Table,
+    listing: Listing,
+    segments: Sequence[Segment],
+    live: Sequence[dict[int, int]],
+    wished: Iterable[tuple[str, str]] = (),
+) -> CountedCoverage:
+    """Count what ``segments`` say about the files of ``listing``. ``live`` is what ``live_files`` returns for them.
+
+    A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
+    ``wished`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
+    waits only for these. Without any, it waits for all that the segments have.
+    """
+    counter = _Counter(table, listing, frozenset(wished))
+    for column, kind in sorted(counter.wished):
+        counter.index_of(column, kind)
+    for segment, files in zip(segments, live, strict=True):
+        for states in segment.coverages:
+            counter.add(segment, states, list(files.keys()), list(files.values()))
+    return counter.result()
+
+
+def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequence[int]) -> Flags:
+    """Return bool[ordinals]: whether a flag is set in all units of the file; False for files without units."""
+    first, files = segment.unit_ranges, np.array(ordinals, np.int64)
+    counts = np.concatenate(([0], np.cumsum(flags)))
+    units = first[files + 1] - first[files]
+    whole: Flags = (units > 0) & (counts[first[files + 1]] - counts[first[files]] == units)
+    return whole
+
+
+def _committed(table: Table, snapshot_id: int | None) -> float:
+    """Return when a snapshot was committed; of an expired one, the time of the oldest snapshot that is left."""
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is not None:
+        return snapshot.timestamp_ms / 1000
+    return min((one.timestamp_ms for one in table.metadata.snapshots), default=0) / 1000

@@ -1,0 +1,201 @@
+"""Reports the state of a table's sidecars: coverage, time behind, cost of lookups, leftovers, and what to do.
+
+Manifests, the table's metadata, tails and a few ranges of sidecars are read, and no data file. The search for leftovers
+lists the metadata folder and opens the Puffin files in it that the metadata does not name; a monitor can leave it out.
+The counts are about the sidecar that plans of the snapshot really use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.runs import history_of
+from sidecar.errors import UsageError
+from sidecar.iceberg.catalog import command_for, is_static
+from sidecar.iceberg.listing import list_snapshot
+from sidecar.iceberg.partial_loading import state_of_registrations
+from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
+from sidecar.iceberg.repair import repair
+from sidecar.iceberg.resolve import encoded_name
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
+from sidecar.iceberg.table_names import name_of
+from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
+from sidecar.reports.status.coverage import NOTHING_WAITS, CountedCoverage, count_coverage
+from sidecar.reports.status.indexes import TableFileCounts, describe_indexes, live_files, opened_sidecar
+from sidecar.reports.status.lookups import measure_lookups
+from sidecar.reports.status.registrations import (
+    NOT_LOOKED_FOR,
+    describe_refs,
+    registered_sidecars,
+    several_files,
+    unreferenced_files,
+)
+from sidecar.reports.status.results import MissedThreshold, NextStep, TableStatus
+from sidecar.run_log import quantity
+
+MANY_SEGMENTS = 4
+"""A lookup in more segments than this makes clearly more reads than in one."""
+
+
+def status(
+    table: Table,
+    *,
+    at: int | str | None = None,
+    max_behind: timedelta | None = None,
+    min_coverage: float | None = None,
+    quick: bool = False,
+) -> TableStatus:
+    """Return the indexes of ``table``, facts about its sidecars, and what to do.
+
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
+    ``max_behind``: how long a data file may wait for its indexes at most.
+    ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
+    ``quick``: do not look for files of sidecar that nothing references. That lists the metadata folder and opens these
+    files; without it, a run each minute costs little, and ``unreferenced`` is not known.
+    A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
+
+    No data file is read. Errors in the sidecar are in ``warnings``. Raises :class:`UsageError` for thresholds that
+    make no sense.
+    """
+    least = check_limits(max_behind, min_coverage)
+    table = one_version(table)
+    seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
+    planned = repair(table, dry_run=True)
+    refs, losable = describe_refs(table)
+    common = {
+        "table": name_of(seen),
+        "table_uuid": str(seen.metadata.table_uuid),
+        "refs": refs,
+        "repairs": planned.repairs,
+        "losable": losable,
+        "registered": registered_sidecars(table),
+        "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
+    }
+    if is_empty(table, snapshot_id):
+        wished = None
+        counted = CountedCoverage({}, None, NOTHING_WAITS)
+        facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
+        facts |= {"segments": [], "warnings": []}
+        facts |= {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None, "lookups": {}, "runs": []}
+    else:
+        listing = list_snapshot(table, snapshot_id)
+        data_bytes = sum(file.file_size for file in listing.files)
+        warnings: list[str] = []
+        with opened_sidecar(seen, listing, warnings) as found:
+            wished = _wished(seen, found, warnings)
+            segments = found.sidecar.segments if found else []
+            live = live_files(seen, segments, listing)
+            counted = count_coverage(seen, listing, segments, live, wished or ())
+            lookups = measure_lookups(seen, found, warnings) if found else {}
+            facts = {
+                "snapshot_id": listing.snapshot_id,
+                **describe_indexes(seen, listing, found, live, warnings),
+                "rows": sum(file.record_count for file in listing.files),
+                "data_bytes": data_bytes,
+                "delete_files": listing.delete_files,
+                "size_share": found.statistics.file_size_in_bytes / data_bytes if found and data_bytes else None,
+                "lookups": lookups,
+                "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
+            }
+    warnings = [*facts["warnings"], *state_of_registrations(table), *several_files(table), *planned.problems]
+    found_status = TableStatus(
+        **facts
+        | common
+        | {"covered": counted.covered, "share_covered": counted.share, "waiting": counted.waiting}
+        | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
+    )
+    found_status.missed.extend(_missed(found_status, max_behind, least))
+    if not is_static(table):  # a metadata file cannot be changed
+        found_status.to_do.extend(_to_do(table, found_status, wished, at))
+    return found_status
+
+
+def _wished(table: Table, found: FoundSidecar | None, warnings: list[str]) -> list[tuple[str, str]] | None:
+    """Return the columns and kinds that a refresh indexes. ``None`` after a damaged property, which is a warning."""
+    try:
+        built = built_indexes(found.sidecar) if found else {}
+        wishes, notes = wishes_of(table, table.schema(), None, None, None, built)
+    except NothingDeclaredError:
+        return []
+    except UsageError as error:
+        warnings.append(str(error))
+        return None
+    warnings += notes
+    named = [(table.schema().find_column_name(wish.column.field_id), wish.kinds) for wish in wishes]
+    return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
+
+
+def check_limits(max_behind: timedelta | None, min_coverage: float | None) -> float | None:
+    """Return ``min_coverage`` as a share from 0 to 1. Raises :class:`UsageError` for limits that make no sense."""
+    if max_behind is not None and max_behind < timedelta(0):
+        raise UsageError("max_behind is negative", found=max_behind)
+    if min_coverage is not None and not 0 <= min_coverage <= 100:
+        raise UsageError("min_coverage is a share of rows, such as 95 (percent) or 0.95", found=min_coverage)
+    return min_coverage / 100 if min_coverage is not None and min_coverage > 1 else min_coverage
+
+
+def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: float | None) -> Iterator[MissedThreshold]:
+    waiting, share = status.waiting, status.share_covered
+    if max_behind is not None and waiting.seconds > max_behind.total_seconds():
+        behind = timedelta(seconds=round(waiting.seconds))
+        text = f"{quantity(waiting.files, 'file')} waiting for {behind}, and the limit is {max_behind}"
+        yield MissedThreshold("max_behind", max_behind.total_seconds(), waiting.seconds, text)
+    if min_coverage is not None and share is not None and share < min_coverage:
+        # Rounded down, so that no share below a limit looks as if it met it.
+        text = f"{int(share * 1000) / 10:g} % of the rows covered, and the limit is {min_coverage * 100:g} %"
+        yield MissedThreshold("min_coverage", min_coverage, share, text)
+
+
+def _to_do(
+    table: Table,
+    status: TableStatus,
+    wished: list[tuple[str, str]] | None,
+    at: int | str | None,
+) -> Iterator[NextStep]:
+    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``at`` names the snapshot that was asked.
+
+    A refresh is about branches; for a tag or an older snapshot it is a build.
+    """
+    of_snapshot = () if at is None else ("--at", str(at))
+    on_branch = at is not None and is_branch(table, at)
+    is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
+    asked = "main" if at is None or not (is_past or on_branch) else str(at)
+    refresh = command_for(table, "build" if is_past else "refresh", *(of_snapshot if is_past or on_branch else ()))
+    waiting = status.waiting.files
+    if waiting and wished == [] and not status.covered:
+        advise = command_for(table, "advise")
+        yield NextStep("nothing is declared or indexed; advise names the columns that deserve an index", advise)
+    elif waiting and wished != []:
+        yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
+    elif any(one.ref == asked for one in status.losable) and wished != []:
+        yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
+    if wished is not None:
+        yield from _behind(table, status, wished, of_snapshot)
+    if status.repairs:
+        why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
+        yield NextStep(why, command_for(table, "care", "--only", "repair"))
+    if len(status.segments) > MANY_SEGMENTS:
+        again = command_for(table, "build", *of_snapshot, "--full") if is_past else refresh
+        yield NextStep(f"a lookup asks {len(status.segments)} segments", again)
+    if status.unreferenced.deletable:
+        count = quantity(status.unreferenced.deletable, "old file")
+        yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "care", "--only", "gc"))
+
+
+def _behind(
+    table: Table, status: TableStatus, wished: list[tuple[str, str]], of_snapshot: Sequence[str]
+) -> Iterator[NextStep]:
+    """Yield a build for the columns whose indexes lack files, and which a refresh does not index."""
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for column, kinds in status.covered.items():
+        late = tuple(kind for kind, found in kinds.items() if found.waiting and (column, kind) not in wished)
+        if late:
+            columns.setdefault(late, []).append(column)
+    for late, names in columns.items():
+        why = f"{', '.join(late)} of {', '.join(names)} lack files, and are not declared"
+        options = ["--columns", ",".join(map(encoded_name, names)), "--kinds", ",".join(late), *of_snapshot]
+        yield NextStep(why, command_for(table, "build", *options))

@@ -1,0 +1,229 @@
+"""Uploads an object to S3 in parts, and has S3 itself copy ranges of earlier objects into it.
+
+Used where a table's ``FileIO`` is pyiceberg's ``FsspecFileIO`` with s3fs: the requests are those of its ``call_s3``.
+A part of a multipart upload is either bytes (UploadPart) or a range of an object (UploadPartCopy), of 5 MiB to 5 GiB;
+only the last part may be smaller. So a copied range of 5 MiB or more does not come through this process, apart from
+the bytes at its start that fill the part before it up to 5 MiB.
+
+What is copied must be the object whose bytes the caller has checked. Before the first copy of an object its ETag is
+asked for, and its end is compared with what the source has read of it. Each copy names that ETag, and S3 refuses it if
+the object is a different one by then.
+
+The object appears with the last request (CompleteMultipartUpload, or PutObject if it is short). An upload that fails is
+aborted. The parts of a killed run stay until the bucket's lifecycle rule for incomplete uploads removes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sidecar.errors import StorageError
+from sidecar.run import ReportingThreads
+from sidecar.storage.source import REQUESTS_AT_ONCE, FileIOSource, Source, check_range, fetch, stored_file
+
+if TYPE_CHECKING:
+    from pyiceberg.io import OutputFile
+
+log = logging.getLogger(__name__)
+
+MIN_PART = 5 << 20
+"""Bytes of the smallest part that is not the last one."""
+WRITTEN_PART = 32 << 20
+"""Bytes of a part that this process uploads; so much is held in memory. S3 takes 10,000 parts."""
+COPIED_PART = 256 << 20
+"""The most bytes that one request copies. Twice the smallest part or more, so that half of it is a part too."""
+CHECKED_END = 32 << 10
+"""Bytes at the end of an object that are compared before it is copied from; a sidecar's footer is there."""
+
+
+def s3_upload(output: OutputFile) -> S3Upload | None:
+    """Return an upload of ``output``, ``None`` unless it is on S3 through s3fs. It sends no request yet."""
+    filesystem: Any = getattr(output, "_fs", None)
+    return S3Upload(filesystem, output.location) if hasattr(filesystem, "call_s3") else None
+
+
+@dataclass(frozen=True)
+class _StoredObject:
+    """An object of which ranges are copied, as it was when its ETag was asked for."""
+
+    source: Source
+    place: Mapping[str, str]
+    etag: str
+
+
+@dataclass
+class _PendingCopy:
+    """A range that is copied as soon as it is known not to go on. Neighbouring blobs become one range."""
+
+    origin: _StoredObject
+    source: Source
+    """The same object for reading: what is read of it may be checked."""
+    offset: int
+    length: int
+
+
+class S3Upload:
+    """An object that is being written, front to back. It appears when it is closed. Methods raise what s3fs raises."""
+
+    def __init__(self, filesystem: Any, location: str) -> None:
+        self._filesystem = filesystem
+        self._location = location
+        self._place = _place(filesystem, location)
+        self._buffer = bytearray()
+        self._parts: list[dict[str, Any]] = []
+        self._upload: dict[str, str] | None = None
+        self._pending: _PendingCopy | None = None
+        self._origins: dict[str, _StoredObject | None] = {}
+
+    def write(self, data: memoryview) -> int:
+        """Append ``data``; return its length in bytes."""
+        self._copy_pending()
+        self._append(data)
+        return len(data)
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Append ``length`` bytes of ``source`` from ``offset``, inside the store where that is possible.
+
+        Raises :class:`sidecar.errors.DamagedFileError` if the source does not have them, and :class:`StorageError` if
+        the object was replaced meanwhile.
+        """
+        check_range(source.name, source.size, offset, length)
+        origin, last = self._origin(stored_file(source)), self._pending
+        if origin is not None and last is not None and (last.origin, last.offset + last.length) == (origin, offset):
+            last.length += length
+            return
+        self._copy_pending()
+        if origin is None:
+            self._read(source, offset, length)
+        else:
+            self._pending = _PendingCopy(origin, source, offset, length)
+
+    def close(self) -> None:
+        """Make the object appear."""
+        self._copy_pending()
+        if self._upload is None:
+            self._call("put_object", **self._place, Body=bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._send(len(self._buffer))
+            self._call("complete_multipart_upload", **self._upload, MultipartUpload={"Parts": self._parts})
+        self._upload = None
+        self._filesystem.invalidate_cache(self._location)
+
+    def discard(self) -> None:
+        """Give the upload up: nothing appears, and S3 removes its parts."""
+        if self._upload is not None:
+            self._call("abort_multipart_upload", **self._upload)
+            self._upload = None
+
+    def _append(self, data: bytes | memoryview) -> None:
+        self._buffer += data
+        while len(self._buffer) >= WRITTEN_PART:
+            self._send(WRITTEN_PART)
+
+    def _read(self, source: Source, offset: int, length: int) -> None:
+        for at in range(offset, offset + length, WRITTEN_PART):
+            self._append(source.read(at, min(WRITTEN_PART, offset + length - at)))
+
+    def _send(self, length: int) -> None:
+        """Upload the first bytes of the buffer as a part."""
+        body = bytes(self._buffer[:length])
+        part = self._next_part()
+        self._parts.append({**part, "ETag": self._call("upload_part", **self._begun(), **part, Body=body)["ETag"]})
+        del self._buffer[:length]
+
+    def _copy_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        origin, offset, length = pending.origin, pending.offset, pending.length
+        missing = max(MIN_PART - len(self._buffer), 0) if self._buffer else 0
+        if length >= missing + MIN_PART and self._origins[origin.source.name] is not None:
+            self._read(pending.source, offset, missing)
+            offset, length = offset + missing, length - missing
+            if self._buffer:
+                self._send(len(self._buffer))
+            if self._copy_parts(origin, offset, length):
+                return
+        self._read(pending.source, offset, length)
+
+    def _copy_parts(self, origin: _StoredObject, offset: int, length: int) -> bool:
+        """Have S3 copy a range. ``False``: it does not do that, and the range is not in the object."""
+        count = -(-length // COPIED_PART)
+        ends = [offset + length * number // count for number in range(count + 1)]
+        first, upload = self._next_part()["PartNumber"], self._begun()
+        copy_from = {"CopySource": origin.place, "CopySourceIfMatch": origin.etag}
+
+        def copy_part(number: int, start: int, end: int) -> dict[str, Any]:
+            part = {"PartNumber": first + number}
+            copied = self._call(
+                "upload_part_copy", **upload, **part, **copy_from, CopySourceRange=f"bytes={start}-{end - 1}"
+            )
+            return {**part, "ETag": copied["CopyPartResult"]["ETag"]}
+
+        try:
+            with ReportingThreads(min(count, REQUESTS_AT_ONCE), "sidecar-copy") as pool:
+                parts = list(pool.map(copy_part, range(count), *zip(*pairwise(ends), strict=True)))
+        except Exception as error:
+            if _code(error) in ("PreconditionFailed", "412"):
+                raise StorageError(
+                    "the file was replaced while it was copied from",
+                    file=origin.source.name,
+                    hint="Try again when no other program writes to it.",
+                ) from error
+            # Bytes that come through this process take the place of these parts; a real error shows up there.
+            log.debug("the store does not copy from %s: %s", origin.source.name, type(error).__name__)
+            self._origins[origin.source.name] = None
+            return False
+        self._parts += parts
+        return True
+
+    def _origin(self, source: Source) -> _StoredObject | None:
+        """Return the object to copy from, ``None`` if the bytes must come through this process."""
+        if source.name not in self._origins:
+            self._origins[source.name] = self._found(source)
+        return self._origins[source.name]
+
+    def _found(self, source: Source) -> _StoredObject | None:
+        if not isinstance(source, FileIOSource) or source.size < MIN_PART:
+            return None
+        filesystem = source.filesystem()
+        if not hasattr(filesystem, "call_s3"):
+            return None
+        place, end = _place(filesystem, source.name), source.size
+        try:
+            head = self._call("head_object", **place)
+            # Read after the ETag was asked for: a copy that names the ETag is of the object that was compared.
+            found = fetch(self._filesystem, source.name, end - CHECKED_END, CHECKED_END)
+        except Exception as error:
+            log.debug("nothing is copied inside the store from %s: %s", source.name, type(error).__name__)
+            return None
+        is_same = head["ContentLength"] == end and found == source.read(end - CHECKED_END, CHECKED_END)
+        return _StoredObject(source, place, head["ETag"]) if is_same else None
+
+    def _next_part(self) -> dict[str, int]:
+        return {"PartNumber": len(self._parts) + 1}
+
+    def _begun(self) -> dict[str, str]:
+        """Return what names the multipart upload, which begins with its first part."""
+        if self._upload is None:
+            self._upload = {**self._place, "UploadId": self._call("create_multipart_upload", **self._place)["UploadId"]}
+        return self._upload
+
+    def _call(self, request: str, **arguments: Any) -> Any:
+        return self._filesystem.call_s3(request, **arguments)
+
+
+def _place(filesystem: Any, location: str) -> dict[str, str]:
+    bucket, key, _ = filesystem.split_path(location)
+    return {"Bucket": bucket, "Key": key}
+
+
+def _code(error: BaseException) -> object:
+    """Return the code of S3's answer, which s3fs keeps at the cause of its errors."""
+    response: Any = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    return response.get("Error", {}).get("Code") if isinstance(response, Mapping) else None

@@ -1,0 +1,559 @@
+"""Byte targets: the only place where sidecar writes new data files. A file appears whole or not at all.
+
+A local file gets a temporary name in its final folder, is flushed to disk and renamed at the end. The temporary
+name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
+remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
+in that folder deletes temporary files that were not written to for a day, and so does ``gc`` in the folders of a table.
+
+Other programs add all files of a folder to a table, whatever their names are. So the last bytes of a local file are
+written when everything else is on disk: until then no reader takes the temporary file for a Parquet or ORC file. Only
+a run that is killed between these bytes and the final name leaves a whole file. Such a file may be a table's, so it is
+never deleted (:func:`may_be_data_file`).
+
+A file behind pyiceberg's ``FileIO`` is created only where no file exists. Stores publish it when the stream is closed;
+after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
+(:mod:`sidecar.storage.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`
+and :func:`write_whole`.
+
+Work that may run twice gets :func:`repeatable`: a file that has the very bytes that are to be written is taken for the
+result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import filecmp
+import logging
+import math
+import os
+import re
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
+from sidecar.run_steps import reached
+from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
+from sidecar.storage.source import (
+    LocalSource,
+    RepeatedIO,
+    Source,
+    fsspec_of,
+    is_stored,
+    local_path,
+    open_source,
+    refuse_control_characters,
+    stored_file,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+log = logging.getLogger(__name__)
+
+COPY_LENGTH = 8 << 20
+"""Bytes per step of a copy that the kernel cannot do alone."""
+
+ABANDONED_AFTER = 86_400.0
+"""A temporary file that was not written to for this many seconds counts as left by a killed run."""
+
+HELD_LENGTH = 8
+"""Bytes that are held back until the rest of a local file is on disk. Without them neither a Parquet file (the length
+of its footer, ``PAR1``) nor an ORC file (the end of its postscript, its length) can be read."""
+
+_JOINED_LENGTH = 64 << 10
+_KERNEL_COPY_LENGTH = 256 << 20
+_CLEAR_AGAIN_AFTER = 3600.0
+_FOOTER_LENGTH_TAG = 0x08
+_TEMPORARY = re.compile(r".\.[0-9a-f]{32}\.sidecar-tmp\Z", re.DOTALL)
+
+
+class Target(Protocol):
+    """A file that is being written, front to back."""
+
+    name: str
+    position: int
+    """Bytes written so far."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append ``data``. Raises :class:`StorageError` if storage fails."""
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Append ``length`` bytes of ``source`` from ``offset``, in large blocks. Raises as :meth:`write` does.
+
+        Where the kernel or the store can copy, the bytes do not come through this process.
+        """
+
+    def flush(self) -> None:
+        """Write the data so far to disk. Callers that wait anyway use it, so that less work is left for the end."""
+
+
+@contextlib.contextmanager
+def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], str] = str) -> Iterator[Target]:
+    """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
+
+    The file exists after the block ends without an error, and does not exist otherwise. ``clean``
+    removes secrets from the texts of a store's errors.
+
+    Raises :class:`UsageError` if a file exists there already, with an ``io`` of :func:`repeatable` only if it has other
+    bytes, and :class:`StorageError`.
+    """
+    refuse_control_characters(path)
+    local = local_path(path)
+    opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
+    is_repeated = isinstance(opener, RepeatedIO)
+    if isinstance(opener, RepeatedIO):
+        io = opener.io
+    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated, clean)
+    with opened as target:
+        yield target
+
+
+@contextlib.contextmanager
+def create_or_replace(path: str) -> Iterator[Target]:
+    """Create a file at a local path, as :func:`create_target` does, but in the place of an older file.
+
+    An older file of that name stays until the block ends, and after an error. Raises :class:`StorageError`.
+    """
+    refuse_control_characters(path)
+    with _temporary_file(path, partial(_replace, path=path)) as target:
+        yield target
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file in the place of an older one, which stays as it is after an error. Raises :class:`StorageError`."""
+    local = local_path(path)
+    if local is not None:
+        with create_or_replace(local) as target:
+            target.write(data)
+        return
+    refuse_control_characters(path)
+    output = _io_for(path, None).new_output(path)
+    with _storage_errors("cannot write the file", path), output.create(overwrite=True) as stream:
+        stream.write(data)
+
+
+class _HalfWritten:
+    """Announces once that a file has some of its bytes and is about to get others."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def note(self, position: int) -> None:
+        """Note that bytes are written at ``position``."""
+        if position and not self._is_told:
+            self._is_told = True
+            reached("target: half written")
+
+
+class _LocalTarget:
+    """A local file. Bytes of another local file are copied inside the kernel where it can.
+
+    The last :data:`HELD_LENGTH` bytes so far are in memory, until :meth:`finish`.
+    """
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        self.position = 0
+        self._fd = fd
+        self._held = b""
+        self._half_written = _HalfWritten()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See :meth:`Target.write`."""
+        self._half_written.note(self.position)
+        view = memoryview(data)
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        with _storage_errors("cannot write", self.name):
+            if len(view) > _JOINED_LENGTH:
+                self._store(self._held)
+                self._store(view[:-HELD_LENGTH])
+                self._held = bytes(view[-HELD_LENGTH:])
+            else:  # one request for a short piece
+                joined = self._held + view
+                self._store(joined[:-HELD_LENGTH])
+                self._held = joined[-HELD_LENGTH:]
+        self.position += len(view)
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """See :meth:`Target.copy`."""
+        self._half_written.note(self.position)
+        stored = stored_file(source)
+        if isinstance(stored, LocalSource) and length > HELD_LENGTH:
+            with _storage_errors("cannot write", self.name):
+                self._store(self._held)
+            self._held = b""
+            copied = self._kernel_copy(stored, offset, length - HELD_LENGTH)
+            offset, length = offset + copied, length - copied
+        _copy_blocks(self, source, offset, length)
+
+    def flush(self) -> None:
+        """See :meth:`Target.flush`."""
+        with _storage_errors("cannot write", self.name):
+            os.fsync(self._fd)
+
+    def finish(self) -> None:
+        """Write the bytes that were held back, after all others are on disk. Raises :class:`StorageError`."""
+        self.flush()
+        with _storage_errors("cannot write", self.name):
+            self._store(self._held)
+        self.flush()
+
+    def _store(self, data: bytes | memoryview) -> None:
+        """Write bytes at the end of what is stored. Raises :class:`OSError`."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
+
+    def _kernel_copy(self, source: LocalSource, offset: int, length: int) -> int:
+        """Return the bytes copied: fewer than ``length`` where the kernel cannot go on or the file ends."""
+        copied = 0
+        while copied < length and hasattr(os, "copy_file_range"):
+            step = min(length - copied, _KERNEL_COPY_LENGTH)
+            try:
+                done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=offset + copied)
+            except OSError:  # the caller copies the rest block by block; a real error shows up there
+                os.lseek(self._fd, self.position, os.SEEK_SET)  # bytes may have been written before the error
+                break
+            if not done:
+                break
+            copied += done
+            self.position += done
+        return copied
+
+
+class _StreamTarget:
+    """A file behind an output stream of a ``FileIO``, or one that is uploaded to S3 in parts."""
+
+    def __init__(self, name: str, stream: Any, clean: Callable[[str], str]) -> None:
+        self.name = name
+        self.position = 0
+        self._stream = stream
+        self._clean = clean
+        self._half_written = _HalfWritten()
+        self._told = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See :meth:`Target.write`."""
+        self._half_written.note(self.position)
+        left = memoryview(data)
+        with _storage_errors("cannot write", self.name, clean=self._clean):
+            while left:
+                taken = self._stream.write(left)
+                done = len(left) if taken is None else int(taken)
+                left = left[done:]
+                self.position += done
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """See :meth:`Target.copy`."""
+        self._half_written.note(self.position)
+        if isinstance(self._stream, S3Upload):
+            with _storage_errors("cannot copy", self.name, clean=self._clean):
+                self._stream.copy(source, offset, length)
+            self.position += length
+            return
+        if length >= MIN_PART and not self._told and local_path(stored_file(source).name) is None:
+            log.debug("the store's client copies nothing inside the store: the bytes of %s come through", source.name)
+            self._told = True
+        _copy_blocks(self, source, offset, length)
+
+    def flush(self) -> None:
+        """Do nothing: object stores decide when to send data."""
+
+
+class _SameTarget:
+    """Compares what is written with a file that exists. Raises :class:`UsageError` as soon as they differ."""
+
+    def __init__(self, name: str, stored: Source) -> None:
+        self.name = name
+        self.position = 0
+        self._stored = stored
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Compare ``data`` with the stored bytes that follow."""
+        given = memoryview(data).cast("B")
+        end = self.position + len(given)
+        if end > self._stored.size or self._stored.read(self.position, len(given)) != given:
+            raise _exists(self.name)
+        self.position = end
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Compare ``length`` bytes of ``source`` with the stored bytes that follow."""
+        _copy_blocks(self, source, offset, length)
+
+    def flush(self) -> None:
+        """Do nothing: the data is there."""
+
+    def check_whole(self) -> None:
+        """Raise :class:`UsageError` if the stored file goes on."""
+        if self.position != self._stored.size:
+            raise _exists(self.name)
+
+
+def check_new(path: str) -> None:
+    """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
+    refuse_control_characters(path)
+    local = local_path(path)
+    if local is None:
+        with _storage_errors("cannot create the file", path):
+            if is_stored(path, _io_for(path, None)):
+                raise _exists(path)
+        return
+    if os.path.lexists(local):
+        raise _exists(local)
+    check_folder(local)
+
+
+def check_folder(local: str) -> None:
+    """Raise the error that writing a file at a local path would raise, as far as it shows without writing it."""
+    folder = os.path.dirname(local) or "."
+    with _storage_errors("cannot create the file", local, _missing(folder)):
+        os.stat(os.path.join(folder, "."))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(_temporary(local))  # the name may be too long
+
+
+def repeatable(io: FileIO | None) -> FileIO:
+    """Return an ``io`` for work that may run twice: :func:`create_target` accepts a file with the same bytes."""
+    return cast("FileIO", RepeatedIO(io))
+
+
+def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> None:
+    end = offset + length
+    while offset < end:
+        data = source.read(offset, min(end - offset, COPY_LENGTH))
+        target.write(data)
+        offset += len(data)
+
+
+@contextlib.contextmanager
+def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
+    if os.path.lexists(path) and not is_repeated:
+        raise _exists(path)
+    with _temporary_file(path, partial(_publish, path=path, is_repeated=is_repeated)) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Target]:
+    """Create a file with a temporary name; ``publish`` gives it the name ``path`` when it is whole and on disk."""
+    folder = os.path.dirname(path) or "."
+    _clear_abandoned(folder)
+    reached("target: create")
+    temporary = _temporary(path)
+    with _storage_errors("cannot create the file", path, _missing(folder)):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        try:
+            target = _LocalTarget(path, fd)
+            yield target
+            reached("target: written")
+            target.finish()
+        finally:
+            with _storage_errors("cannot write", path):  # some systems say here that a write failed
+                os.close(fd)
+        reached("target: publish")
+        publish(temporary)
+        _sync_folder(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a local file has a temporary name: a run writes it at this moment, or was killed."""
+    return _TEMPORARY.search(path) is not None
+
+
+def old_temporary(path: str, latest: float) -> os.stat_result | None:
+    """Return the state of a regular file with a temporary name that was not written to since ``latest``, else ``None``.
+
+    A killed run left it. Raises :class:`OSError`.
+    """
+    if not is_temporary(path):
+        return None
+    state = os.stat(path, follow_symlinks=False)
+    return state if stat.S_ISREG(state.st_mode) and state.st_mtime < latest else None
+
+
+def may_be_data_file(path: str) -> bool:
+    """Return whether a local file ends as whole Parquet or ORC files do. Raises :class:`OSError`.
+
+    A table may name such a file, whatever its name is. The postscript of an ORC file begins with its first field, and
+    that of the oldest writers has no magic.
+    """
+    with open(path, "rb") as file:
+        head = file.read(3)
+        file.seek(-min(256, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        end = file.read()
+    if end.endswith((b"PAR1", b"PARE")) or end[-4:-1] == b"ORC":
+        return True
+    return head == b"ORC" and 0 < end[-1] < len(end) and end[-1 - end[-1]] == _FOOTER_LENGTH_TAG
+
+
+def _temporary(path: str) -> str:
+    return f"{path}.{uuid.uuid4().hex}.sidecar-tmp"
+
+
+def _missing(folder: str) -> str | None:
+    """Return a hint if the folder does not exist."""
+    return None if os.path.isdir(folder) else f"The folder {folder} does not exist: make it first."
+
+
+class _Cleared:
+    """Remembers when each folder was cleared, so that a command that writes many files lists a folder once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[str, float] = {}
+
+    def is_due(self, folder: str) -> bool:
+        """Return whether the last clearing is at least an hour ago; if so, record the folder as cleared now."""
+        now, key = time.monotonic(), os.path.abspath(folder)
+        with self._lock:
+            is_due = now - self._at.get(key, -math.inf) >= _CLEAR_AGAIN_AFTER
+            if is_due:
+                self._at[key] = now
+        return is_due
+
+
+_cleared = _Cleared()
+
+
+def _clear_abandoned(folder: str) -> None:
+    """Delete temporary files that killed runs left half written in a folder. Files that cannot be deleted stay."""
+    if not _cleared.is_due(folder):
+        return
+    latest = time.time() - ABANDONED_AFTER
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if old_temporary(entry.path, latest) and not may_be_data_file(entry.path):
+                    os.unlink(entry.path)
+
+
+def _publish(temporary: str, path: str, is_repeated: bool) -> None:
+    """Rename the finished file to its final name. Raises :class:`UsageError` if the name was taken in the meantime.
+
+    If the work ``is_repeated``, the name may belong to a file with the same bytes, which stays.
+    """
+    with _storage_errors("cannot rename the finished file", path):
+        try:
+            _give_name(os.link, temporary, path)
+        except OSError as error:
+            if os.path.lexists(path):
+                if not (is_repeated and filecmp.cmp(temporary, path, shallow=False)):
+                    raise _exists(path) from None
+            elif isinstance(error, FileExistsError):  # it is gone again
+                raise _exists(path) from None
+            else:  # no hard links here: rename, which would overwrite a file created since the check
+                _give_name(os.rename, temporary, path)
+        reached("target: published")
+        # The temporary file is gone if it was renamed. If it cannot be removed now, it stays beside the new file.
+        # Neither is an error: the new file has its name.
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def _replace(temporary: str, path: str) -> None:
+    """Rename the finished file to its final name, in the place of an older file."""
+    with _storage_errors("cannot rename the finished file", path):
+        _give_name(os.replace, temporary, path)
+
+
+def _give_name(give: Callable[[str, str], None], temporary: str, path: str) -> None:
+    """Give the finished file its final name, by a link or a rename. Raises :class:`OSError` if it has none then.
+
+    A network file system may do it and lose the answer, or ask again and find the name taken. So an error counts only
+    if the name is not that of this very file.
+    """
+    finished = os.lstat(temporary)
+    try:
+        give(temporary, path)
+    except OSError:
+        try:
+            is_named = os.path.samestat(finished, os.lstat(path))
+        except OSError:
+            is_named = False
+        if not is_named:
+            raise
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name survive a crash. Some systems cannot open folders, so errors are ignored."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
+    io = _io_for(path, io)
+    reached("target: create")
+    with _storage_errors("cannot create the file", path, clean=clean):
+        output = io.new_output(path)
+        stream: Any = None
+        try:
+            if fsspec_of(output) is None:
+                stream = output.create(overwrite=False)
+            elif is_stored(path, io):
+                raise FileExistsError
+            else:
+                stream = s3_upload(output) or output.create(overwrite=True)
+        except FileExistsError:
+            if not is_repeated:
+                raise _exists(path) from None
+    if stream is None:
+        with contextlib.closing(open_source(path, io)) as stored:
+            same = _SameTarget(path, stored)
+            yield same
+            same.check_whole()
+        return
+    try:
+        yield _StreamTarget(path, stream, clean)
+        reached("target: written")
+        with _storage_errors("cannot finish the file", path, clean=clean):
+            stream.close()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            stream.discard() if isinstance(stream, S3Upload) else stream.close()
+        with contextlib.suppress(Exception):  # closing may have published the bytes written so far
+            io.delete(path)
+        raise
+
+
+def _io_for(path: str, io: FileIO | None) -> FileIO:
+    """Return ``io``, by default pyiceberg's choice for the path."""
+    if io is not None:
+        return io
+    from pyiceberg.io import load_file_io
+
+    return load_file_io(location=path)
+
+
+@contextlib.contextmanager
+def _storage_errors(what: str, path: str, hint: str | None = None, clean: Callable[[str], str] = str) -> Iterator[None]:
+    try:
+        yield
+    except SidecarError:
+        raise
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error, clean)
+        raise StorageError(f"{what}: {reason}", file=path, hint=hint) from error
+
+
+def _exists(path: str) -> UsageError:
+    return UsageError("the file exists already", file=path, hint="Choose another name, or delete it first.")
