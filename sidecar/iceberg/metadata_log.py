@@ -114,6 +114,22 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     return found
 
 
+def is_shown(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> bool:
+    """Return whether some version after ``earlier`` up to ``later`` shows one of our changes, or cannot be read.
+
+    ``False``: nothing of a commit with these changes is in the table's history.
+    """
+    is_same = later.metadata_location == earlier.metadata_location and statistics_of(later) == statistics_of(earlier)
+    for version in () if is_same else _versions(earlier, later):
+        if version is None:
+            return True
+        for snapshot_id, change in ours.items():
+            entries = version.get(snapshot_id, ())
+            if not entries if change is None else names(entries, change.statistics_path):
+                return True
+    return False
+
+
 def _versions(earlier: Table, later: Table) -> Iterator[Statistics | None]:
     """Yield the statistics of each version from ``later`` back to ``earlier``; ``None`` if one cannot be read."""
     yield statistics_of(later)

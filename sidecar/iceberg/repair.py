@@ -25,9 +25,16 @@ from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import one_version
-from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, Displaced, is_gone, to_set_again, try_to_change
+from sidecar.iceberg.statistics_files.entry_commits import (
+    ATTEMPTS,
+    Displaced,
+    is_gone,
+    look_for,
+    to_set_again,
+    try_to_change,
+)
 from sidecar.iceberg.statistics_files.merge import NDV
-from sidecar.iceberg.statistics_files.registering import check_format_version
+from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
@@ -115,10 +122,10 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
                 repairs=[one.info for repairs in done.values() for one in repairs],
                 problems=found.problems,
             )
-        check_format_version(now)
+        check_registrable(now)
         if try_to_change(now, found.changes):
             done |= found.repairs
-            taken = displaced_between(now, reload_table(now), found.changes)
+            taken = displaced_between(now, look_for(now, found.changes), found.changes)
             displaced = {snapshot_id: to_set_again(snapshot_id, entries) for snapshot_id, entries in taken.items()}
     raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
 

@@ -17,13 +17,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import FileFormat, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.locations import LocationProvider
@@ -38,15 +32,13 @@ from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
-from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, pause
+from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, is_refused, pause
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.run_steps import reached
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
 _LONGEST_STEM = 180
-_CERTAIN = (CommitFailedException, BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""Errors that pyiceberg raises only if nothing was committed."""
 
 
 class CommitUnknownError(StorageError):
@@ -281,7 +273,7 @@ def _settle(now: Table, producer: ReplaceProducer, error: BaseException) -> bool
     try:
         later = reload_table(now).metadata
     except SidecarError as unreadable:
-        if not isinstance(error, _CERTAIN):
+        if not is_refused(error):
             raise _unknown(now, error) from unreadable
         producer.may_be_committed = False
         producer.delete_written()
@@ -291,7 +283,7 @@ def _settle(now: Table, producer: ReplaceProducer, error: BaseException) -> bool
     # A new snapshot needs a greater sequence number than the table's last one. If another commit has used ours,
     # our commit can never be added.
     overtaken = later.next_sequence_number() > producer.sequence_number
-    if not overtaken and not isinstance(error, _CERTAIN):
+    if not overtaken and not is_refused(error):
         raise _unknown(now, error) from error
     producer.may_be_committed = False
     producer.delete_written()

@@ -17,7 +17,7 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import is_static
 from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.repair import RepairReport, repair
-from sidecar.iceberg.statistics_files.registering import check_format_version
+from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
 from sidecar.maintenance.expiring import ExpireReport, expire
@@ -224,7 +224,10 @@ class _Night:
             try:
                 self._do(step, table, done)
             except SidecarError as error:
-                done.errors[step] = error
+                if done.left_alone is None and _why_left_alone(table) is not None:
+                    done.left_alone = str(error)  # a commit has shown that the catalog keeps no statistics
+                else:
+                    done.errors[step] = error
         done.seconds = time.monotonic() - start
         return done
 
@@ -256,7 +259,7 @@ def _why_left_alone(table: Table) -> str | None:
     if is_static(table):
         return "the table was opened from a metadata file and cannot be changed"
     try:
-        check_format_version(table)
+        check_registrable(table)
     except UnsupportedFeatureError as error:
         return str(error)
     return None

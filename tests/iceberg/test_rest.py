@@ -12,8 +12,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
-from sidecar.errors import UsageError
+from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.partial_loading import PartlyLoaded
+from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.puffin.types import THETA, UNITS
 from tests.iceberg.cases import local
 from tests.iceberg.rest_server import Server, client, serving
@@ -142,3 +143,50 @@ def test_snapshots_that_a_client_does_not_load_are_not_taken_for_expired(served:
         server.write("t", server.document("t") | {"metadata-log": []})
         os.utime(local(server.locations["t"]), (1, 1))
         assert sidecar.gc(table, dry_run=True).files == []
+
+
+@pytest.mark.parametrize("status", [0, 406, 501])
+def test_a_catalog_that_keeps_no_statistics_is_asked_once(
+    served: tuple[Server, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, address = served
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
+    table = sidecar.open_table("db.t", "rest", type="rest", uri=address)
+    folder = local(server.document("t")["statistics"][0]["statistics-path"]).parent
+    before = set(folder.glob("*.stats"))
+    server.on_statistics, server.commits = status, 0
+    done = sidecar.care(table, only=["repair", "refresh", "expire", "gc"])
+    assert done.exit_code == 0, "the table's sidecar is current"
+    with pytest.raises(UnsupportedFeatureError, match="'rest' does not keep statistics") as error:
+        sidecar.build(table, ["k"], full=True, engine="local")
+    left = {str(path) for path in set(folder.glob("*.stats")) - before}
+    assert left == ({str(local(error.value.file))} if error.value.file else set())
+    assert len(left) == (1 if status == 0 else 0)
+    for _ in range(2):
+        with pytest.raises(UnsupportedFeatureError, match="does not keep statistics"):
+            sidecar.build(table, ["k"], full=True, engine="local")
+    assert server.commits == 1
+    done = sidecar.care(table, only=["repair", "refresh", "expire", "gc"])
+    assert (done.exit_code, done.tables[0].errors) == (4, {})
+    assert "does not keep statistics" in (done.tables[0].left_alone or "")
+
+
+@pytest.mark.parametrize(("status", "text"), [(422, "refused the commit"), (408, "may still take effect")])
+def test_a_commit_that_a_server_refuses_is_over(served: tuple[Server, str], status: int, text: str) -> None:
+    server, address = served
+    table = sidecar.open_table("db.t", "rest", type="rest", uri=address)
+    server.on_statistics = status
+    with pytest.raises(StorageError, match=text):
+        sidecar.build(table, ["k"], full=True, engine="local")
+
+
+def test_a_removal_that_a_catalog_ignores_is_no_conflict(
+    served: tuple[Server, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, address = served
+    monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
+    register_all(server)
+    server.on_statistics, server.commits = 0, 0
+    done = sidecar.care(sidecar.open_table("db.t", "rest", type="rest", uri=address), only=["repair", "refresh"])
+    assert "no version of the table shows it" in (done.tables[0].left_alone or "")
+    assert server.commits == 1

@@ -186,7 +186,7 @@ def test_a_table_that_can_be_registered_nowhere_is_left_alone(lake: Any, monkeyp
         if table.name() == ("db", "t"):
             raise errors.UnsupportedFeatureError("pyiceberg cannot write tables of format version 3 here")
 
-    monkeypatch.setattr(caring, "check_format_version", refuse)
+    monkeypatch.setattr(caring, "check_registrable", refuse)
     before = entries(lake)
     done = run("care db.t db.new --json")
     one = json.loads(done.stdout)["tables"][0]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakSet
 
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -23,14 +24,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetStatisticsUpdate, TableUpdate
 
-from sidecar.errors import CommitConflictError
+from sidecar.errors import CommitConflictError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.metadata_log import Entries, as_entries, statistics_of, taken_between
+from sidecar.iceberg.metadata_log import Entries, as_entries, is_shown, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.statistics_files.merge import registers_only_ours
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.run_steps import reached
 from sidecar.storage.source import is_stored
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 ATTEMPTS = 6
 """The most attempts of a change while other commits interfere."""
@@ -38,8 +42,14 @@ ATTEMPTS = 6
 FIRST_PAUSE = 0.1
 """Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
 
-REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""Errors of a catalog after which the commit has certainly not happened."""
+_REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError, NotImplementedError)
+_UNSUPPORTED = (405, 406, 501)
+"""Statuses of a server that does not know a request at all."""
+_CLOSED_BY_CLIENT = (408, 499)
+"""Statuses of a proxy that has lost a request on its way; the server may have it."""
+
+_without_statistics: WeakSet[Catalog] = WeakSet()
+"""Catalogs that were found to keep no statistics, so that a run does not build for each of their tables."""
 
 Changes: TypeAlias = Mapping[int, StatisticsFile | None]
 """Statistics entries to set, by snapshot id; ``None`` removes the entry. Either takes the place of all entries."""
@@ -61,7 +71,7 @@ def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) 
     again. It returns the changes to make now. One commit makes them all.
 
     Raises :class:`CommitConflictError` if other commits interfere each time, :class:`sidecar.errors.StorageError` if
-    the catalog fails, and what ``decide`` raises.
+    the catalog fails, :class:`UnsupportedFeatureError` if it keeps no statistics, and what ``decide`` raises.
     """
     now = reload_table(table)
     displaced: Displaced = {}
@@ -71,7 +81,7 @@ def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) 
         if not changes:
             return now
         done = try_to_change(now, changes)
-        later = reload_table(table)
+        later = look_for(now, changes) if done else reload_table(table)
         if done:
             displaced = _taken(now, later, changes, displaced)
         now = later
@@ -149,6 +159,57 @@ def is_gone(table: Table, path: str) -> bool:
         raise storage_error("cannot look for the file", error, table, path) from error
 
 
+def is_refused(error: BaseException) -> bool:
+    """Return whether a commit has certainly not happened, by the error of the catalog."""
+    status = _status_of(error)
+    is_refusal = status is not None and 400 <= status < 500 and status not in _CLOSED_BY_CLIENT
+    return is_refusal or isinstance(error, (CommitFailedException, *_REFUSED))
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the status of the HTTP response that pyiceberg's error came from."""
+    status = getattr(getattr(error.__cause__, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def refused_commit(error: Exception, table: Table) -> SidecarError:
+    """Return the error for a commit of statistics that the catalog refused."""
+    if not isinstance(error, NotImplementedError) and _status_of(error) not in _UNSUPPORTED:
+        return storage_error("the catalog refused the commit", error, table, None)
+    _without_statistics.add(table.catalog)
+    return _keeps_none(table, f"it refuses them ({foreign_reason(error)})", None)
+
+
+def look_for(before: Table, changes: Changes) -> Table:
+    """Return the table as it shows a commit of ``changes`` that the catalog has taken. A cache may be a moment behind.
+
+    Raises :class:`UnsupportedFeatureError` if no version of the table since ``before`` shows any of them.
+    """
+    for look in range(ATTEMPTS):
+        pause(look)
+        later = reload_table(before)
+        if is_shown(before, later, changes):
+            return later
+    _without_statistics.add(before.catalog)
+    written = next((entry.statistics_path for entry in changes.values() if entry is not None), None)
+    raise _keeps_none(before, "it took the commit, but no version of the table shows it", written)
+
+
+def refuse_without_statistics(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if an earlier commit showed that the catalog keeps no statistics."""
+    if table.catalog in _without_statistics:
+        raise _keeps_none(table, "an earlier commit of this run showed it", None)
+
+
+def _keeps_none(table: Table, why: str, file: str | None) -> UnsupportedFeatureError:
+    left = " Nothing names this file: delete it." if file else ""
+    return UnsupportedFeatureError(
+        f"the catalog '{table.catalog.name}' does not keep statistics, so no sidecar can be registered: {why}",
+        file=file,
+        hint=f"Use another catalog, or put the indexes into the data files: sidecar embed.{left}",
+    )
+
+
 def try_to_change(table: Table, changes: Changes) -> bool:
     """Commit changes to the version of the table that was read; return ``False`` if another commit came first.
 
@@ -168,13 +229,13 @@ def _commit(table: Table, changes: Changes) -> bool:
         commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
     except CommitFailedException:
         return False
-    except REFUSED as error:
-        raise storage_error("the catalog refused the commit", error, table, None) from error
     except ValueError:
         # pyiceberg cannot parse the response if somebody registered unknown blobs meanwhile. The commit may have
         # succeeded; the caller reloads the table and checks.
         return True
     except Exception as error:
+        if is_refused(error):
+            raise refused_commit(error, table) from error
         entries = statistics_of(reload_table(table))
         if all(entries.get(snapshot_id, ()) == as_entries(entry) for snapshot_id, entry in changes.items()):
             return True

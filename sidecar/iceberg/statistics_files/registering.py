@@ -29,12 +29,15 @@ from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit,
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.statistics_files.entry_commits import (
     ATTEMPTS,
-    REFUSED,
     Changes,
     Displaced,
     change_entries,
     is_gone,
+    is_refused,
+    look_for,
     pause,
+    refuse_without_statistics,
+    refused_commit,
     restorable,
 )
 from sidecar.iceberg.statistics_files.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
@@ -154,13 +157,17 @@ def check_mergeable(table: Table, snapshot_id: int, force: bool = False) -> tupl
 
 
 def check_writable(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata, or nothing keeps it."""
     refuse_partly_loaded(table)
-    check_format_version(table)
+    check_registrable(table)
 
 
-def check_format_version(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` if the client of this catalog cannot write the table's format version."""
+def check_registrable(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if a sidecar can be registered nowhere.
+
+    The client of this catalog cannot write the table's format version, or the catalog was found to keep no statistics.
+    """
+    refuse_without_statistics(table)
     if is_rest(table.catalog):
         return  # the server writes the metadata
     try:
@@ -212,10 +219,10 @@ def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
     except CommitFailedException:
         delete_file(table, entry.statistics_path)
         return False
-    except REFUSED as error:
-        delete_file(table, entry.statistics_path)
-        raise storage_error("the catalog refused the commit", error, table, None) from error
     except Exception as error:
+        if is_refused(error):
+            delete_file(table, entry.statistics_path)
+            raise refused_commit(error, table) from error
         # The commit may have succeeded. The reloaded table shows whether it did.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
@@ -233,7 +240,7 @@ def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
 def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
     """Return whether the table has our entry and the commit replaced only what was merged."""
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
-    later = reload_table(before)
+    later = look_for(before, {snapshot_id: entry})
     if later.metadata.snapshot_by_id(snapshot_id) is None:
         _withdraw(later, entry, race)
         raise CommitConflictError(
