@@ -1,8 +1,8 @@
 # The public names, each once: `__init__.py` reads this list when the package is imported.
 from sidecar import (errors as errors, results as results)  # isort: skip  # fmt: skip
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
-from sidecar.conversion.harvest import HarvestRule as HarvestRule
 from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
+from sidecar.conversion.reuse import ReuseRule as ReuseRule
 from sidecar.crypto.key_material import KmsKeys as KmsKeys
 from sidecar.crypto.keys import EncryptionKeys as EncryptionKeys
 from sidecar.crypto.keys import ExplicitKeys as ExplicitKeys

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"results"},
     {"errors"},
-    {"run", "run_log", "run_steps"},
+    {"run", "run_log", "failpoints"},
     {"storage"},
     {"engines"},
     {"crypto"},

@@ -19,7 +19,7 @@ from pyarrow import orc
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.run_steps import observe
+from sidecar.failpoints import observe
 from sidecar.storage.source import BytesSource, CountingSource, LocalSource
 from sidecar.storage.target import (
     HELD_LENGTH,

@@ -16,7 +16,7 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.harness.timing import Clock
 from scripts.benchmarks.inputs.tiny_files import catalog_of_tiny_files, rate, rows
-from sidecar.run_steps import observe
+from sidecar.failpoints import observe
 
 BLOCKS = 2048
 """Blocks of each of the two filters of a file."""

@@ -23,8 +23,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
+from sidecar.failpoints import observe
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.run_steps import observe
 
 NAME = "events"
 COLUMNS = ("k", "s")

@@ -79,7 +79,7 @@ class SidecarFile:
         self.puffin = puffin
         self.segments: list[Segment] = []
         self.doubts = doubts
-        self.take_over: Callable[[SidecarFile], None] | None = None
+        self.on_close: Callable[[SidecarFile], None] | None = None
         """Gets the file, without its source, when it is closed the next time; ``None``: nobody keeps it."""
         self._keys = KeyRing()
 
@@ -203,9 +203,9 @@ class SidecarFile:
     def close(self) -> None:
         """Close the source, and hand the file over to whoever keeps it for the next plan."""
         self.source.close()
-        take_over, self.take_over = self.take_over, None
-        if take_over is not None:
-            take_over(self)
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close(self)
 
     def forget_files(self) -> None:
         """Forget the entries of data files that were read. Tables of contents and fingerprints stay in memory."""

@@ -135,7 +135,7 @@ def _filters(
             continue
         if found is None:
             continue
-        reason = _not_taken(found) or witness.denial(chunk, GivenIndexes(found.filter))
+        reason = _not_taken(found) or witness.contradiction(chunk, GivenIndexes(found.filter))
         rate = found.filter.estimated_fpp()
         if reason or not isinstance(found.filter, SplitBlockBloomFilter):
             yield chunk, Outcome(*place, rate_before=rate, reason=reason)
@@ -163,8 +163,8 @@ def _page_indexes(
         if sound.offset_index is None:
             yield chunk, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
             continue
-        if denial := witness.denial(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
-            yield chunk, Outcome(*place, reason=denial)
+        if contradiction := witness.contradiction(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
+            yield chunk, Outcome(*place, reason=contradiction)
             continue
         column = b"" if sound.column_index is None else sound.column_index.raw
         offset = sound.offset_index.raw

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from sidecar.conversion.harvest import GOOD, HarvestRule
+from sidecar.conversion.reuse import GOOD, ReuseRule
 from sidecar.embedding.file import IndexedFileWriter, NewIndexes
 from sidecar.embedding.many import NewFiles, WrittenFiles
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
@@ -43,7 +43,7 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
     placement: Placement = "end",
-    reuse: HarvestRule = GOOD,
+    reuse: ReuseRule = GOOD,
     from_: AnyPath | SidecarFile | Table | None = None,
     refresh: bool = True,
     dry_run: bool = False,

@@ -140,7 +140,7 @@ def extract(
         failed=found.failed | taken.failed,
         seconds=time.monotonic() - start,
         witness=taken.witness,
-        warnings=[f"not taken: {text}" for text in taken.witness.denials],
+        warnings=[f"not taken: {text}" for text in taken.witness.contradictions],
         engine=workers.name,
         engine_reason=workers.reason,
     )

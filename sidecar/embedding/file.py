@@ -18,8 +18,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.conversion.harvest import GOOD, HARVEST_RULES, HarvestRule
 from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Way
+from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
@@ -59,7 +59,7 @@ class NewIndexes:
     page_index: bool
     fpp: float = DEFAULT_FPP
     placement: Placement = "end"
-    reuse: HarvestRule = GOOD
+    reuse: ReuseRule = GOOD
     threads: int | None = None
     keys: EncryptionKeys | None = field(default=None, repr=False)
 
@@ -67,8 +67,8 @@ class NewIndexes:
         """Raise :class:`UsageError` if nothing is asked for, and for a rule, a placement or a rate that cannot be."""
         if not self.bloom and not self.page_index:
             raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
-        if self.reuse not in HARVEST_RULES or self.placement not in PLACEMENTS:
-            raise UsageError(f"reuse is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+        if self.reuse not in REUSE_RULES or self.placement not in PLACEMENTS:
+            raise UsageError(f"reuse is one of {REUSE_RULES}, placement one of {PLACEMENTS}")
         check_fpp(self.fpp)
 
 
@@ -215,7 +215,7 @@ class _Makers:
             self._filters.append(self._local.filters)
         filters: ParquetFilterMaker = self._local.filters
         rules = self._wanted.filters
-        pages = PageIndexMaker(self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest)
+        pages = PageIndexMaker(self._source, self._footer, build=self._wanted.page_index, reuse=rules.reuse)
         group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
         # Building page indexes walks the pages anyway, so it also feeds the filters that wait for values.

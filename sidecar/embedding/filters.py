@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.conversion.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import BLOOM, EXACT, NONE, VALUES, IndexPlace, Outcome
+from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -38,12 +38,12 @@ XXH64 = "XXH64"
 class FilterRules:
     """The filters to build: on ``leaves``, at the rate ``fpp`` or ``rates[leaf index]``.
 
-    ``harvest``: which trusted filters of the file are reused, see :mod:`sidecar.conversion.harvest`.
+    ``reuse``: which trusted filters of the file are reused, see :mod:`sidecar.conversion.reuse`.
     """
 
     leaves: tuple[Leaf, ...] = ()
     fpp: float = DEFAULT_FPP
-    harvest: str = GOOD
+    reuse: str = GOOD
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, leaf: Leaf) -> float:
@@ -103,7 +103,7 @@ class ParquetFilterMaker:
     def _indexer(self, fpp: float) -> ChunkIndexer:
         """Return the indexer that builds filters of this rate."""
         if fpp not in self._indexers:
-            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER)
+            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, reuse=NEVER)
             self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches())
         return self._indexers[fpp]
 
@@ -198,7 +198,7 @@ class ParquetFilterMaker:
             reason = _defect(chunk, found)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
-                reason = self._not_harvested(chunk.leaf, found, rate or 0.0)
+                reason = self._not_reused(chunk.leaf, found, rate or 0.0)
             if reason or not isinstance(found, FoundFilter):
                 yield (
                     chunk,
@@ -207,10 +207,10 @@ class ParquetFilterMaker:
             else:
                 yield chunk, Outcome(*self._place(chunk), EXACT, found.length, rate, rate)
 
-    def _not_harvested(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
-        if self._rules.harvest != NEVER and (not found.trusted or found.hash != XXH64):
+    def _not_reused(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
+        if self._rules.reuse != NEVER and (not found.trusted or found.hash != XXH64):
             return found.reason or f"its hash is {found.hash}"
-        return why_not_harvested(self._rules.harvest, rate, self._rules.rate_of(leaf))
+        return why_not_reused(self._rules.reuse, rate, self._rules.rate_of(leaf))
 
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM

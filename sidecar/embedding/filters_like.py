@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sidecar.conversion.harvest import ALWAYS, NEVER
 from sidecar.conversion.outcome import BLOOM, NONE, Outcome
+from sidecar.conversion.reuse import ALWAYS, NEVER
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
@@ -93,7 +93,7 @@ def _parquet_like(
     footer = read_footer(opened)
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
-    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, harvest=NEVER, rates=by_index)
+    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, reuse=NEVER, rates=by_index)
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_into(opened, footer, sink, EmbedOptions(rules)), missing

@@ -27,8 +27,8 @@ from pyiceberg.table import Table
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.harvest import GOOD
 from sidecar.conversion.matching.match import Finder
+from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import NewIndexes
 from sidecar.embedding.many import NewFiles, WrittenFiles, targets_of_listed

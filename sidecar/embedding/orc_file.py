@@ -34,10 +34,10 @@ _SPOOL_LENGTH = 16 << 20
 """Bytes of filters that the spool keeps in memory."""
 
 
-def rules_for(tail: OrcTail, bloom: Sequence[str], fpp: float, harvest: str) -> OrcRules:
+def rules_for(tail: OrcTail, bloom: Sequence[str], fpp: float, reuse: str) -> OrcRules:
     """Return the rules for a file. Raises :class:`UsageError` for columns that it does not have."""
     columns = tuple(find_column(tail, name) for name in dict.fromkeys(bloom))
-    return OrcRules(columns, check_fpp(fpp), harvest)
+    return OrcRules(columns, check_fpp(fpp), reuse)
 
 
 def embed_orc(

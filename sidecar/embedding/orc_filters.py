@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sidecar.conversion.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
+from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter, insert_groups, size_for
@@ -51,21 +51,21 @@ _ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decim
 class OrcRules:
     """The filters to build: on ``columns``, at the rate ``fpp`` or ``rates[column id]``.
 
-    ``harvest``: which trusted filters of a stripe are reused, see :mod:`sidecar.conversion.harvest`.
+    ``reuse``: which trusted filters of a stripe are reused, see :mod:`sidecar.conversion.reuse`.
     """
 
     columns: tuple[OrcColumn, ...] = ()
     fpp: float = DEFAULT_FPP
-    harvest: str = GOOD
+    reuse: str = GOOD
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, column: OrcColumn) -> float:
         """Return the target rate of a column's filters."""
         return self.rates.get(column.id, self.fpp)
 
-    def why_not_harvested(self, old: _Old) -> str:
+    def why_not_reused(self, old: _Old) -> str:
         """Return why a stripe's trusted filters are not reused; an empty text if they are."""
-        return why_not_harvested(self.harvest, old.rate, self.rate_of(old.column))
+        return why_not_reused(self.reuse, old.rate, self.rate_of(old.column))
 
 
 @dataclass
@@ -229,17 +229,17 @@ class OrcFilterMaker:
         reason = reason_of(old.index.filters_problem)
         reason = reason or next((old_filter.reason for old_filter in found or () if not old_filter.trusted), "")
         if not reason and column in self._wanted:
-            reason = self._not_harvested(old)
+            reason = self._not_reused(old)
         if reason:
             self._note(work, old, reason=f"dropped: {reason}", dropped=True)
         else:
             work.kept.add(column)
             self._note(work, old, EXACT, old.bits)
 
-    def _not_harvested(self, old: _Old) -> str:
-        if self._rules.harvest != NEVER and not old.asked_by_all:
+    def _not_reused(self, old: _Old) -> str:
+        if self._rules.reuse != NEVER and not old.asked_by_all:
             return "only Java readers use it"
-        return self._rules.why_not_harvested(old)
+        return self._rules.why_not_reused(old)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
         """Give a column new filters, or note why it gets none."""
@@ -261,7 +261,7 @@ class OrcFilterMaker:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
         same = bool(found) and all(old_filter.trusted and old_filter.encoding == encoding for old_filter in found)
-        return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
+        return same and not old.asked_by_all and not self._rules.why_not_reused(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
         m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))

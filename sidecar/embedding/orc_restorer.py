@@ -19,7 +19,7 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, first_units, identity_of_orc
 from sidecar.conversion.matching.match import Finder, Match, prove
 from sidecar.conversion.matching.orc_witness import ask_row_groups
-from sidecar.conversion.matching.witness import Testimony, Witness
+from sidecar.conversion.matching.witness import ChunkCheck, Witness
 from sidecar.conversion.outcome import BLOOM, Outcome
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
 from sidecar.embedding.orc_file import write_orc
@@ -170,20 +170,20 @@ class OrcRestorer:
         for stripe in self._plan.tail.stripes if columns else ():
             footer = read_stripe_footer(self._source, self._plan.tail, stripe)
             for column in columns if stripe.num_rows else ():
-                testimony = self._look_at(footer, self._plan.tail.columns[column])
-                if testimony is not None:
-                    witness.add(self._plan.tail.columns[column].path, self._firsts[stripe.ordinal], testimony)
-                    doubtful |= {column} if testimony.unseen and not witness.proof else set()
+                check = self._look_at(footer, self._plan.tail.columns[column])
+                if check is not None:
+                    witness.add(self._plan.tail.columns[column].path, self._firsts[stripe.ordinal], check)
+                    doubtful |= {column} if check.not_compared and not witness.proof else set()
         # One denied value means that the sidecar has another file's filters: none of them is believed then.
-        if witness.denials:
+        if witness.contradictions:
             doubtful = set(columns)
         if not doubtful:
             return
-        reason = witness.disbelief()
+        reason = witness.why_not_used()
         self._plan.from_values.update(dict.fromkeys(doubtful, reason))
-        self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
+        self.doubts += [f"{reason}: {text}" for text in witness.contradictions or witness.not_compared]
 
-    def _look_at(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
+    def _look_at(self, footer: StripeFooter, column: OrcColumn) -> ChunkCheck | None:
         """Look up a stripe's values in the filters for its column; return ``None`` if there are no filters."""
         found = self.filters(footer, column)
         if not isinstance(found, list):

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.conversion.harvest import NEVER
 from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
+from sidecar.conversion.reuse import NEVER
 from sidecar.embedding.filters import ValuesFilter
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
@@ -49,11 +49,11 @@ class RowGroupPageIndexes:
 class PageIndexMaker:
     """Makes the page indexes of one open file, row group by row group."""
 
-    def __init__(self, source: Source, footer: Footer, *, build: bool, harvest: str) -> None:
+    def __init__(self, source: Source, footer: Footer, *, build: bool, reuse: str) -> None:
         self._source = source
         self._footer = footer
         self._build = build
-        self._rebuild = harvest == NEVER
+        self._rebuild = reuse == NEVER
 
     def make(self, group: RowGroup, waiting: Mapping[int, ValuesFilter]) -> tuple[RowGroupPageIndexes, list[Outcome]]:
         """Return the page indexes of a row group, and what became of each old or requested one.

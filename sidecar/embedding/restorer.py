@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.harvest import GOOD
 from sidecar.conversion.matching.identity import Identity, identity_of_parquet
 from sidecar.conversion.matching.match import Finder, Match, is_plain, prove
-from sidecar.conversion.matching.witness import UNPROVEN, GivenIndexes, Testimony, Witness, ask_pages
+from sidecar.conversion.matching.witness import UNPROVEN, ChunkCheck, GivenIndexes, Witness, ask_pages
 from sidecar.conversion.outcome import (
     BLOOM,
     DICTIONARY,
@@ -37,6 +36,7 @@ from sidecar.conversion.restore import (
     leaves_with_orc_filters,
     restore_pages,
 )
+from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
@@ -210,7 +210,7 @@ class Restorer:
         self._source = source
         self._plan = plan
         self._pool = pool
-        self._pages = PageIndexMaker(source, plan.footer, build=False, harvest=GOOD)
+        self._pages = PageIndexMaker(source, plan.footer, build=False, reuse=GOOD)
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
@@ -259,21 +259,21 @@ class Restorer:
         witness = self.witness
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
-            testimony = self._look_at(place, loaded)
-            if testimony is not None:
-                witness.add(self._plan.footer.columns[place[1]].path, place[0], testimony)
-                doubtful |= {place} if testimony.unseen and not witness.proof else set()
+            check = self._look_at(place, loaded)
+            if check is not None:
+                witness.add(self._plan.footer.columns[place[1]].path, place[0], check)
+                doubtful |= {place} if check.not_compared and not witness.proof else set()
                 # Pages at other offsets: the page index would send readers to wrong bytes, but filters still hold.
-                if testimony.misplaced:
-                    loaded.pages[place] = RestoredPages(None, None, f"it belongs to other pages: {testimony.misplaced}")
+                if check.misplaced:
+                    loaded.pages[place] = RestoredPages(None, None, f"it belongs to other pages: {check.misplaced}")
         # One denied value means that the sidecar has another file's indexes: none of them is believed then.
-        if witness.denials:
+        if witness.contradictions:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
             return loaded
-        return self._without(loaded, doubtful, witness.disbelief())
+        return self._without(loaded, doubtful, witness.why_not_used())
 
-    def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
+    def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> ChunkCheck | None:
         """Compare a chunk's pages with the indexes that it is about to get; return ``None`` if it gets none."""
         row_group, leaf = place
         chunk = self._plan.footer.row_groups[row_group].columns[leaf]
@@ -285,7 +285,7 @@ class Restorer:
             column = None if pages is None or not pages.column_index else decode_column_index(pages.column_index)
             offset = None if pages is None or not pages.offset_index else decode_offset_index(pages.offset_index)
         except SidecarError as error:
-            return Testimony(denial=error.what)
+            return ChunkCheck(contradiction=error.what)
         given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
         return ask_pages(self._source, self._plan.footer, chunk, given, whole=not self.witness.proof)
 
@@ -298,7 +298,7 @@ class Restorer:
         for place in loaded.parts:
             if place[1] in leaves:
                 self._plan.from_values[place[1]] = reason
-        self.doubts += [f"{reason}: {text}" for text in self.witness.denials or self.witness.unseen]
+        self.doubts += [f"{reason}: {text}" for text in self.witness.contradictions or self.witness.not_compared]
         return replace(
             loaded,
             parts={place: part for place, part in loaded.parts.items() if place[1] not in leaves},

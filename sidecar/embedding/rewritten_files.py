@@ -22,7 +22,7 @@ from sidecar.embedding.table_report import LeftAlone
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.leaf import Leaf
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.replace import NewPaths
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
 from sidecar.iceberg.snapshot_producer import NewFile
@@ -70,7 +70,7 @@ class FileToRewrite(NamedTuple):
     """Length in bytes."""
     rows: int
     identity: Mapping[int, bool]
-    """See :attr:`sidecar.iceberg.listing.ListedFile.identity`."""
+    """See :attr:`sidecar.iceberg.listing.SnapshotFile.identity`."""
     split_offsets: tuple[int, ...] | None
 
 
@@ -116,7 +116,7 @@ class SuccessorWriter:
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
         rules = self.wanted.filters
-        rules = FilterRules(tuple(leaves.values()), rules.fpp, rules.harvest)
+        rules = FilterRules(tuple(leaves.values()), rules.fpp, rules.reuse)
         wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
         path = self.new_paths.path_for(file.path)
         self._check_prefix(footer, path)
@@ -188,7 +188,7 @@ class RewrittenFiles:
         self._engine = engine
         self._stored: list[str] = []
 
-    def write_all(self, files: Sequence[ListedFile]) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
+    def write_all(self, files: Sequence[SnapshotFile]) -> Generator[tuple[SnapshotFile, RewrittenFile | LeftAlone]]:
         """Write the successors of ``files``, and yield each in order. Raises the first :class:`StorageError`."""
         to_rewrite = [
             FileToRewrite(file.path, file.file_size, file.record_count, file.identity, _offsets(file)) for file in files
@@ -234,7 +234,7 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
     return left
 
 
-def _offsets(file: ListedFile) -> tuple[int, ...] | None:
+def _offsets(file: SnapshotFile) -> tuple[int, ...] | None:
     offsets = file.data_file.split_offsets
     return None if offsets is None else tuple(offsets)
 

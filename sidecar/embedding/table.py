@@ -23,8 +23,9 @@ from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, Replaced
 from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import held, show_commit
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.replace import CommitUnknownError, NewPaths, Replaceable, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
@@ -32,7 +33,6 @@ from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.run_log import log_run
-from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -108,14 +108,14 @@ def _threads(threads: int | None, files: int) -> tuple[int, int]:
     return at_once, threads // at_once
 
 
-def _engine_for(files: Sequence[ListedFile], engine: BuildEngine | None, spark: Any, threads: int) -> WorkEngine:
+def _engine_for(files: Sequence[SnapshotFile], engine: BuildEngine | None, spark: Any, threads: int) -> WorkEngine:
     if not files:
         asked_engine(engine, spark)
         return LocalWork(reason=NOTHING_TO_EMBED)
     return work_engine(engine, spark, lambda: _size(files), threads=threads)
 
 
-def _size(files: Sequence[ListedFile]) -> int:
+def _size(files: Sequence[SnapshotFile]) -> int:
     return sum(file.file_size for file in files)
 
 
@@ -134,7 +134,7 @@ def _run(
         report.replaced.sort(key=lambda replaced: replaced.old_path)
         if not new_files:
             return
-        reached("embed: files written")
+        hit("embed: files written")
         stale = _sidecar_path(table)
         committed = commit_replace(table, replaceable.listing, new_files)
     # The commit may have succeeded, and then the table refers to the new files: they must stay.
@@ -144,7 +144,7 @@ def _run(
     except BaseException:
         work.delete_written()
         raise
-    reached("embed: committed")
+    hit("embed: committed")
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
     report.attempts = committed.attempts
     report.stale_sidecar = stale
@@ -167,7 +167,7 @@ def _refresh(
 
 
 def _take(
-    file: ListedFile,
+    file: SnapshotFile,
     written: RewrittenFile | LeftAlone,
     new_files: dict[str, NewFile],
     report: EmbedTableReport,

@@ -78,13 +78,13 @@ class SnapshotManifest:
     first_file: int
     """Ordinal of the manifest's first live file in :attr:`Listing.files`; the others follow."""
     avro_schema: str
-    """The Avro schema of the writer (JSON text), needed to decode :attr:`ListedFile.raw_entry`."""
+    """The Avro schema of the writer (JSON text), needed to decode :attr:`SnapshotFile.raw_entry`."""
     line: ManifestFile
     """The manifest's line in the manifest list. Entries inherit from it."""
 
 
 @dataclass(frozen=True)
-class ListedFile:
+class SnapshotFile:
     """A live data file with its manifest entry, both decoded and as Avro bytes."""
 
     ordinal: int
@@ -135,7 +135,7 @@ class Listing:
     sequence_number: int
     schema_id: int | None
     manifests: tuple[SnapshotManifest, ...] = field(repr=False)
-    files: tuple[ListedFile, ...] = field(repr=False)
+    files: tuple[SnapshotFile, ...] = field(repr=False)
     delete_manifests: int
     delete_files: int
 
@@ -177,7 +177,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     delete_lines = [line for line in lines if line.content == ManifestContent.DELETES]
     specs = table.metadata.specs()
     manifests: list[SnapshotManifest] = []
-    files: list[ListedFile] = []
+    files: list[SnapshotFile] = []
     with ReportingThreads(READERS) as pool:
         read = pool.map(lambda line: read_checked(table.io, line), data_lines)
         for line, contents in zip(data_lines, read, strict=True):
@@ -234,7 +234,7 @@ def live_entries(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT
 
 def _list_manifest(
     ordinal: int, first_file: int, line: ManifestFile, contents: ManifestContents, spec: PartitionSpec | None
-) -> tuple[SnapshotManifest, list[ListedFile]]:
+) -> tuple[SnapshotManifest, list[SnapshotFile]]:
     if spec is None:
         raise DamagedFileError(
             "the manifest names a partition spec that the table does not have",
@@ -268,12 +268,12 @@ def _list_file(
     line: ManifestFile,
     partition_fields: tuple[NestedField, ...],
     spec: PartitionSpec,
-) -> ListedFile:
+) -> SnapshotFile:
     data_file = raw.entry.data_file
     if data_file.content != DataFileContent.DATA:
         raise DamagedFileError("a data manifest lists a delete file", file=line.manifest_path)
     partition = partition_values(data_file, partition_fields, spec)
-    return ListedFile(
+    return SnapshotFile(
         ordinal=ordinal,
         manifest=manifest,
         data_file=data_file,

@@ -25,16 +25,16 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes.delete_index import read_deletes
-from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, is_refused, pause
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
-from sidecar.run_steps import reached
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
@@ -50,8 +50,8 @@ class Replaceable:
     """The live data files of a snapshot: those that may be replaced, and the others with reasons."""
 
     listing: Listing = field(repr=False)
-    files: tuple[ListedFile, ...]
-    left_alone: tuple[tuple[ListedFile, str], ...]
+    files: tuple[SnapshotFile, ...]
+    left_alone: tuple[tuple[SnapshotFile, str], ...]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _reasons(table: Table, snapshot: Snapshot, listing: Listing) -> dict[int, st
 
 
 def _rebase(
-    now: Table, listing: Listing, replaced: Mapping[str, ListedFile], new_files: Mapping[str, NewFile]
+    now: Table, listing: Listing, replaced: Mapping[str, SnapshotFile], new_files: Mapping[str, NewFile]
 ) -> tuple[Snapshot, Listing]:
     """Return the current snapshot and its listing.
 
@@ -209,7 +209,7 @@ def _conflict(what: str, path: str) -> CommitConflictError:
     return CommitConflictError(f"another commit {what} meanwhile; nothing was replaced", file=path, hint="Try again.")
 
 
-def _is_unchanged(file: ListedFile, found: ListedFile) -> bool:
+def _is_unchanged(file: SnapshotFile, found: SnapshotFile) -> bool:
     """Return whether a live entry is for the file that was read, with the same partition and data sequence number."""
     return (
         is_same_file(file.known_as, found.known_as)
@@ -226,7 +226,7 @@ def _try(
     new_files: Mapping[str, NewFile],
 ) -> bool:
     """Try to commit once; return ``False`` if another commit came first and this one was cleaned up."""
-    reached("replace: write")
+    hit("replace: write")
     try:
         producer.write_list(_lines(now, producer, parent, current, new_files))
     except SidecarError:
@@ -237,7 +237,7 @@ def _try(
         if isinstance(error, Exception):
             raise storage_error("cannot write the manifests", error, now, None) from error
         raise
-    reached("replace: commit")
+    hit("replace: commit")
     producer.may_be_committed = True
     try:
         producer.commit()

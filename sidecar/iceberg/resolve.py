@@ -199,7 +199,7 @@ class ColumnsInFile(Generic[LeafT]):
     """The table's columns in one file. What all columns share is found once, so that wide files stay cheap.
 
     ``leaves`` are all leaves of the file; ``identity`` is the file's
-    :attr:`sidecar.iceberg.listing.ListedFile.identity`.
+    :attr:`sidecar.iceberg.listing.SnapshotFile.identity`.
     """
 
     def __init__(

@@ -21,12 +21,12 @@ from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
 from sidecar.indexing.options import THETA
 from sidecar.indexing.stage_one.fault import STORAGE
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.stage_one.tasks import StageResult
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class SegmentUnit:
 
     file: int
     entry: UnitEntry
-    columns: Mapping[int, Record]
-    pages: Mapping[int, Record] = field(default_factory=dict)
+    columns: Mapping[int, StageResult]
+    pages: Mapping[int, StageResult] = field(default_factory=dict)
     """Records of page indexes and row indexes by field id."""
 
 
 @dataclass
-class Indexed:
+class StageResults:
     """The result of stage 1, checked and in order."""
 
     units: list[SegmentUnit]
@@ -85,7 +85,7 @@ class Encrypted:
     files: frozenset[int] = frozenset()
     """Ordinals of files whose encrypted columns are not known."""
 
-    def exposes(self, file: ListedFile, in_clear: Collection[int]) -> bool:
+    def exposes(self, file: SnapshotFile, in_clear: Collection[int]) -> bool:
         """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
         if file.data_file.key_metadata is not None:
             return True
@@ -97,14 +97,14 @@ class Encrypted:
 class Selection:
     """The files that a segment lists, in its order: files of whole manifests first."""
 
-    files: Sequence[ListedFile]
+    files: Sequence[SnapshotFile]
     manifests: Sequence[tuple[iceberg.SnapshotManifest, int]]
     """Manifests whose live files are all in ``files``, each with the position of its first file."""
     exposing: frozenset[int] = frozenset()
     """Ordinals of files whose manifest entry is not recorded, because it has bounds of an encrypted column."""
 
 
-def encrypted_of(records: Sequence[Record], options: Options) -> Encrypted:
+def encrypted_of(records: Sequence[StageResult], options: Options) -> Encrypted:
     """Return what stage 1 found encrypted. Columns with encrypted bundles count as encrypted in all files."""
     encrypted = [record for record in records if record.kind == "encrypted"]
     fields = {record.field_id for record in encrypted if record.field_id >= 0} | options.sealed
@@ -127,7 +127,7 @@ def select(
 
 def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -> Selection:
     """Return the selection of the ``wanted`` file ordinals; manifests with a file in ``exposing`` are not listed."""
-    files: list[ListedFile] = []
+    files: list[SnapshotFile] = []
     manifests = []
     for manifest in listing.manifests:
         own = range(manifest.first_file, manifest.first_file + manifest.live_files)
@@ -139,13 +139,13 @@ def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -
     return Selection(files, manifests, exposing)
 
 
-def collect(files: Sequence[ListedFile], records: Sequence[Record]) -> Indexed:
+def collect(files: Sequence[SnapshotFile], records: Sequence[StageResult]) -> StageResults:
     """Sort the records into units. A file counts as failed if one of its pieces failed or row groups are missing."""
     unread: set[int] = set()
     failed: dict[int, str] = {}
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
-    columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
-    pages: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
+    columns: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
+    pages: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
     parts: dict[tuple[int, int], list[ThetaSketch]] = defaultdict(list)
     for record in records:
         if record.kind == "file":
@@ -173,7 +173,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record]) -> Indexed:
             units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
     united = {key: ThetaSketch.union(sketches) for key, sketches in parts.items()}
     in_part = {file for file, _ in columns if file in failed}
-    indexed = Indexed(units, failed, unread, in_part, united)
+    indexed = StageResults(units, failed, unread, in_part, united)
     for (_, field_id), sketch in united.items():
         indexed.count(field_id, sketch)
     return indexed
@@ -191,7 +191,9 @@ def _why_not_whole(found: Mapping[int, UnitEntry], rows: int) -> str:
     return ""
 
 
-def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options) -> UnitsTable:
+def units_table(
+    selection: Selection, indexed: StageResults, columns: Sequence[TableColumn], options: Options
+) -> UnitsTable:
     """Return the content of the segment's units blob: every selected file, indexed or not."""
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
     for unit in indexed.units:
@@ -260,7 +262,7 @@ def _state(unit: SegmentUnit, field_id: int, kind: str) -> CoverageState:
     return CoverageState(reason or UnitState.INDEXED, record.resolution)
 
 
-def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collection[int]:
+def _hidden(file: SnapshotFile, encrypted: Encrypted, options: Options) -> Collection[int]:
     """Return the fields whose bounds are not recorded, because they are or may be encrypted."""
     if file.ordinal in encrypted.files:
         return file.bounds.keys() - options.in_clear
@@ -268,7 +270,7 @@ def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collect
 
 
 def file_entry(
-    file: ListedFile, units: tuple[UnitEntry, ...], manifest: int, hidden: Collection[int], exposing: bool
+    file: SnapshotFile, units: tuple[UnitEntry, ...], manifest: int, hidden: Collection[int], exposing: bool
 ) -> FileEntry:
     """Return a file as a units table has it.
 

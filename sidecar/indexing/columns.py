@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import AnyFilter
-from sidecar.conversion.harvest import why_not_harvested
 from sidecar.conversion.outcome import IndexPlace, Outcome, Way
 from sidecar.conversion.protection import NO_SKETCH
+from sidecar.conversion.reuse import why_not_reused
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.column_cast import to_column_type
@@ -26,20 +26,20 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
 from sidecar.indexing.stage_one.fault import reason_of
 
-HARVEST_RATE = 0.01
+REUSE_RATE = 0.01
 """A filter of the file is good enough if its bits show at most this rate, independent of the rate of new filters."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a build. ``fpp`` is the target rate; ``harvest`` is ``good``, ``always`` or ``never``."""
+    """The options of a build. ``fpp`` is the target rate; ``reuse`` is ``good``, ``always`` or ``never``."""
 
     bloom: bool
     theta: bool
     fpp: float
     max_bits: float | None
     """The most bits per value; ``None`` for no limit."""
-    harvest: str
+    reuse: str
     page_index: bool = False
     filter_format: str = "auto"
     """The filters of ORC units: ``parquet`` builds split-block filters, ``orc`` uses ORC filters, ``auto`` reuses
@@ -61,7 +61,7 @@ class Options:
 
     def takes(self, found: AnyFilter) -> bool:
         """Return whether a trusted filter of the file is reused."""
-        return not why_not_harvested(self.harvest, found.estimated_fpp(), HARVEST_RATE)
+        return not why_not_reused(self.reuse, found.estimated_fpp(), REUSE_RATE)
 
     def may_index(self, field_id: int) -> bool:
         """Return whether a column may be indexed in files that have it encrypted."""
@@ -80,9 +80,9 @@ class ColumnResult:
     sketch: ChunkSketch | None = None
     theta_reason: str = ""
     fault: str = ""
-    """See :attr:`sidecar.indexing.stage_one.tasks.Record.fault`."""
+    """See :attr:`sidecar.indexing.stage_one.tasks.StageResult.fault`."""
     tail: bytes = b""
-    """Bytes after the last whole block of a harvested filter."""
+    """Bytes after the last whole block of a reused filter."""
     bits: int = 0
     """m (bits) of an ORC filter, whose bitset is padded with zeros to whole blocks; 0 for a split-block filter."""
     hashes: int = 0

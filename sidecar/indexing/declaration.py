@@ -25,13 +25,13 @@ from pyiceberg.types import PrimitiveType
 
 from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
+from sidecar.failpoints import hit
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
-from sidecar.run_steps import reached
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import SidecarFile
@@ -208,7 +208,7 @@ def save_declaration(table: Table, declaration: TableDeclaration) -> None:
         present = {name: text for name, text in now.properties.items() if _is_declaration(name)}
         if present == wanted:
             break
-        reached("declare: commit")
+        hit("declare: commit")
         try:
             with now.transaction() as transaction:
                 transaction.set_properties(wanted)

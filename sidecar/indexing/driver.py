@@ -14,17 +14,18 @@ from typing import Any, Literal, overload
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import UnitState
-from sidecar.conversion.harvest import GOOD, HarvestRule
 from sidecar.conversion.protection import refusal
+from sidecar.conversion.reuse import GOOD, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine
 from sidecar.errors import StorageError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import held, show_commit
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.statistics_files.registering import Registration
 from sidecar.iceberg.table_names import name_of
-from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
+from sidecar.indexing.assemble import StageResults, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
@@ -38,7 +39,6 @@ from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.run_log import log_run
-from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def build(
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    reuse: HarvestRule = GOOD,
+    reuse: ReuseRule = GOOD,
     as_: FilterFormat = "auto",
     at: int | str | None = None,
     full: bool = False,
@@ -72,7 +72,7 @@ def build(
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    reuse: HarvestRule = GOOD,
+    reuse: ReuseRule = GOOD,
     as_: FilterFormat = "auto",
     at: int | str | None = None,
     full: bool = False,
@@ -93,7 +93,7 @@ def build(
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
-    reuse: HarvestRule = GOOD,
+    reuse: ReuseRule = GOOD,
     as_: FilterFormat = "auto",
     at: int | str | None = None,
     full: bool = False,
@@ -212,7 +212,7 @@ class _Build:
         prepared, earlier, plan = self.prepared, self.prepared.earlier, self.prepared.plan
         listing, options, counts = prepared.listing, plan.options, earlier.counts
         indexable = prepared.to_index
-        reached("build: index")
+        hit("build: index")
         groups = group_files(indexable)
         records = self.engine.index(make_tasks(groups, self.engine.name), plan)
         encrypted = encrypted_of(records, options)
@@ -232,7 +232,7 @@ class _Build:
         report.carry(earlier, outcome.behind, prepared.notes)
         is_refresh = prepared.request.merge_up_to is not None  # which builds only what is needed
         if indexable or is_refresh or not earlier.is_registered(prepared.table, listing.snapshot_id):
-            reached("build: register")
+            hit("build: register")
             registrar = Registrar(prepared, self.engine.kept, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
@@ -240,7 +240,7 @@ class _Build:
         report.seconds = prepared.request.seconds()
         return report
 
-    def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
+    def _check_any_read(self, files: Sequence[SnapshotFile], indexed: StageResults) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""
         if files and indexed.unread.issuperset(file.ordinal for file in files):
             first = files[0]
@@ -250,7 +250,7 @@ class _Build:
                 hint="Check paths and credentials.",
             )
 
-    def _check_protected(self, indexed: Indexed) -> None:
+    def _check_protected(self, indexed: StageResults) -> None:
         """Raise :class:`UsageError` if an encrypted column would go into a plaintext sidecar without permission."""
         refused = [
             column.path

@@ -9,7 +9,7 @@ from pyiceberg.manifest import FileFormat
 
 from sidecar.engines.choice import ChosenEngine
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.statistics_files.registering import check_mergeable
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.indexing.assemble import kinds_of
@@ -173,7 +173,7 @@ def planned_build(prepared: PreparedBuild, engine: ChosenEngine) -> PlannedBuild
     )
 
 
-def _row_groups(files: Sequence[ListedFile]) -> int | None:
+def _row_groups(files: Sequence[SnapshotFile]) -> int | None:
     """Return the number of row groups if the manifests tell it for all files."""
     offsets = [file.data_file.split_offsets for file in files]
     if not all(offsets) or any(file.data_file.file_format != FileFormat.PARQUET for file in files):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, Record, UnitsTask
+from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask
 
 
 class Engine(Protocol):
@@ -22,7 +22,7 @@ class Engine(Protocol):
     kept: KeptIndexes
     """The filters and page indexes of all calls of :meth:`index`; of the same unit and column, those of the last."""
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
         """Run stage 1 and return all records in the order of their tasks.
 
         ``data`` of filters and page indexes is ``None``, and in :attr:`kept`.

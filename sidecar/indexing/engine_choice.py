@@ -8,7 +8,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from sidecar.engines.choice import BuildEngine, ChosenEngine, choose_engine, session_of
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.local import LocalEngine
 from sidecar.indexing.stage_one.tasks import TableOpener
@@ -18,7 +18,7 @@ NOTHING_TO_INDEX = "there is nothing to index"
 
 
 def engine_for(
-    table: Table, files: Sequence[ListedFile], engine: BuildEngine, spark: Any, threads: int | None
+    table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any, threads: int | None
 ) -> tuple[Engine, str]:
     """Return the engine, and why it was chosen."""
     opener = TableOpener(table.io.properties, table.metadata_location, table.io)
@@ -30,7 +30,7 @@ def engine_for(
     return SparkEngine(session_of(spark, threads), opener), chosen.reason
 
 
-def choose_build_engine(files: Sequence[ListedFile], engine: BuildEngine, spark: Any) -> ChosenEngine:
+def choose_build_engine(files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any) -> ChosenEngine:
     """Return the engine for ``files``, and why it is chosen. Starts nothing."""
     if not files:
         return ChosenEngine("local", NOTHING_TO_INDEX)

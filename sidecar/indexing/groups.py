@@ -18,7 +18,7 @@ from sidecar.bundle.indexes.row_indexes import (
 )
 from sidecar.conversion.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import Indexed, SegmentUnit
+from sidecar.indexing.assemble import SegmentUnit, StageResults
 from sidecar.indexing.slices import GroupTask, KeptIndexes, part_step
 from sidecar.indexing.stage_one.data_file import described
 
@@ -27,7 +27,7 @@ PlannedIndexes = tuple[int, list[PageIndexGroup], list[RowIndexGroup]]
 
 
 def group_tasks(
-    indexed: Indexed,
+    indexed: StageResults,
     columns: Sequence[TableColumn],
     segment: bytes,
     keys: Mapping[int, FieldKey] | None = None,
@@ -49,7 +49,7 @@ def group_tasks(
     return tasks
 
 
-def index_groups(indexed: Indexed, columns: Sequence[TableColumn]) -> list[PlannedIndexes]:
+def index_groups(indexed: StageResults, columns: Sequence[TableColumn]) -> list[PlannedIndexes]:
     """Return (field id, groups of page indexes, groups of row indexes) for each field that has such indexes."""
     planned = []
     for column in columns:
@@ -71,7 +71,7 @@ def index_groups(indexed: Indexed, columns: Sequence[TableColumn]) -> list[Plann
 
 def field_indexes(
     groups: Sequence[PlannedIndexes],
-    indexed: Indexed,
+    indexed: StageResults,
     kept: KeptIndexes,
     keys: Mapping[int, FieldKey],
     in_clear: Collection[int],
@@ -90,7 +90,7 @@ def field_indexes(
 
 
 def _page_entries(
-    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, kept: KeptIndexes
+    groups: Sequence[PageIndexGroup], field_id: int, indexed: StageResults, kept: KeptIndexes
 ) -> Iterator[tuple[bytes, bytes]]:
     units = [unit for group in groups for unit in group.units.tolist()]
     keys = [_key(indexed.units[unit], field_id) for unit in units]
@@ -100,23 +100,23 @@ def _page_entries(
 
 
 def _row_entries(
-    groups: Sequence[RowIndexGroup], field_id: int, indexed: Indexed, kept: KeptIndexes
+    groups: Sequence[RowIndexGroup], field_id: int, indexed: StageResults, kept: KeptIndexes
 ) -> Iterator[tuple[bytes]]:
     keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
     return ((data,) for data in kept.page_indexes(keys))
 
 
-def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
+def tails(task: GroupTask, indexed: StageResults) -> list[bytes]:
     """Return the bytes after the last whole block of each filter of a group, by position."""
     return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
 
 
-def expected_false_units(indexed: Indexed, field_id: int) -> float:
+def expected_false_units(indexed: StageResults, field_id: int) -> float:
     """Return how many units a lookup of an absent value keeps on average, by the rates that filters' bits show."""
     return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
 
 
-def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
+def _members(indexed: StageResults, field_id: int) -> list[GroupMember]:
     members = []
     for ordinal, unit in enumerate(indexed.units):
         record = unit.columns[field_id]

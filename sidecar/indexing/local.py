@@ -18,7 +18,7 @@ from pyiceberg.manifest import FileFormat
 from sidecar.engines.work import EngineKind, in_turn
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.formats import Metadata, read_metadata
-from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, ProcessCaches, StageResult, UnitsTask, index_units
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 
@@ -34,13 +34,13 @@ class LocalEngine:
         self._opener = opener
         self._metadata = MetadataCache()
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
-        records: list[Record] = []
+        records: list[StageResult] = []
         report_progress("indexing", 0, len(tasks))
-        shared = Shared(self._metadata)
+        shared = ProcessCaches(self._metadata)
 
-        def run(task: UnitsTask) -> list[Record]:
+        def run(task: UnitsTask) -> list[StageResult]:
             return [self.kept.keep(record) for record in index_units(task, plan, self._opener, shared)]
 
         for done, part in enumerate(in_turn(run, tasks, self.threads), 1):

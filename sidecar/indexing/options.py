@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.conversion.harvest import HARVEST_RULES
 from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.reuse import REUSE_RULES
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.iceberg.listing import Listing
@@ -37,7 +37,7 @@ def check_options(kinds: Sequence[str], reuse: str, filter_format: str) -> None:
         raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
-        ("rule of reuse", reuse, HARVEST_RULES),
+        ("rule of reuse", reuse, REUSE_RULES),
         ("format of filters", filter_format, FILTER_FORMATS),
     ):
         if value not in known:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sidecar.engines.work import EngineKind
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.stage_one.tasks import FilePiece, UnitsTask
 
 MIN_BIN: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}
@@ -18,7 +18,7 @@ BINS = 64
 """The number of tasks to aim for: enough to keep a pool busy; more only if tasks would exceed :data:`MAX_BIN`."""
 
 
-def make_tasks(groups: Sequence[Sequence[ListedFile]], engine: EngineKind) -> list[UnitsTask]:
+def make_tasks(groups: Sequence[Sequence[SnapshotFile]], engine: EngineKind) -> list[UnitsTask]:
     """Return tasks for an engine over the files of all ``groups``, in order. Sketches count the values of each group.
 
     The files of a group are neighbours, so few tasks have several groups: each task sends a sketch of each of its
@@ -42,7 +42,7 @@ def make_tasks(groups: Sequence[Sequence[ListedFile]], engine: EngineKind) -> li
     return tasks
 
 
-def _pieces(file: ListedFile, size: int, group: int) -> Iterator[FilePiece]:
+def _pieces(file: SnapshotFile, size: int, group: int) -> Iterator[FilePiece]:
     """Yield equal byte ranges of a file; a small file is one piece. A piece may own no row group."""
     length = max(file.file_size, 1)
     count = max(1, round(length / size))

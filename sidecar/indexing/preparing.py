@@ -13,7 +13,7 @@ from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCoun
 from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy
@@ -21,7 +21,7 @@ from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
-from sidecar.indexing.previous.earlier import Earlier, look_back, sketches_to_carry
+from sidecar.indexing.previous.earlier import ReusableSidecar, look_back, sketches_to_carry
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -43,28 +43,28 @@ class PreparedBuild:
     plan: BuildPlan
     built: dict[int, BuiltIndexes]
     """What the earlier sidecar has of each column, by field id."""
-    earlier: Earlier
+    earlier: ReusableSidecar
     protection: Protection
     notes: Sequence[str]
     """What the caller should know."""
 
     @cached_property
-    def indexable(self) -> list[ListedFile]:
+    def indexable(self) -> list[SnapshotFile]:
         """The files that no earlier segment serves and that could be indexed."""
         return [file for file in self._unserved if file.not_indexable is None]
 
     @property
-    def to_index(self) -> list[ListedFile]:
+    def to_index(self) -> list[SnapshotFile]:
         """The files of :attr:`indexable` that are indexed now; none if no column is."""
         return self.indexable[: self.request.most_files] if self.wishes else []
 
     @property
-    def left(self) -> list[ListedFile]:
+    def left(self) -> list[SnapshotFile]:
         """The files of :attr:`indexable` that are left to later builds."""
         return self.indexable[len(self.to_index) :]
 
     @property
-    def files(self) -> list[ListedFile]:
+    def files(self) -> list[SnapshotFile]:
         """The files that the new segment lists: those that are indexed now, and those in formats without indexes."""
         return self.to_index + [file for file in self._unserved if file.not_indexable is not None]
 
@@ -90,7 +90,7 @@ class PreparedBuild:
         ]
 
     @property
-    def _unserved(self) -> list[ListedFile]:
+    def _unserved(self) -> list[SnapshotFile]:
         return [file for file in self.listing.files if file.ordinal not in self.earlier.served]
 
     def __enter__(self) -> PreparedBuild:
@@ -141,7 +141,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         theta=False,
         fpp=DEFAULT_FPP,
         max_bits=None,
-        harvest=request.reuse,
+        reuse=request.reuse,
         filter_format=request.filter_format,
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),

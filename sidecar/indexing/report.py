@@ -12,13 +12,13 @@ from sidecar.conversion.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import Indexed, kinds_of
+from sidecar.indexing.assemble import StageResults, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
 from sidecar.indexing.options import THETA
-from sidecar.indexing.previous.earlier import Earlier
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.previous.earlier import ReusableSidecar
+from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.results.base import Result, Summarized, plain_data
 from sidecar.run_log import counted
@@ -68,7 +68,7 @@ class ColumnReport(Summarized):
     type: str
     """Its Iceberg type."""
     filters: dict[str, int]
-    """Filters by origin: ``harvested``, ``dictionary``, ``scanned``."""
+    """Filters by origin: ``reused``, ``dictionary``, ``scanned``."""
     filter_bytes: int
     """The bytes of all filters of the column."""
     expected_false_units: float
@@ -76,7 +76,7 @@ class ColumnReport(Summarized):
     ndv: DistinctValues | None
     """The number of distinct values; ``None`` without a sketch."""
     page_indexes: dict[str, int]
-    """Page indexes by origin: ``harvested``, ``built``."""
+    """Page indexes by origin: ``reused``, ``built``."""
     uncovered: dict[str, dict[str, int]]
     """The number of units without an index, by kind and reason."""
 
@@ -151,7 +151,7 @@ class BuildReport(Summarized):
         """The most units that any column keeps on average for a value that no file has."""
         return max((column.expected_false_units for column in self.columns), default=0.0)
 
-    def carry(self, earlier: Earlier, behind: Mapping[str, int], notes: Sequence[str] = ()) -> None:
+    def carry(self, earlier: ReusableSidecar, behind: Mapping[str, int], notes: Sequence[str] = ()) -> None:
         """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported.
 
         ``behind`` becomes :attr:`behind`; ``notes`` become warnings.
@@ -251,7 +251,7 @@ def empty_report(fpp: float | str, seconds: float) -> BuildReport:
 
 def make_report(
     listing: Listing,
-    indexed: Indexed,
+    indexed: StageResults,
     columns: Sequence[TableColumn],
     options: Options,
     engine: tuple[str, str],
@@ -281,7 +281,7 @@ def make_report(
     )
 
 
-def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnReport:
+def _column(column: TableColumn, indexed: StageResults, options: Options) -> ColumnReport:
     records = [unit.columns[column.field_id] for unit in indexed.units]
     filters = [record for record in records if record.blocks]
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
@@ -304,11 +304,11 @@ def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnRe
     )
 
 
-def _reason(record: Record, kind: str) -> str:
+def _reason(record: StageResult, kind: str) -> str:
     return record.theta_reason if kind == THETA else record.reason
 
 
-def _ndv(indexed: Indexed, field_id: int) -> DistinctValues | None:
+def _ndv(indexed: StageResults, field_id: int) -> DistinctValues | None:
     sketch = indexed.sketches.get(field_id)
     if sketch is None:
         return None

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.conversion.harvest import GOOD, HarvestRule
+from sidecar.conversion.reuse import GOOD, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text
@@ -37,7 +37,7 @@ class BuildRequest:
     columns: Sequence[str] | None = None
     kinds: Sequence[BuildKind] | None = None
     fpp: Rate | None = None
-    reuse: HarvestRule = GOOD
+    reuse: ReuseRule = GOOD
     filter_format: FilterFormat = "auto"
     engine: BuildEngine | None = None
     spark: Any = None

@@ -17,9 +17,9 @@ from sidecar.bundle.sketches.regrouping import MOST_BYTES, MOST_FILES
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.conversion.protection import properties_of
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.assemble import Indexed, Selection
+from sidecar.indexing.assemble import Selection, StageResults
 from sidecar.indexing.columns import Options
 
 _PARTITION_SHARE, _COMMIT_SHARE = 4, 2
@@ -34,14 +34,14 @@ def sketched_columns(columns: Iterable[TableColumn], options: Options) -> list[T
     return [column for column in asked if options.of(column.field_id).theta]
 
 
-def group_files(files: Sequence[ListedFile]) -> list[list[ListedFile]]:
+def group_files(files: Sequence[SnapshotFile]) -> list[list[SnapshotFile]]:
     """Return the groups of ``files``, at most 256 files and 8 GB each; a larger file is a group of its own."""
     first: dict[Partition, tuple[int, int]] = {}
     for file in files:
         age = _age(file)
         first[_partition(file)] = min(age, first.get(_partition(file), age))
     ordered = sorted(files, key=lambda file: (first[_partition(file)], _age(file)))
-    groups: list[list[ListedFile]] = []
+    groups: list[list[SnapshotFile]] = []
     held = 0
     for file in ordered:
         if not groups or _ends(groups[-1], held, file):
@@ -52,16 +52,16 @@ def group_files(files: Sequence[ListedFile]) -> list[list[ListedFile]]:
     return groups
 
 
-def _partition(file: ListedFile) -> Partition:
+def _partition(file: SnapshotFile) -> Partition:
     return file.spec_id, file.partition
 
 
-def _age(file: ListedFile) -> tuple[int, int]:
+def _age(file: SnapshotFile) -> tuple[int, int]:
     """Return what orders files by commit; files of one commit are in the order of its manifests."""
     return file.known_as.file_sequence_number, file.ordinal
 
 
-def _ends(group: Sequence[ListedFile], held: int, following: ListedFile) -> bool:
+def _ends(group: Sequence[SnapshotFile], held: int, following: SnapshotFile) -> bool:
     """Return whether a group of ``held`` bytes ends before the ``following`` file."""
     if len(group) >= MOST_FILES or held + following.file_size > MOST_BYTES:
         return True
@@ -71,14 +71,14 @@ def _ends(group: Sequence[ListedFile], held: int, following: ListedFile) -> bool
     return _commit(group[-1]) != _commit(following) and share >= 1 / _COMMIT_SHARE
 
 
-def _commit(file: ListedFile) -> int | None:
+def _commit(file: SnapshotFile) -> int | None:
     return file.known_as.added_snapshot_id
 
 
 def segment_sketches(
-    groups: Sequence[Sequence[ListedFile]],
+    groups: Sequence[Sequence[SnapshotFile]],
     selection: Selection,
-    indexed: Indexed,
+    indexed: StageResults,
     columns: Sequence[TableColumn],
     options: Options,
 ) -> list[FieldSketches]:
@@ -104,10 +104,10 @@ def segment_sketches(
 
 
 def _field_groups(
-    groups: Sequence[Sequence[ListedFile]],
+    groups: Sequence[Sequence[SnapshotFile]],
     places: dict[int, int],
     counted: set[tuple[int, int]],
-    indexed: Indexed,
+    indexed: StageResults,
     column: TableColumn,
 ) -> Iterator[SketchGroup]:
     for number, files in enumerate(groups):
@@ -119,7 +119,7 @@ def _field_groups(
 
 
 def sketch_group(
-    places: Sequence[int], counted: Sequence[ListedFile], column: TableColumn, sketch: ThetaSketch
+    places: Sequence[int], counted: Sequence[SnapshotFile], column: TableColumn, sketch: ThetaSketch
 ) -> SketchGroup:
     """Return a group of the files with the ordinals ``places`` in a segment; ``counted`` are all that are counted."""
     return SketchGroup(

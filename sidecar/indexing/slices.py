@@ -23,7 +23,7 @@ from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.conversion.spool import Spool
 from sidecar.engines.work import in_turn
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.run import report_progress
 
 PART_BYTES = 8 << 20
@@ -95,16 +95,17 @@ class KeptIndexes:
         self._filters: dict[Key, int] = {}
         self._pages: dict[Key, tuple[int, int]] = {}
 
-    def keep(self, record: Record) -> Record:
+    def keep(self, record: StageResult) -> StageResult:
         """Keep the filter or page index of a record. Returns the record without it."""
         if not record.kept_bytes or record.data is None:
             return record
         return self.keep_all([record], record.data)[0]
 
-    def keep_all(self, records: Sequence[Record], data: bytes) -> list[Record]:
+    def keep_all(self, records: Sequence[StageResult], data: bytes) -> list[StageResult]:
         """Keep the filters and page indexes of ``records``. Returns the records without them.
 
-        They follow each other in ``data``, :attr:`sidecar.indexing.stage_one.tasks.Record.kept_bytes` of each record.
+        They follow each other in ``data``, :attr:`sidecar.indexing.stage_one.tasks.StageResult.kept_bytes` of each
+        record.
         """
         at = self._spool.append(data)
         kept = []

@@ -31,11 +31,12 @@ from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
 from sidecar.conversion.protection import properties_of
 from sidecar.errors import StorageError
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.failpoints import hit
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import names_of_columns
 from sidecar.iceberg.statistics_files.merge import KeptSketch
 from sidecar.iceberg.statistics_files.registering import Registration, register
-from sidecar.indexing.assemble import Indexed, Selection, kinds_of, units_table
+from sidecar.indexing.assemble import Selection, StageResults, kinds_of, units_table
 from sidecar.indexing.groups import (
     PlannedIndexes,
     expected_false_units,
@@ -47,7 +48,7 @@ from sidecar.indexing.groups import (
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.build_state import joined_state, rates_apart
 from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
-from sidecar.indexing.previous.earlier import Earlier, other_segments, wanted_indexes
+from sidecar.indexing.previous.earlier import ReusableSidecar, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
 from sidecar.indexing.slices import GroupTask, KeptIndexes
@@ -55,7 +56,6 @@ from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.run_steps import reached
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Registrar:
         return self.prepared.plan
 
     @property
-    def earlier(self) -> Earlier:
+    def earlier(self) -> ReusableSidecar:
         """What the earlier sidecar serves."""
         return self.prepared.earlier
 
     def register(
-        self, selection: Selection, indexed: Indexed, groups: Sequence[Sequence[ListedFile]] = ()
+        self, selection: Selection, indexed: StageResults, groups: Sequence[Sequence[SnapshotFile]] = ()
     ) -> Registration:
         """Write the new segment and the carried ones, and register the file. Raises the errors of registering.
 
@@ -131,7 +131,7 @@ class Registrar:
             tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
 
             def write_new(to: PuffinWriter) -> list[TocEntry]:
-                reached("build: write new segment")
+                hit("build: write new segment")
                 slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks])
                 fields = (
                     FieldBundle(
@@ -153,7 +153,7 @@ class Registrar:
             if selection.files or (self.plan.columns and not carried):
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)
-            reached("build: segments written")
+            hit("build: segments written")
             self._describe_run(writer, replaced, indexed, carrier.lost)
             write_toc(writer, entries, **place)
 
@@ -171,7 +171,11 @@ class Registrar:
         return replace(registration, notes=(*registration.notes, *carrier.notes))
 
     def _describe_run(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], indexed: Indexed, lost: Mapping[IndexOfField, int]
+        self,
+        writer: PuffinWriter,
+        replaced: Sequence[PuffinReader],
+        indexed: StageResults,
+        lost: Mapping[IndexOfField, int],
     ) -> None:
         """Set the file's properties that tell of this run and the last ones, and what the file is complete for.
 
@@ -203,7 +207,7 @@ class Registrar:
         asked = set(wanted_indexes(self.plan))
         return joined_state(self.state, others, self.table.schema().field_ids, asked)
 
-    def _named(self, indexed: Indexed) -> dict[int, StoredColumn]:
+    def _named(self, indexed: StageResults) -> dict[int, StoredColumn]:
         """Return the columns to name: none that is encrypted in a file, nor that a carried segment does not name."""
         if indexed.encrypted.files:
             return {}
@@ -255,7 +259,7 @@ def _planned_size(groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[P
     return filters + sum(int(length.sum()) for length in lengths)
 
 
-def _without_dropped_groups(earlier: Earlier, old: SidecarFile) -> dict[str, list[FieldSketches]]:
+def _without_dropped_groups(earlier: ReusableSidecar, old: SidecarFile) -> dict[str, list[FieldSketches]]:
     """Return the sketches of carried segments of which some groups are left out, by the id of the segment."""
     at = {blob.offset: blob.properties for blob in old.puffin.metadata.blobs}
     properties = {
@@ -270,13 +274,13 @@ def _without_dropped_groups(earlier: Earlier, old: SidecarFile) -> dict[str, lis
     return found
 
 
-def bytes_carried(table: Table, plan: BuildPlan, earlier: Earlier) -> int:
+def bytes_carried(table: Table, plan: BuildPlan, earlier: ReusableSidecar) -> int:
     """Return the bytes of the earlier sidecar's segments that a build copies."""
     wanted = partial(_is_wanted, table, plan, earlier)
     return sum(entry.length for entry in kept_entries(earlier.segments, wanted))
 
 
-def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry) -> bool:
+def _is_wanted(table: Table, plan: BuildPlan, earlier: ReusableSidecar, entry: TocEntry) -> bool:
     """Return whether an earlier blob of a field is kept.
 
     It is dropped if the column is gone, if its blobs are now encrypted differently, if it is built anew for all files,
@@ -294,7 +298,7 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     return live >= set(entry.fields)
 
 
-def _pages(tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed) -> Iterator[bytes]:
+def _pages(tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: StageResults) -> Iterator[bytes]:
     """Yield the pages of one field's groups, taken from the slices of all fields, and each group's tails."""
     for task in tasks:
         for _ in range(task.parts):

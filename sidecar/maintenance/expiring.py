@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import UsageError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshots
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version
@@ -28,7 +29,6 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.garbage import why_left_alone
 from sidecar.results.base import Result
 from sidecar.run_log import counted, log_run
-from sidecar.run_steps import reached
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +125,10 @@ def expire(
     now = with_all_snapshots(read) if dry_run else reload_table(read)
     left_alone = why_left_alone(now, "no registration is removed")
     decision = _decide(now, older_than, retain_last) if left_alone is None else _Decision()
-    reached("expire: decided")
+    hit("expire: decided")
     if decision.expired and not dry_run:
         unregister(table, decision.expired)
-        reached("expire: done")
+        hit("expire: done")
         show_commit(table)
     named = {entry.statistics_path for entry in decision.kept_entries}
     sizes = {e.statistics_path: e.file_size_in_bytes for e in decision.expired if e.statistics_path not in named}

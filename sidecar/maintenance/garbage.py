@@ -34,6 +34,7 @@ from pyiceberg.table import Table, TableProperties
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError, UsageError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.statistics_files.registering import REGISTRABLE_FOR
@@ -46,7 +47,6 @@ from sidecar.puffin.writer import CREATED_BY
 from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
-from sidecar.run_steps import reached
 from sidecar.storage.source import local_path, open_source, refuse_control_characters
 from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
 
@@ -173,7 +173,7 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
     """
     now = reload_table(table)
     folder = statistics_folder(now)
-    reached("gc: list")
+    hit("gc: list")
     listed = list_stored_files(folder, now.io)
     latest = _clock(folder, listed) - older_than.total_seconds()
     others = OtherVersions(now, folder, latest)
@@ -182,13 +182,13 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
         for file in listed
         if file.modified < latest and file.name.lower().endswith(PUFFIN_ENDINGS) and ONE_SPELLING.fullmatch(file.name)
     ]
-    reached("gc: load")
+    hit("gc: load")
     unnamed = _unnamed(reload_table(table), old)
     ours = [file for file in unnamed if _is_ours(now, f"{folder}/{file.name}", file.size, warnings)]
     ours = others.without_named(ours, listed)
     if ours:
         # Commits since the first listing have left metadata files. Files that were written since then stay.
-        reached("gc: list again")
+        hit("gc: list again")
         again = list_stored_files(folder, now.io)
         still = set(again)
         ours = others.without_named([file for file in ours if file in still], again)
@@ -197,7 +197,7 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
             "old files stay, because versions of the metadata that the current one does not come from name them: of a "
             f"second name of the table, or of a commit that failed: {others.keeping[0]}"
         )
-    reached("gc: load again")
+    hit("gc: load again")
     ours = _unnamed(reload_table(table), ours)
     unnamed_files = [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
     return unnamed_files + _abandoned(now, time.time() - older_than.total_seconds(), warnings)
@@ -294,7 +294,7 @@ def _delete(table: Table, files: Sequence[GarbageFile]) -> tuple[list[GarbageFil
         for file in batch:
             if file.path.rpartition("/")[2] not in unnamed:
                 continue
-            reached("gc: delete")
+            hit("gc: delete")
             try:
                 _delete_file(table, file.path)
             except FileNotFoundError:
@@ -304,7 +304,7 @@ def _delete(table: Table, files: Sequence[GarbageFile]) -> tuple[list[GarbageFil
                 continue
             deleted.append(file)
             report_progress("deleting", len(deleted), len(files))
-    reached("gc: done")
+    hit("gc: done")
     return deleted, failed
 
 

@@ -56,7 +56,7 @@ class RefreshReport(Result):
     files_unsupported: dict[str, str] = field(default_factory=dict)
     """The reason by path for each file in a format that is not indexed."""
     filters: dict[str, int] = field(default_factory=dict)
-    """New filters of all columns by origin: ``harvested``, ``dictionary``, ``scanned``."""
+    """New filters of all columns by origin: ``reused``, ``dictionary``, ``scanned``."""
     uncovered: float = 0.0
     """The share of rows, before the refresh, in files that could be indexed and were not."""
     behind: dict[str, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import has_settled
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, lineage
@@ -34,7 +35,6 @@ from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
 from sidecar.maintenance.superseded import is_ours_alone, unregister_superseded
-from sidecar.run_steps import reached
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class SidecarUpdate:
 
     def _register_again(self, found: FoundSidecar, entry: StatisticsFile) -> bool:
         assert self.report.snapshot_id is not None
-        reached("refresh: register again")
+        hit("refresh: register again")
         if not register_again(self.table, entry, self.report.snapshot_id):
             return False
         show_commit(self.table)
@@ -198,7 +198,7 @@ class SidecarUpdate:
 
     def _remove(self, found: FoundSidecar) -> bool:
         assert self.report.snapshot_id is not None
-        reached("refresh: unregister")
+        hit("refresh: unregister")
         if found.snapshot_id == self.report.snapshot_id:
             removed = [entry.snapshot_id for entry in unregister(self.table, [found.statistics])]
         else:
@@ -210,7 +210,7 @@ class SidecarUpdate:
         return bool(removed)
 
     def _build(self, prepared: PreparedBuild) -> None:
-        reached("refresh: build")
+        hit("refresh: build")
         self.report.add_build(run_build(prepared))
         if prepared.earlier.found is not None:
             self._unregister(prepared.earlier.found)
@@ -218,7 +218,7 @@ class SidecarUpdate:
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""
         assert self.report.snapshot_id is not None
-        reached("refresh: unregister")
+        hit("refresh: unregister")
         try:
             self.report.unregistered += unregister_superseded(self.table, found, self.report.snapshot_id)
         except SidecarError as error:

@@ -73,7 +73,7 @@ class OpenedSidecar:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
             self.index, self.otherwise = None, KeptBecause.UNREADABLE
             if self._sidecar is not None:
-                self._sidecar.take_over = None  # what has failed serves no other plan
+                self._sidecar.on_close = None  # what has failed serves no other plan
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""

@@ -28,7 +28,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.files.by_filters import ListedPlace
+from sidecar.planning.files.by_filters import SegmentPlace
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.questions.bounds import Bounds, contradicts
 from sidecar.questions.conditions import Condition, LeafCondition
@@ -53,7 +53,7 @@ class _Claim(NamedTuple):
 @dataclass
 class _File:
     data: DataFile
-    places: Sequence[ListedPlace]
+    places: Sequence[SegmentPlace]
     fields: list[set[int]] = field(default_factory=list)
     """For each place, the ids of the fields whose page indexes can help."""
 
@@ -81,7 +81,7 @@ class PagePruner:
         """Return whether page indexes of some column may rule out more of a file than its bounds do."""
         return bool(self._question.helpful_fields(data))
 
-    def narrow(self, files: Sequence[tuple[DataFile, Sequence[ListedPlace]]]) -> list[KeptRowGroups | None]:
+    def narrow(self, files: Sequence[tuple[DataFile, Sequence[SegmentPlace]]]) -> list[KeptRowGroups | None]:
         """Return what is left of each file; ``None`` if its row groups are unknown or no index is asked about them.
 
         All files are asked together, so that their indexes come in few reads.
@@ -94,7 +94,7 @@ class PagePruner:
         stored = self._read_pages(asked)
         return [self._kept(file, entries, stored) for file in asked]
 
-    def _helpful_fields(self, data: DataFile, place: ListedPlace) -> set[int]:
+    def _helpful_fields(self, data: DataFile, place: SegmentPlace) -> set[int]:
         segment = place.segment
         known = segment.page_index_blobs.keys() | segment.row_index_blobs.keys()
         return self._question.helpful_fields(data, lambda i: i in known)
@@ -298,7 +298,7 @@ def _all_may_match(leaf: LeafCondition, bounds: Bounds) -> bool:
     return all(map(partial(leaf.may_match, bounds), range(len(bounds.all_null))))
 
 
-def _problem(units: Sequence[UnitEntry], place: ListedPlace, data: DataFile) -> str:
+def _problem(units: Sequence[UnitEntry], place: SegmentPlace, data: DataFile) -> str:
     """Return why these may not be all row groups of the file, in order; an empty text if they are."""
     if len(units) != len(place.alive):
         return f"the sidecar records {len(units)} of them in one place and {len(place.alive)} in another"

@@ -33,7 +33,7 @@ class RelocatedFiles:
         self._segments = [(number, segment, _location_of(segment)) for number, segment in enumerate(segments)]
         self.found = 0
         self.earlier_locations: set[str] = set()
-        """Earlier locations of the table at which files were matched."""
+        """ReusableSidecar locations of the table at which files were matched."""
 
     def places(self, file: DataFileIdentity) -> list[tuple[int, int]]:
         """Return the segments, by number, that list a live file under another path, with its ordinal in each."""

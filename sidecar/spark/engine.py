@@ -23,7 +23,7 @@ import pyarrow as pa
 from sidecar.engines.work import EngineKind
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, StageResult, UnitsTask, index_units
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code
@@ -55,14 +55,14 @@ class SparkEngine:
         self._session = session
         self._opener = opener
 
-    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
         report_progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
         items = [pickle.dumps(task) for task in tasks]
         done: set[int] = set()
-        parts: dict[tuple[int, int], list[Record]] = {}
+        parts: dict[tuple[int, int], list[StageResult]] = {}
         with spark_errors():
             stage = one_each(self._session, items).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
             with kept(stage):
@@ -105,10 +105,10 @@ def _row(task: int, part: int, last: bool, records: bytes, indexes: bytes) -> pa
     return pa.RecordBatch.from_pylist([dict(zip(RESULTS.names, values, strict=True))], RESULTS)
 
 
-def _parts(task: int, found: Iterator[Record]) -> Iterator[pa.RecordBatch]:
+def _parts(task: int, found: Iterator[StageResult]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, each as a batch."""
     part = held = 0
-    records: list[Record] = []
+    records: list[StageResult] = []
     indexes: list[bytes] = []
 
     def batch(last: bool) -> pa.RecordBatch:

@@ -37,7 +37,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
-from sidecar.run_steps import reached
+from sidecar.failpoints import hit
 from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.storage.source import (
     LocalSource,
@@ -148,7 +148,7 @@ class _HalfWritten:
         """Note that bytes are written at ``position``."""
         if position and not self._is_told:
             self._is_told = True
-            reached("target: half written")
+            hit("target: half written")
 
 
 class _LocalTarget:
@@ -348,7 +348,7 @@ def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Targe
     """Create a file with a temporary name; ``publish`` gives it the name ``path`` when it is whole and on disk."""
     folder = os.path.dirname(path) or "."
     _clear_abandoned(folder)
-    reached("target: create")
+    hit("target: create")
     temporary = _temporary(path)
     with _storage_errors("cannot create the file", path, _missing(folder)):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -356,12 +356,12 @@ def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Targe
         try:
             target = _LocalTarget(path, fd)
             yield target
-            reached("target: written")
+            hit("target: written")
             target.finish()
         finally:
             with _storage_errors("cannot write", path):  # some systems say here that a write failed
                 os.close(fd)
-        reached("target: publish")
+        hit("target: publish")
         publish(temporary)
         _sync_folder(folder)
     except BaseException:
@@ -458,7 +458,7 @@ def _publish(temporary: str, path: str, is_repeated: bool) -> None:
                 raise _exists(path) from None
             else:  # no hard links here: rename, which would overwrite a file created since the check
                 _give_name(os.rename, temporary, path)
-        reached("target: published")
+        hit("target: published")
         # The temporary file is gone if it was renamed. If it cannot be removed now, it stays beside the new file.
         # Neither is an error: the new file has its name.
         with contextlib.suppress(OSError):
@@ -502,7 +502,7 @@ def _sync_folder(folder: str) -> None:
 @contextlib.contextmanager
 def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
     io = _io_for(path, io)
-    reached("target: create")
+    hit("target: create")
     with _storage_errors("cannot create the file", path, clean=clean):
         output = io.new_output(path)
         stream: Any = None
@@ -524,7 +524,7 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
         return
     try:
         yield _StreamTarget(path, stream, clean)
-        reached("target: written")
+        hit("target: written")
         with _storage_errors("cannot finish the file", path, clean=clean):
             stream.close()
     except BaseException:

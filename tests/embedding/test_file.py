@@ -139,12 +139,12 @@ def lineitem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @PLACEMENTS
-@pytest.mark.parametrize("harvest", ["good", "never"])
-def test_lineitem(lineitem: Path, placement: str, harvest: str) -> None:
-    target, report = embedded(lineitem, placement=placement, reuse=harvest)
+@pytest.mark.parametrize("reuse", ["good", "never"])
+def test_lineitem(lineitem: Path, placement: str, reuse: str) -> None:
+    target, report = embedded(lineitem, placement=placement, reuse=reuse)
     try:
         assert_same_data(lineitem, target)
-        taken = "exact" if harvest == "good" else "values"
+        taken = "exact" if reuse == "good" else "values"
         assert ways_of(report, "page-index", "l_partkey") == {taken}
         assert ways_of(report, "bloom", "l_partkey") == {"dictionary"}
         assert ways_of(report, "bloom", "l_comment") <= {"dictionary", "values"}

@@ -161,7 +161,7 @@ def test_the_tables_sidecar_is_refreshed_with_the_filters_that_were_written(tabl
     assert (report.warnings(), report.stale_sidecar) == ([], None)
     assert report.refresh is not None
     assert (report.refresh.action, report.refresh.files_indexed) == ("written", FILES)
-    assert report.refresh.filters == {"harvested": FILES}
+    assert report.refresh.filters == {"reused": FILES}
     plan = sidecar.plan(table, f"k = {2**59 + 1}")
     assert (plan.files_covered, plan.files_kept) == (FILES, 0)
 

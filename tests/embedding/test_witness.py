@@ -92,7 +92,7 @@ def test_without_a_digest_all_values_are_looked_up(indexed: Path, tmp_path: Path
     wrong = sidecar.embed(str(other), into=str(tmp_path / "wrong.parquet"), from_=puffin).only
     assert wrong.ways() == {"bloom": {"values": 6}, "page-index": {"values": 6}}
     assert any("they belong to another file" in text for text in wrong.warnings())
-    assert wrong.to_dict()["witness"]["denials"]
+    assert wrong.to_dict()["witness"]["contradictions"]
     assert_nothing_lost(tmp_path / "wrong.parquet", 2)
     (alone,) = sidecar.embed([str(other)], into=str(tmp_path / "all"), from_=puffin)
     assert alone.ways() == wrong.ways()

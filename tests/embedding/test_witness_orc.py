@@ -89,4 +89,4 @@ def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Pat
     statistics = FileStatistics(source, tail)
     for whole in (False, True):
         said = ask_row_groups(source, tail, footer, column, [empty] * stripe.num_row_groups, statistics, whole=whole)
-        assert (said.pages, said.denial) == (4, "the filter denies 1000 of 1000 values")
+        assert (said.pages, said.contradiction) == (4, "the filter denies 1000 of 1000 values")

@@ -63,10 +63,10 @@ def test_nested_columns_nulls_and_floats_deny_nothing_of_their_own(tmp_path: Pat
     for whole in (False, True):
         for source, footer, chunk, given in _chunks(path):
             said = ask_pages(source, footer, chunk, given, whole=whole)
-            assert (said.denial, said.unseen) == ("", ""), chunk.leaf.path
+            assert (said.contradiction, said.not_compared) == ("", ""), chunk.leaf.path
             assert said.values > 0
             empty = GivenIndexes(SplitBlockBloomFilter.empty(8))
-            assert "denies" in ask_pages(source, footer, chunk, empty, whole=whole).denial, chunk.leaf.path
+            assert "denies" in ask_pages(source, footer, chunk, empty, whole=whole).contradiction, chunk.leaf.path
 
 
 def test_pages_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_pages_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) ->
     pq.write_table(pa.table({"k": values}), path, use_dictionary=False, data_page_size=4096, write_page_index=True)
     ((source, footer, chunk, _),) = _chunks(path)
     given = GivenIndexes(SplitBlockBloomFilter.empty(8))
-    assert ask_pages(source, footer, chunk, given, whole=False).denial
+    assert ask_pages(source, footer, chunk, given, whole=False).contradiction
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def test_a_page_is_held_against_its_bounds_and_nulls(
     ((_, _, _, other),) = _chunks(paths[1])
     for whole in (False, True):
         given = GivenIndexes(None, other.column_index)
-        assert problem in ask_pages(source, footer, chunk, given, whole=whole).denial
+        assert problem in ask_pages(source, footer, chunk, given, whole=whole).contradiction
 
 
 def test_cut_bounds_are_outer_bounds(tmp_path: Path) -> None:
-    """Long strings are cut; what lies between the cut bound and the value is no denial."""
+    """Long strings are cut; what lies between the cut bound and the value is no contradiction."""
     path = tmp_path / "a.parquet"
     bare = tmp_path / "bare.parquet"
     pq.write_table(pa.table({"s": ["ä" * 200 + str(n) for n in range(500)]}), bare, use_dictionary=False)
     sidecar.embed(str(bare), into=str(path), bloom=["s"], page_index=True)
     ((source, footer, chunk, given),) = _chunks(path)
     assert len(given.column_index.max_values[0]) < 100  # type: ignore[union-attr]
-    assert ask_pages(source, footer, chunk, given, whole=True).denial == ""
+    assert ask_pages(source, footer, chunk, given, whole=True).contradiction == ""
 
 
 def test_one_page_costs_few_reads(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_one_page_costs_few_reads(tmp_path: Path) -> None:
         counted = CountingSource(source)
         given = GivenIndexes(SplitBlockBloomFilter(np.full((8, 8), 2**32 - 1, np.uint32)), None, given.offset_index)
         said = ask_pages(counted, footer, chunk, given, whole=False)
-        assert (said.pages, said.denial) == (1, "")
+        assert (said.pages, said.contradiction) == (1, "")
         assert counted.reads <= 4
         assert counted.bytes_read <= 100_000 < chunk.total_compressed_size
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_looked_at_is_not_taken_without_a_proof(tmp_path: Path) -
     bare.write_bytes(data)
     report = sidecar.embed(str(bare), into=str(tmp_path / "out.parquet"), from_=puffin).only
     assert any("nothing proves" in text for text in report.warnings())
-    assert [text[:24] for text in report.witness.unseen] == ["column k, row group 1: t"]
+    assert [text[:24] for text in report.witness.not_compared] == ["column k, row group 1: t"]
     ways = {(o.column, o.row_group, o.way) for o in report.outcomes if o.kind == "bloom"}
     assert ways == {(c, g, "exact") for c in "s" for g in range(3)} | {
         ("k", 0, "values"),

@@ -99,10 +99,10 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(
     write(tmp_path / "dt=1" / "part-0.parquet", 2)
     report, *_ = sidecar.embed(into=str(tmp_path / "out"), from_=table)
     with monkeypatch.context() as patched:
-        patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.Testimony())
+        patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.ChunkCheck())
         blind, *_ = sidecar.embed(into=str(tmp_path / "blind"), from_=table)
     assert report.witness.proof == BY_TABLE
-    assert report.witness.denials
+    assert report.witness.contradictions
     assert "exact" not in {way for ways in report.ways().values() for way in ways}
     assert_nothing_lost(Path(report.target), 2)
     assert duckdb_finds(Path(blind.target), "k", asked(2)) < 10, "what the page is looked at for"

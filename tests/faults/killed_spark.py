@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.run_steps import reached
+from sidecar.failpoints import hit
 from tests.faults.harness import OPERATIONS, Operation
 from tests.faults.kill_grid import kill_everywhere
 from tests.faults.killed_tables import TableOperation
@@ -70,9 +70,9 @@ def spark_operation(name: str, session: Any) -> SparkOperation:
 def announce(what: str, done: int | None = None, total: int | None = None) -> None:
     """Make steps of what the driver reports as its progress on Spark."""
     if "on Spark" in what:
-        reached(BEGINS)
+        hit(BEGINS)
     elif done and what in ("fetching indexes from Spark", "files"):
-        reached(RESULT)
+        hit(RESULT)
 
 
 def is_busy(session: Any) -> bool:

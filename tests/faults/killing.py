@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sidecar.run_steps import observe
+from sidecar.failpoints import observe
 from tests.faults.harness import requests
 
 Run = Callable[[], object]

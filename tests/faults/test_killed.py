@@ -45,12 +45,12 @@ def test_the_grid_of_the_guide_has_every_step(tmp_path: Path, killed: dict[str, 
 
 
 def announced_steps() -> set[str]:
-    """The texts in calls of ``reached`` anywhere in the package."""
+    """The texts in calls of ``hit`` anywhere in the package."""
     calls = [
         node
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reached"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hit"
     ]
     assert len(calls) > len(REQUESTS)
     return {ast.literal_eval(call.args[0]) for call in calls}

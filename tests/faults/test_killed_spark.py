@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.run_steps import observe
+from sidecar.failpoints import observe
 from tests.faults.killed_spark import BEGINS, RESULT, kill_at_work, spark_operation
 
 pytestmark = [pytest.mark.jvm, pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")]

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import SidecarError
-from sidecar.run_steps import observe
+from sidecar.failpoints import observe
 from tests.faults.harness import OPERATIONS, check, copied
 from tests.faults.killing import LONGEST
 from tests.maintenance.cases import pass_days

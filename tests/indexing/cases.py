@@ -23,7 +23,7 @@ from sidecar.filters.values import probe_hashes
 from sidecar.iceberg.resolve import primitive_columns, resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.indexing.columns import Options
-from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, StageResult, UnitsTask, index_units
 from sidecar.storage.source import LocalSource, Source, local_path
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
@@ -47,7 +47,7 @@ def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: An
         "theta": True,
         "fpp": 0.01,
         "max_bits": None,
-        "harvest": "good",
+        "reuse": "good",
     } | options
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))
@@ -62,10 +62,10 @@ def stage_one(
     plan: BuildPlan,
     opener: Callable[[str, int], Source] = open_local,
     cuts: Sequence[float] = (),
-) -> list[Record]:
+) -> list[StageResult]:
     """Records of one task over whole files, or of one task for each piece between ``cuts`` (shares of a
     file)."""
-    records: list[Record] = []
+    records: list[StageResult] = []
     for file, path in enumerate(paths):
         size = path.stat().st_size
         bounds = [0, *(int(size * cut) for cut in cuts), size]
@@ -75,19 +75,19 @@ def stage_one(
     return records
 
 
-def columns_of(records: Sequence[Record], field_id: int) -> list[Record]:
+def columns_of(records: Sequence[StageResult], field_id: int) -> list[StageResult]:
     """Records of one column, by file and row group."""
     found = [r for r in records if r.kind == "column" and r.field_id == field_id]
     return sorted(found, key=lambda r: (r.file, r.row_group))
 
 
-def sketch_of(records: Sequence[Record], field_id: int) -> ThetaSketch:
+def sketch_of(records: Sequence[StageResult], field_id: int) -> ThetaSketch:
     """The union of all tasks' sketches of one column."""
     parts = [r.data for r in records if r.kind == "sketch" and r.field_id == field_id]
     return ThetaSketch.union([ThetaSketch.from_bytes(part or b"") for part in parts])
 
 
-def filter_of(record: Record) -> SplitBlockBloomFilter:
+def filter_of(record: StageResult) -> SplitBlockBloomFilter:
     assert record.data is not None, record
     return SplitBlockBloomFilter.from_bytes(record.data + record.tail)
 

@@ -11,15 +11,15 @@ from sidecar.iceberg.listing import EntryBounds
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.stage_one.fault import DAMAGE, STORAGE
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.stage_one.tasks import StageResult
 
 
 def file(ordinal: int, rows: int = 100) -> Any:
     return SimpleNamespace(ordinal=ordinal, not_indexable=None, record_count=rows)
 
 
-def unit(of: int, row_group: int) -> Record:
-    return Record("unit", of, row_group, first_row=100 * row_group, rows=100)
+def unit(of: int, row_group: int) -> StageResult:
+    return StageResult("unit", of, row_group, first_row=100 * row_group, rows=100)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     """Other pieces of it may have been read."""
     records = [unit(0, 0), unit(1, 0), unit(2, 0), unit(3, 0)]
     faults = {0: STORAGE, 1: DAMAGE, 3: STORAGE}
-    records += [Record("file", of, reason=f"reason {of}", fault=fault) for of, fault in faults.items()]
+    records += [StageResult("file", of, reason=f"reason {of}", fault=fault) for of, fault in faults.items()]
     found = collect([file(number) for number in range(4)], records)
     assert [one.file for one in found.units] == [2]
     assert found.failed == {of: f"reason {of}" for of in faults}
@@ -75,7 +75,12 @@ def test_the_entry_of_a_file_with_a_key_of_its_own_exposes_it_whatever_is_in_cle
 
 
 def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:
-    told = [Record("encrypted", 0, field_id=3), Record("encrypted", 1), Record("encrypted", 2), unit(5, 0)]
+    told = [
+        StageResult("encrypted", 0, field_id=3),
+        StageResult("encrypted", 1),
+        StageResult("encrypted", 2),
+        unit(5, 0),
+    ]
     options = Options(True, False, 0.01, None, "good", 12, sealed=frozenset([9]))
     found = encrypted_of(told, options)
     assert (found.fields, found.files) == ({3, 9}, {1, 2})

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
 from sidecar.indexing.stage_one.fault import DAMAGE
-from sidecar.indexing.stage_one.tasks import FilePiece, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import FilePiece, StageResult, UnitsTask, index_units
 from sidecar.storage.source import Source
 from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng, stage_one
 
@@ -51,7 +51,7 @@ def _flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def _check_others(records: list[Record], damaged: tuple[int, int]) -> None:
+def _check_others(records: list[StageResult], damaged: tuple[int, int]) -> None:
     """All chunks but the damaged one (row group, field id) are whole."""
     expected = {1: A.tolist(), 2: B.tolist(), 3: S}
     for field_id, values in expected.items():

@@ -104,8 +104,8 @@ def test_the_sidecar_is_sound(catalog: Any) -> None:
 # --- tables that are not plain ------------------------------------------------------------------------------
 
 
-def test_harvested_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path) -> None:
-    table = catalog.create_table("db.harvest", SCHEMA)
+def test_reused_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path) -> None:
+    table = catalog.create_table("db.reuse", SCHEMA)
     paths = []
     for number in range(3):
         path = tmp_path / f"h{number}.parquet"
@@ -114,8 +114,8 @@ def test_harvested_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path)
         paths.append(f"file:{path}")
     table.add_files(paths)
     report = sidecar.build(table, ["k", "s"], engine="local")
-    table = catalog.load_table("db.harvest")
-    assert report.columns[0].filters == {"harvested": 6}
+    table = catalog.load_table("db.reuse")
+    assert report.columns[0].filters == {"reused": 6}
     assert report.columns[1].filters == {"scanned": 6}
     filters = filters_of(table)
     for path in paths:

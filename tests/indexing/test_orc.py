@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.orc.values import probe_orc
-from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, StageResult, UnitsTask, index_units
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
 from sidecar.orc.statistics.file_statistics import FileStatistics
@@ -63,7 +63,7 @@ EPOCH = dt.datetime(1970, 1, 1)
 ROWS = 2_500
 
 
-def stage_one(path: Path, plan: BuildPlan, cuts: tuple[float, ...] = ()) -> list[Record]:
+def stage_one(path: Path, plan: BuildPlan, cuts: tuple[float, ...] = ()) -> list[StageResult]:
     """All records of an ORC file, read in the pieces between ``cuts``."""
     size = path.stat().st_size
     bounds = [0, *(int(size * cut) for cut in cuts), size]
@@ -275,14 +275,14 @@ def test_columns_are_found_by_the_name_mapping_where_there_are_no_ids(tmp_path: 
 # --- filters that the file has, and filters in ORC's own form --------------------------------------------------
 
 
-def orc_filter_of(record: Record) -> OrcBloomFilter:
+def orc_filter_of(record: StageResult) -> OrcBloomFilter:
     assert record.data is not None, record
     assert not any(record.data[record.bits // 8 :])
     assert len(record.data) % 32 == 0
     return OrcBloomFilter.from_bytes(record.data[: record.bits // 8], record.hashes)
 
 
-def orc_misses(record: Record, iceberg_type: str, values: Any) -> list[Any]:
+def orc_misses(record: StageResult, iceberg_type: str, values: Any) -> list[Any]:
     """Values that an ORC filter denies: must be empty."""
     found, encoding = orc_filter_of(record), OrcEncoding.parse(record.encoding)
     assert probe_orc(next(iter(values)), iceberg_type, encoding).verdict == "probe"
@@ -304,15 +304,15 @@ def test_every_type_in_orc_form(tmp_path: Path, name: str) -> None:
         assert record.rate < 0.011
 
 
-HARVESTED = {
+REUSED = {
     "long": "orc/long", "double": "orc/double", "decimal9": "orc/decimal:2", "decimal38": "orc/decimal:4",
     "string": "orc/bytes", "binary": "orc/bytes", "uuid": "orc/bytes", "date": "orc/date", "time": "orc/long",
     "timestamp": "orc/timestamp:c++:UTC", "timestamptz": "orc/instant:c++",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HARVESTED)
-def test_trusted_filters_are_harvested_as_they_are(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", REUSED)
+def test_trusted_filters_are_reused_as_they_are(tmp_path: Path, name: str) -> None:
     kind, value = TYPES[name]
     schema, table = one_column(kind, value)
     path = write_orc(tmp_path / "k.orc", table, schema, bloom_filter_columns=[1], bloom_filter_fpp=0.01)
@@ -324,11 +324,11 @@ def test_trusted_filters_are_harvested_as_they_are(tmp_path: Path, name: str) ->
     theirs = read_indexes(source, tail, footer, [1], FileStatistics(source, tail))[1].filters
     cells = [bound_value(cell, str(kind)) for cell in table["k"].to_pylist()]
     for record, found in zip(records, theirs or (), strict=True):
-        assert (record.how, record.encoding) == ("harvested", HARVESTED[name])
+        assert (record.how, record.encoding) == ("reused", REUSED[name])
         assert orc_filter_of(record) == found.filter
         mine = [v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None]
         assert orc_misses(record, str(kind), mine) == []
-    never = columns_of(stage_one(path, plan_for(schema, filter_format="auto", harvest="never", theta=False)), 1)
+    never = columns_of(stage_one(path, plan_for(schema, filter_format="auto", reuse="never", theta=False)), 1)
     parquet = columns_of(stage_one(path, plan_for(schema, filter_format="parquet", theta=False)), 1)
     assert [r.how for r in never + parquet] == ["scanned"] * 6
     assert not any(r.bits for r in never + parquet)
@@ -342,13 +342,13 @@ def test_filters_that_are_not_trusted_or_not_good_are_built_anew(tmp_path: Path)
     path = write_orc(tmp_path / "l.orc", table, schema, bloom_filter_columns=[1], bloom_filter_fpp=0.2)
     plan = plan_for(schema, filter_format="auto")
     assert {r.how for r in columns_of(stage_one(path, plan), 1)} == {"scanned"}
-    always = plan_for(schema, filter_format="auto", harvest="always")
-    assert {r.how for r in columns_of(stage_one(path, always), 1)} == {"harvested"}
+    always = plan_for(schema, filter_format="auto", reuse="always")
+    assert {r.how for r in columns_of(stage_one(path, always), 1)} == {"reused"}
 
 
 @pytest.mark.parametrize("form", ["auto", "parquet", "orc"])
-@pytest.mark.parametrize("harvest", ["always", "never"])
-def test_nothing_is_taken_of_an_encrypted_column(form: str, harvest: str) -> None:
+@pytest.mark.parametrize("reuse", ["always", "never"])
+def test_nothing_is_taken_of_an_encrypted_column(form: str, reuse: str) -> None:
     """What stands in clear for ``secret`` (filters, row index, statistics) is of the values that mask it."""
     schema = Schema(
         NestedField(1, "id", LongType()),
@@ -356,7 +356,7 @@ def test_nothing_is_taken_of_an_encrypted_column(form: str, harvest: str) -> Non
         NestedField(3, "name", StringType()),
     )
     path = Path(__file__).resolve().parents[1] / "data" / "orc" / "java_encrypted.orc"
-    found = stage_one(path, plan_for(schema, page_index=True, filter_format=form, harvest=harvest))
+    found = stage_one(path, plan_for(schema, page_index=True, filter_format=form, reuse=reuse))
     units = sum(record.kind == "unit" for record in found)
     assert units > 1
     for field_id, has_some in ((1, True), (2, False), (3, True)):

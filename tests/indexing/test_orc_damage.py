@@ -20,7 +20,7 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.orc.values import probe_orc
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
-from sidecar.indexing.stage_one.tasks import FilePiece, Record, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import FilePiece, StageResult, UnitsTask, index_units
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.storage.source import LocalSource, Source
@@ -49,13 +49,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def stage_one(path: Path, **options: object) -> list[Record]:
+def stage_one(path: Path, **options: object) -> list[StageResult]:
     size = path.stat().st_size
     task = UnitsTask(0, (FilePiece(0, str(path), size, 0, size, FileFormat.ORC),))
     return list(index_units(task, plan_for(SCHEMA, **options), open_local))
 
 
-def denied(record: Record) -> list[object]:
+def denied(record: StageResult) -> list[object]:
     """Values of its row group that a record's filter denies: must be empty."""
     found: OrcBloomFilter | SplitBlockBloomFilter = filter_of(record)
     if record.bits:
@@ -97,7 +97,7 @@ def changed(sound: Path, folder: Path, start: int, length: int) -> Path:
     return path
 
 
-def lost(records: list[Record]) -> dict[int, set[int]]:
+def lost(records: list[StageResult]) -> dict[int, set[int]]:
     """Row groups without a filter, by field id; what filters there are deny nothing."""
     found: dict[int, set[int]] = {}
     for record in records:
@@ -138,8 +138,8 @@ def test_a_broken_data_stream_costs_that_column_of_the_stripe(sound: Path, tmp_p
     assert stream is not None
     path = changed(sound, tmp_path, stream.offset, stream.length)
     assert lost(stage_one(path, filter_format="parquet")) == {column: groups_of(sound, 1)}
-    harvested = lost(stage_one(path, theta=False))  # the filters are whole
-    assert harvested == ({2: groups_of(sound, 1)} if column == 2 else {})
+    reused = lost(stage_one(path, theta=False))  # the filters are whole
+    assert reused == ({2: groups_of(sound, 1)} if column == 2 else {})
 
 
 def test_a_broken_index_costs_its_own_filters_and_row_indexes(sound: Path, tmp_path: Path) -> None:

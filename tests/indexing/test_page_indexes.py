@@ -56,7 +56,7 @@ def _path(entry: Any) -> str:
 def test_carried_as_they_are_or_built(table: Any) -> None:
     report = sidecar.build(table, list(COLUMNS.values()), kinds=["page-index"], engine="local")
     columns = report.to_dict()["columns"]
-    assert columns["k"]["page_indexes"] == {"built": 6, "harvested": 2}
+    assert columns["k"]["page_indexes"] == {"built": 6, "reused": 2}
     assert columns["k"]["uncovered"] == {"page-index": {}}
     segment = _segment(table)
     assert verify_sidecar(LocalSource(local_path(report.statistics_path or "") or "")) == []
@@ -106,7 +106,7 @@ def test_kinds_add_up_and_are_not_built_twice(table: Any) -> None:
     found.close()
 
 
-def test_harvest_never_builds_all(table: Any) -> None:
+def test_reuse_never_builds_all(table: Any) -> None:
     report = sidecar.build(table, ["k"], kinds=["page-index"], reuse="never", engine="local")
     assert report.columns[0].page_indexes == {"built": 8}
 

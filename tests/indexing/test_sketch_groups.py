@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sketches.regrouping import MOST_BYTES, MOST_FILES
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.sketch_groups import group_files
 
@@ -20,7 +20,7 @@ MB = 1 << 20
 
 def file(ordinal: int, partition: int, commit: int, size: int = MB, spec: int = 0) -> Any:
     identity = DataFileIdentity(f"file {ordinal}", size, 100, 1000 + commit, commit)
-    found = ListedFile.__new__(ListedFile)
+    found = SnapshotFile.__new__(SnapshotFile)
     facts: dict[str, Any] = {
         "ordinal": ordinal,
         "spec_id": spec,

@@ -13,7 +13,7 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.stage_one.tasks import StageResult
 from tests.indexing.cases import rng
 
 PLACE = BlobContext(bytes(range(16)), 7)
@@ -29,8 +29,8 @@ def _task(sizes: list[int]) -> GroupTask:
     return GroupTask(0, group, PLACE, part_step(group), [(i, 0, 7) for i in range(len(sizes))])
 
 
-def _record(key: Key, blocks: np.ndarray) -> Record:
-    return Record("column", *key, data=blocks.tobytes(), blocks=len(blocks))
+def _record(key: Key, blocks: np.ndarray) -> StageResult:
+    return StageResult("column", *key, data=blocks.tobytes(), blocks=len(blocks))
 
 
 CASES = {
@@ -61,8 +61,8 @@ def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypa
 def test_indexes_that_came_together_are_told_apart() -> None:
     """As Spark's workers send them: filters and page indexes of many records in one piece."""
     task, filters = _task([16, 8]), _filters([16, 8])
-    pages = Record("pages", 0, 0, 7, length=11, data=b"page index.")
-    sketch = Record("sketch", 1, field_id=7, data=b"sketch")
+    pages = StageResult("pages", 0, 0, 7, length=11, data=b"page index.")
+    sketch = StageResult("sketch", 1, field_id=7, data=b"sketch")
     records = [_record(task.keys[0], filters[0]), pages, sketch, _record(task.keys[1], filters[1])]
     with closing(KeptIndexes(1)) as kept:
         kept.keep(_record((5, 0, 7), filters[1]))

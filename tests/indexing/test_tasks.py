@@ -22,7 +22,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, Time
 
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.stage_one.tasks import Record
+from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.parquet import value_bounds
 from sidecar.storage.source import FileIOSource
 from tests.indexing.cases import (
@@ -292,14 +292,14 @@ def many_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(many_groups: Path) -> dict[int, Record]:
+def whole(many_groups: Path) -> dict[int, StageResult]:
     """Records of the file in one piece, by row group."""
     return {r.row_group: r for r in stage_one([many_groups], plan_for(LONG)) if r.kind == "column"}
 
 
 @given(cuts=st.lists(st.floats(0, 1), max_size=6).map(sorted))
 @settings(max_examples=40, deadline=None)
-def test_pieces_own_every_row_group_once(many_groups: Path, whole: dict[int, Record], cuts: list[float]) -> None:
+def test_pieces_own_every_row_group_once(many_groups: Path, whole: dict[int, StageResult], cuts: list[float]) -> None:
     records = stage_one([many_groups], plan_for(LONG), cuts=cuts)
     units = [(r.row_group, r.first_row, r.rows) for r in records if r.kind == "unit"]
     assert sorted(units) == [(g, g * 37, min(37, 1000 - g * 37)) for g in range(28)]
@@ -322,7 +322,7 @@ def test_any_source_gives_the_same_records(tmp_path: Path) -> None:
 
 
 def test_foreign_files_lose_no_value(shared_data: Path) -> None:
-    """Every writer at hand, scanned and harvested: each integer and string of each row group is found."""
+    """Every writer at hand, scanned and reused: each integer and string of each row group is found."""
     for name in (
         "j118_v1_snappy_dict",
         "j118_v2_zstd",
@@ -336,13 +336,13 @@ def test_foreign_files_lose_no_value(shared_data: Path) -> None:
         fields = [f for f in file.schema_arrow if f.type in wanted]
         assert len(fields) >= 4
         schema = schema_of(pa.schema(fields))
-        for harvest in ("always", "never"):
-            records = stage_one([path], plan_for(schema, harvest=harvest))
+        for reuse in ("always", "never"):
+            records = stage_one([path], plan_for(schema, reuse=reuse))
             for number, arrow in enumerate(fields, 1):
                 for record in columns_of(records, number):
                     assert record.blocks, (name, arrow.name, record.reason)
                     column = file.read_row_group(record.row_group, columns=[arrow.name])[0]
                     values = pc.unique(column).drop_null().to_pylist()
                     found = filter_of(record)
-                    if harvest == "never" or arrow.type != pa.float64():  # foreign filters lack zeros' twins
+                    if reuse == "never" or arrow.type != pa.float64():  # foreign filters lack zeros' twins
                         assert misses(found, record.encoding, wanted[arrow.type], values) == []

@@ -19,9 +19,9 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
+from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.maintenance import garbage
-from sidecar.run_steps import observe
 from sidecar.storage.target import HELD_LENGTH
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (

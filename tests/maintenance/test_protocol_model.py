@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError
+from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files import entry_commits, registering
 from sidecar.iceberg.statistics_files.merge import MARK, KeptSketch
 from sidecar.iceberg.statistics_files.registering import register, register_again, unregister
@@ -24,7 +25,6 @@ from sidecar.maintenance.garbage import gc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.run_steps import observe
 from sidecar.storage.source import BytesSource
 from tests.maintenance.model import FOLDER, LATER, PARENT, SNAPSHOT, Model, ModelIO, Turns, explore
 

@@ -17,10 +17,10 @@ import sidecar
 from sidecar.bundle.runs import intact_state_of
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import StorageError
+from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.maintenance import costs
 from sidecar.reports.page.collecting import collect_facts
-from sidecar.run_steps import observe
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.test_carrying import damage_filters

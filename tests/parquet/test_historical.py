@@ -125,7 +125,7 @@ def test_an_empty_one_for_values_is_a_defect() -> None:
 
 
 def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old_file: bytes) -> None:
-    """Hash and index rule never mix in a group: such a filter is not harvested, whatever its rate."""
+    """Hash and index rule never mix in a group: such a filter is not reused, whatever its rate."""
     from sidecar.indexing.columns import Options
     from sidecar.indexing.sketches import TaskSketches
     from sidecar.indexing.stage_one.chunks import ChunkIndexer
@@ -133,7 +133,7 @@ def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old
     (tmp_path / "old.parquet").write_bytes(old_file)
     source = LocalSource(str(tmp_path / "old.parquet"))
     footer = read_footer(source)
-    options = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, harvest="always")
+    options = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, reuse="always")
     indexer = ChunkIndexer(source, options, TaskSketches())
     result = indexer.index(footer.row_groups[0], {1: ("long", footer.columns[0])})[1]
     indexer.close()

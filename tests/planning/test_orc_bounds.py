@@ -83,7 +83,7 @@ def table(catalog: Any) -> Table:
         rows = [{"id": n, **row(n)} for n in range(file * FILE_ROWS, (file + 1) * FILE_ROWS)]
         append_orc(made, pa.Table.from_pylist(rows, schema=made.schema().as_arrow()), row_index_stride=STRIDE)
     report = sidecar.build(made, COLUMNS, kinds=["page-index"], engine="local")
-    assert {how for c in report.columns for how in c.page_indexes} == {"harvested"}
+    assert {how for c in report.columns for how in c.page_indexes} == {"reused"}
     made.refresh()
     return made
 

@@ -97,7 +97,7 @@ def test_filters_of_orc_units_stand_in_a_bundle_of_their_own(mixed: Table) -> No
     assert {how for column in report.columns for how in column.filters} == {
         "dictionary",
         "scanned",
-        "harvested",
+        "reused",
     }
     assert plan(mixed, "s = 'absent'").funnel.dropped_by_filter == FILES - 1
 
@@ -120,7 +120,7 @@ def test_trusted_filters_of_the_files_are_taken(mixed: Table) -> None:
     columns = {column.name: column.filters for column in build(mixed, kinds=["bloom"]).columns}
     half = sum(columns["f"].values()) // 2
     assert columns["f"] == {"dictionary": half, "scanned": half}
-    assert columns["l"] == {"dictionary": half, "harvested": half}
+    assert columns["l"] == {"dictionary": half, "reused": half}
     assert groups_of(mixed, "l") == [("sbbf", "int64", half), ("orc-bloom", "orc/long", half)]
 
 

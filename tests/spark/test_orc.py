@@ -77,7 +77,7 @@ def test_both_engines_build_the_same(catalog: Any, table: Any, spark: Any) -> No
     assert here == there
     assert here[0] == 2 + 1 + 1 + 1
     ways = {column.name: column.filters for column in here[1]}
-    assert ways["l"] == {"harvested": 3, "scanned": 2}, "Iceberg's filters are good, and one file has none"
+    assert ways["l"] == {"reused": 3, "scanned": 2}, "Iceberg's filters are good, and one file has none"
     assert ways["st.x"]["scanned"] == 5
     assert len(here[4]) == len(COLUMNS) * 4
 

@@ -11,25 +11,25 @@ import pyarrow as pa
 import pytest
 
 from sidecar.errors import StorageError
-from sidecar.indexing.stage_one.tasks import Record, UnitsTask
+from sidecar.indexing.stage_one.tasks import StageResult, UnitsTask
 from sidecar.spark import engine
 from sidecar.spark.engine import SparkEngine
 
 TASKS = [UnitsTask(number, ()) for number in range(3)]
 
 
-def _records(task: int) -> list[Record]:
+def _records(task: int) -> list[StageResult]:
     """Records of two units with a filter of another size each, a page index, no filter, and a sketch."""
     records = []
     for group in range(2):
         blocks = task + group + 1
         records += [
-            Record("unit", task, group, rows=7),
-            Record("column", task, group, 1, data=bytes([task, group] * 16 * blocks), blocks=blocks),
-            Record("pages", task, group, 1, data=b"pages %d %d" % (task, group), length=9),
-            Record("column", task, group, 2, reason="no filter was made"),
+            StageResult("unit", task, group, rows=7),
+            StageResult("column", task, group, 1, data=bytes([task, group] * 16 * blocks), blocks=blocks),
+            StageResult("pages", task, group, 1, data=b"pages %d %d" % (task, group), length=9),
+            StageResult("column", task, group, 2, reason="no filter was made"),
         ]
-    return [*records, Record("sketch", task, field_id=1, data=b"sketch")]
+    return [*records, StageResult("sketch", task, field_id=1, data=b"sketch")]
 
 
 class Frame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sidecar.conversion.matching.witness import Testimony
+from sidecar.conversion.matching.witness import ChunkCheck
 from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -36,12 +36,12 @@ def ask_row_groups(
     statistics: FileStatistics,
     *,
     whole: bool,
-) -> Testimony:
+) -> ChunkCheck:
     """Look up values of a stripe's column in ``filters``, one filter for each row group.
 
     ``statistics`` are those of the file.
     ``whole`` looks up all values, otherwise those of the first row group that has some. Raises :class:`StorageError`.
-    If values cannot be decoded or hashed, the result's ``unseen`` says why.
+    If values cannot be decoded or hashed, the result's ``not_compared`` says why.
     """
     groups = values = denied = 0
     try:
@@ -54,8 +54,8 @@ def ask_row_groups(
     except StorageError:
         raise
     except SidecarError as error:
-        return Testimony(groups, values, unseen=error.what)
-    return Testimony(groups, values, f"the filter denies {denied} of {values} values" if denied else "")
+        return ChunkCheck(groups, values, not_compared=error.what)
+    return ChunkCheck(groups, values, f"the filter denies {denied} of {values} values" if denied else "")
 
 
 def _arrays(

@@ -33,17 +33,18 @@ ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong
 
 
 @dataclass(frozen=True)
-class Testimony:
+class ChunkCheck:
     """The result for one column chunk: ``pages`` decoded (row groups in ORC) and ``values`` looked up.
 
-    ``denial`` says what contradicts a filter or the bounds and counts of a page index. ``misplaced`` says which page is
-    not where the page index says. ``unseen`` says why values could not be compared. An empty text means no problem.
+    ``contradiction`` says what contradicts a filter or the bounds and counts of a page index. ``misplaced`` says which
+    page is not where the page index says. ``not_compared`` says why values could not be compared. An empty text means
+    no problem.
     """
 
     pages: int = 0
     values: int = 0
-    denial: str = ""
-    unseen: str = ""
+    contradiction: str = ""
+    not_compared: str = ""
     misplaced: str = ""
 
 
@@ -62,33 +63,33 @@ class Witness:
     """Data pages that were decoded; row groups in ORC."""
     values: int = 0
     """Values that were looked up in filters."""
-    denials: list[str] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
     """Indexes that the values contradict, and how."""
-    unseen: list[str] = field(default_factory=list)
+    not_compared: list[str] = field(default_factory=list)
     """Column chunks that could not be compared, and why."""
 
-    def add(self, column: str, row_group: int, testimony: Testimony) -> None:
+    def add(self, column: str, row_group: int, check: ChunkCheck) -> None:
         """Add the result of one chunk."""
         self.chunks += 1
-        self.pages += testimony.pages
-        self.values += testimony.values
+        self.pages += check.pages
+        self.values += check.values
         place = f"column {column}, row group {row_group}"
-        if testimony.denial:
-            self.denials.append(f"{place}: {testimony.denial}")
-        if testimony.unseen:
-            self.unseen.append(f"{place}: {testimony.unseen}")
+        if check.contradiction:
+            self.contradictions.append(f"{place}: {check.contradiction}")
+        if check.not_compared:
+            self.not_compared.append(f"{place}: {check.not_compared}")
 
     def add_all(self, other: Witness) -> None:
         """Add what was compared in other files."""
         self.chunks += other.chunks
         self.pages += other.pages
         self.values += other.values
-        self.denials += other.denials
-        self.unseen += other.unseen
+        self.contradictions += other.contradictions
+        self.not_compared += other.not_compared
 
-    def disbelief(self) -> str:
+    def why_not_used(self) -> str:
         """Return why doubtful indexes are not used."""
-        return ANOTHER_FILE if self.denials else UNPROVEN
+        return ANOTHER_FILE if self.contradictions else UNPROVEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -104,10 +105,10 @@ class GivenIndexes:
     offset_index: OffsetIndex | None = None
 
 
-def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool) -> Testimony:
+def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool) -> ChunkCheck:
     """Compare ``given`` with the pages of a chunk: all of them (``whole``), or up to the first that has a value.
 
-    Raises :class:`StorageError`. If a page cannot be read or decoded, the result's ``unseen`` says why.
+    Raises :class:`StorageError`. If a page cannot be read or decoded, the result's ``not_compared`` says why.
     """
     lookup = None if given.filter is None else ValueLookup(chunk.leaf, given.filter)
     try:
@@ -116,8 +117,8 @@ def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIn
     except StorageError:
         raise
     except SidecarError as error:
-        return Testimony(unseen=place_and_reason(error))
-    return Testimony(
+        return ChunkCheck(not_compared=place_and_reason(error))
+    return ChunkCheck(
         len(scanned.pages),
         0 if lookup is None else lookup.asked,
         _denial(footer, chunk, given, lookup, scanned, whole),
@@ -162,15 +163,15 @@ class FileWitness:
         self._source = source
         self._footer = footer
         self._witness = witness
-        self._denials: dict[tuple[int, bool], str] = {}
+        self._contradictions: dict[tuple[int, bool], str] = {}
 
-    def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
+    def contradiction(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
         """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
         if chunk.encrypted or not is_local(self._source.name):
             return ""
         place = chunk.leaf.index, given.filter is None
-        if place not in self._denials:
-            testimony = ask_pages(self._source, self._footer, chunk, given, whole=False)
-            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, testimony)
-            self._denials[place] = testimony.denial or testimony.misplaced
-        return self._denials[place]
+        if place not in self._contradictions:
+            check = ask_pages(self._source, self._footer, chunk, given, whole=False)
+            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, check)
+            self._contradictions[place] = check.contradiction or check.misplaced
+        return self._contradictions[place]

@@ -37,7 +37,7 @@ from sidecar.iceberg.deletes.delete_files import (
     only_path,
     path_bounds,
 )
-from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
+from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
 from sidecar.run import ReportingThreads
@@ -63,7 +63,7 @@ class DeleteIndex:
     by_path: dict[str, int] = field(default_factory=dict)
     """Path of a data file -> greatest sequence number of the position deletes that name it."""
 
-    def reason(self, file: ListedFile, manifest: SnapshotManifest) -> str | None:
+    def reason(self, file: SnapshotFile, manifest: SnapshotManifest) -> str | None:
         """Return why ``file``, an entry of ``manifest``, may have deletes; ``None`` if no delete file applies."""
         paths = spellings(file.path)
         if any(self.by_path.get(path, -1) >= file.sequence_number for path in paths):

@@ -25,12 +25,12 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetStatisticsUpdate, TableUpdate
 
 from sidecar.errors import CommitConflictError, SidecarError, UnsupportedFeatureError, foreign_reason
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.metadata_log import Entries, as_entries, is_shown, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.statistics_files.merge import registers_only_ours
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
-from sidecar.run_steps import reached
 from sidecar.storage.source import is_stored
 
 if TYPE_CHECKING:
@@ -216,9 +216,9 @@ def try_to_change(table: Table, changes: Changes) -> bool:
     Raises :class:`sidecar.errors.StorageError` if the catalog refuses the commit, and if its outcome is unknown and
     the table does not show it.
     """
-    reached("change entries: commit")
+    hit("change entries: commit")
     done = _commit(table, changes)
-    reached("change entries: check")
+    hit("change entries: check")
     return done
 
 

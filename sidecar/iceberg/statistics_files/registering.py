@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
@@ -50,7 +51,6 @@ from sidecar.iceberg.statistics_files.write_statistics import (
 )
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.run_steps import reached
 
 REGISTRABLE_FOR = 12 * 3600.0
 """Seconds from the first byte of a file within which it is registered; later it is written anew.
@@ -74,7 +74,7 @@ class Registration:
 
 
 @dataclass
-class _Race:
+class _Attempts:
     """State that is kept from one attempt to the next."""
 
     displaced: list[StatisticsFile] = field(default_factory=list)
@@ -112,27 +112,27 @@ def register(
     :class:`CommitConflictError` if the snapshot expires meanwhile or other commits interfere each time.
     """
     check_writable(table)
-    race = _Race()
+    race = _Attempts()
     for attempt in range(ATTEMPTS):
         pause(attempt)
         now = reload_table(table)
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
         merge = _merge(now, snapshot_id, thetas, race, force, unsketched, carried)
         started = time.time()
-        reached("register: write")
+        hit("register: write")
         try:
             path, written = write_file(now, snapshot, merge, write, has_pages)
         finally:
             merge.close()
         entry = statistics_entry(path, snapshot, written, merge)
-        reached("register: commit")
+        hit("register: commit")
         if time.time() - started > REGISTRABLE_FOR:
             delete_file(now, path)
             continue
         if not _commit(now, entry, race):
             continue
-        reached("register: check")
-        if _is_settled(now, entry, race):
+        hit("register: check")
+        if _took_effect(now, entry, race):
             notes = (*merge.notes, *race.notes)
             return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
     lost = [entry.statistics_path for entry in race.displaced]
@@ -151,7 +151,7 @@ def check_mergeable(table: Table, snapshot_id: int, force: bool = False) -> tupl
     check_writable(table)
     now = reload_table(table)
     _snapshot(now, snapshot_id, meanwhile=False)
-    merge = _merge(now, snapshot_id, (), _Race(), force, ())
+    merge = _merge(now, snapshot_id, (), _Attempts(), force, ())
     merge.close()
     return merge.notes
 
@@ -195,7 +195,7 @@ def _merge(
     table: Table,
     snapshot_id: int,
     thetas: Sequence[KeptSketch],
-    race: _Race,
+    race: _Attempts,
     force: bool,
     unsketched: Collection[int],
     carried: Sequence[SketchToCopy] = (),
@@ -211,7 +211,7 @@ def _merge(
     return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
 
-def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
+def _commit(table: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     """Set the entry. ``False``: the commit certainly failed, the file is deleted. ``True``: it may have succeeded."""
     try:
         # A commit changes the table object. The caller compares with the old one, so the commit gets a copy.
@@ -237,12 +237,12 @@ def _commit(table: Table, entry: StatisticsFile, race: _Race) -> bool:
     return True
 
 
-def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
+def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     """Return whether the table has our entry and the commit replaced only what was merged."""
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
     later = look_for(before, {snapshot_id: entry})
     if later.metadata.snapshot_by_id(snapshot_id) is None:
-        _withdraw(later, entry, race)
+        _undo(later, entry, race)
         raise CommitConflictError(
             f"the snapshot {snapshot_id} expired meanwhile; nothing is registered for the table '{name_of(later)}'"
         )
@@ -306,7 +306,7 @@ def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
         )
 
 
-def _withdraw(table: Table, entry: StatisticsFile, race: _Race) -> None:
+def _undo(table: Table, entry: StatisticsFile, race: _Attempts) -> None:
     """Remove our entry for an expired snapshot, and its file, unless a commit may still take effect."""
     with contextlib.suppress(Exception):  # leftovers do no harm, and the caller raises the error that matters
         unregister(table, [entry])

@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import DamagedFileError, StorageError, foreign_reason
+from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.statistics_files.find_sidecar import PAGES
 from sidecar.iceberg.statistics_files.merge import MARK, NDV, Merge, registered_blob
@@ -18,7 +19,6 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
-from sidecar.run_steps import reached
 from sidecar.storage.source import open_source, refuse_control_characters
 from sidecar.storage.target import create_target
 
@@ -48,7 +48,7 @@ def write_file(
         writer = PuffinWriter(target, properties=merge.properties)
         _write_blobs(writer, snapshot, merge, write)
         written = writer.finish()
-        reached("register: written")
+        hit("register: written")
     try:
         _read_back(table, path, written)
     except BaseException:

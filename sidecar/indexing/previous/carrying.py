@@ -28,7 +28,8 @@ from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.conversion.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.failpoints import hit
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
 from sidecar.indexing.options import THETA
@@ -37,7 +38,6 @@ from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.run import report_progress
-from sidecar.run_steps import reached
 from sidecar.storage.source import BytesSource
 
 KINDS_OF_BLOBS = {
@@ -70,7 +70,7 @@ class NewSegment:
     key_metadata: Mapping[int, bytes | None]
 
 
-def live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
+def live_files(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
     """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
     found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
     return {ordinal: known for ordinal, known in found if known is not None}
@@ -171,7 +171,7 @@ class SegmentCarrier:
         if damaged:
             self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
         if checked:
-            reached("segments: merge")
+            hit("segments: merge")
             files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
             merged = files.files, files.manifests, files.schemas
             entries += merge_segments(
@@ -284,16 +284,16 @@ def sets_to_merge(
 
     ``new`` has the ``rates`` that are asked for, by field id.
     """
-    kin: list[tuple[dict[int, bytes | None], set[int], list[SourceSegment]]] = []
+    mergeable: list[tuple[dict[int, bytes | None], set[int], list[SourceSegment]]] = []
     if new is not None:
-        kin.append((dict(new.key_metadata), set(), []))
+        mergeable.append((dict(new.key_metadata), set(), []))
     for source in carried:
         other = {i for i, rate in (rates or {}).items() if source.rates.get(i, rate) != rate}
-        for known, others, members in kin:
+        for known, others, members in mergeable:
             if others == other and may_merge(known, source.key_metadata):
                 known.update(source.key_metadata)
                 members.append(source)
                 break
         else:
-            kin.append((dict(source.key_metadata), other, [source]))
-    return [members for *_, members in (*kin[1:], *kin[:1])]
+            mergeable.append((dict(source.key_metadata), other, [source]))
+    return [members for *_, members in (*mergeable[1:], *mergeable[:1])]

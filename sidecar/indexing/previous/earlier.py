@@ -24,19 +24,19 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.carrying import live_files, use_keys
-from sidecar.indexing.previous.earlier_sketches import EarlierCounts, earlier_counts
+from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
 
 @dataclass
-class Earlier:
+class ReusableSidecar:
     """The usable part of an earlier sidecar; empty without one. Close it."""
 
     found: FoundSidecar | None = None
@@ -48,7 +48,7 @@ class Earlier:
     """Ordinals of the files that are not indexed again."""
     limited: bool = False
     """Whether not all files that are not served are indexed now, so that the others need their earlier indexes."""
-    counts: EarlierCounts = field(default_factory=EarlierCounts)
+    counts: ReusableCounts = field(default_factory=ReusableCounts)
     """Distinct counts of the requested fields in the served files."""
     counted: dict[int, set[int]] = field(default_factory=dict)
     """Ordinals of the live files of which the carried segments have counted all units, by field id."""
@@ -92,21 +92,21 @@ def look_back(
     found: FoundSidecar | None,
     full: bool,
     most_files: int | None = None,
-) -> Earlier:
+) -> ReusableSidecar:
     """Return the usable part of ``found``, the sidecar of the snapshot or its nearest ancestor.
 
     ``full`` serves no files. At most ``most_files`` files will be indexed now; files beyond that keep what they have.
     If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
     """
     if found is None:
-        return Earlier()
-    earlier = Earlier(found)
+        return ReusableSidecar()
+    earlier = ReusableSidecar(found)
     try:
         _fill(earlier, table, listing, plan, full, most_files)
     except SidecarError as error:
-        return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
+        return ReusableSidecar(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
-        return Earlier(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
+        return ReusableSidecar(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
     return earlier
 
 
@@ -116,7 +116,7 @@ def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Bu
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
-def sketches_to_carry(earlier: Earlier) -> list[SketchToCopy]:
+def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
     """Return the sketches of the earlier sidecar that hold for the segments that are carried over.
 
     A sketch of a column that a build does not sketch stays right for the files that it counted. It is left out if a
@@ -138,7 +138,7 @@ def sketches_to_carry(earlier: Earlier) -> list[SketchToCopy]:
 
 
 def _fill(
-    earlier: Earlier,
+    earlier: ReusableSidecar,
     table: Table,
     listing: Listing,
     plan: BuildPlan,
@@ -170,14 +170,14 @@ def _fill(
         _note_counted(earlier, segment, live[segment.id])
 
 
-def _served(earlier: Earlier, plan: BuildPlan) -> set[int]:
+def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:
     """Return the files of which segments have all that is asked for."""
     asked = set(wanted_indexes(plan))
     return {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
 
 
 def _choose_segments(
-    earlier: Earlier,
+    earlier: ReusableSidecar,
     table: Table,
     listing: Listing,
     plan: BuildPlan,
@@ -197,7 +197,7 @@ def _choose_segments(
             earlier.segments.append(segment)
 
 
-def _note_counted(earlier: Earlier, segment: Segment, live: Mapping[int, int]) -> None:
+def _note_counted(earlier: ReusableSidecar, segment: Segment, live: Mapping[int, int]) -> None:
     """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
     first = segment.unit_ranges
     gone = np.ones(len(first) - 1, np.bool_)
@@ -224,7 +224,7 @@ def _kinds(segment: Segment) -> list[tuple[IndexOfField, Coverage]]:
 
 def _having(
     segments: Sequence[Segment],
-    files: Sequence[ListedFile],
+    files: Sequence[SnapshotFile],
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
     stale: set[tuple[bytes, int]],

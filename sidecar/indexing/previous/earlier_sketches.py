@@ -17,7 +17,7 @@ from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.options import THETA
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -50,7 +50,7 @@ class CarriedGroups:
 
 
 @dataclass
-class EarlierCounts:
+class ReusableCounts:
     """The distinct counts of the files that an earlier sidecar serves; empty without one."""
 
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
@@ -79,18 +79,18 @@ class EarlierCounts:
 def earlier_counts(
     segments: Sequence[Segment],
     live: Mapping[str, Mapping[int, int]],
-    files: Sequence[ListedFile],
+    files: Sequence[SnapshotFile],
     served: set[int],
     plan: BuildPlan,
     holds: Callable[[Coverage], bool],
-) -> EarlierCounts:
+) -> ReusableCounts:
     """Return what the carried ``segments`` count, and which of the ``served`` files must be indexed again.
 
     ``live`` has for each segment the live files that it lists: their ordinals in ``files``, and in the segment. Reads
     the sketches of the plan's columns. ``holds`` returns whether a column is still found in the files as it was; if
     not, a segment counts the values of another column, and is left out.
     """
-    counts = EarlierCounts()
+    counts = ReusableCounts()
     for column in sketched_columns(plan.columns, plan.options):
         field_id, counted = column.field_id, set[int]()
         sound = [s for s in segments if (known := s.coverage(field_id, THETA)) is not None and holds(known)]
@@ -103,7 +103,7 @@ def earlier_counts(
     return counts
 
 
-def _look_at_groups(counts: EarlierCounts, part: CarriedGroups, files: Sequence[ListedFile]) -> set[int]:
+def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile]) -> set[int]:
     """Add the groups of a segment that stay to ``counts``. Returns the ordinals of their live files."""
     counted: set[int] = set()
     waiting: list[ThetaSketch] = []
@@ -124,8 +124,8 @@ def _look_at_groups(counts: EarlierCounts, part: CarriedGroups, files: Sequence[
 
 
 def _groups_of(
-    part: CarriedGroups, files: Sequence[ListedFile]
-) -> Iterator[tuple[StoredSketchGroup, list[ListedFile], ThetaSketch | None]]:
+    part: CarriedGroups, files: Sequence[SnapshotFile]
+) -> Iterator[tuple[StoredSketchGroup, list[SnapshotFile], ThetaSketch | None]]:
     """Yield each group with a live file, these files, and its sketch; ``None`` if the group is left out."""
     blob = part.segment.sketch_blobs.get(part.field_id)
     if blob is None:
@@ -137,7 +137,7 @@ def _groups_of(
         return
     numbers = {ordinal: number for number, ordinal in part.live.items()}
     fresh: list[StoredSketchGroup] = []
-    live: list[list[ListedFile]] = []
+    live: list[list[SnapshotFile]] = []
     for group in groups:
         members = [files[numbers[ordinal]] for ordinal in group.files.tolist() if ordinal in numbers]
         if not members:
@@ -151,7 +151,7 @@ def _groups_of(
         yield group, members, found if isinstance(found, ThetaSketch) else None
 
 
-def _removed_rows(group: StoredSketchGroup, members: Sequence[ListedFile]) -> int:
+def _removed_rows(group: StoredSketchGroup, members: Sequence[SnapshotFile]) -> int:
     return max(group.rows - sum(file.record_count for file in members), 0)
 
 
@@ -165,7 +165,7 @@ def _indexed_files(part: CarriedGroups) -> Iterator[int]:
 
 
 def rewritten_sketches(
-    counts: EarlierCounts, old_properties: Mapping[tuple[bytes, int], Mapping[str, str]]
+    counts: ReusableCounts, old_properties: Mapping[tuple[bytes, int], Mapping[str, str]]
 ) -> list[tuple[Segment, FieldSketches]]:
     """Return the blobs that replace those of carried segments, without groups that are left out.
 

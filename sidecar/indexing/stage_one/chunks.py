@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from sidecar.bundle.model import UnitState
-from sidecar.conversion.harvest import NEVER
 from sidecar.conversion.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace
+from sidecar.conversion.reuse import NEVER
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -65,8 +65,8 @@ class ChunkIndexer:
         work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
         # From cheap to expensive. Each step leaves a chunk alone if its way is not certain, so the next step does it.
         for chunk in work:
-            if chunk.bloom and self._options.harvest != NEVER:
-                self._harvest(chunk)
+            if chunk.bloom and self._options.reuse != NEVER:
+                self._reuse(chunk)
             if chunk.wanted:
                 self._from_dictionary(chunk)
             if chunk.wanted:
@@ -97,7 +97,7 @@ class ChunkIndexer:
         finally:
             chunk.result.bytes_read += self._source.bytes_read - before
 
-    def _harvest(self, chunk: _Chunk) -> None:
+    def _reuse(self, chunk: _Chunk) -> None:
         """Reuse the file's own filter if it is trusted and good enough. A broken filter is only not reused."""
         try:
             with self._counting(chunk):

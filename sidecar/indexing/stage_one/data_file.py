@@ -50,7 +50,7 @@ class PagesResult:
     """The page index of one column of one unit; in ORC its row index.
 
     ``parts`` are ColumnIndex and OffsetIndex, or one RowIndexEntry. A part is empty if there is none. ``how`` says
-    where the index came from, in the words of :attr:`sidecar.indexing.stage_one.tasks.Record.how`.
+    where the index came from, in the words of :attr:`sidecar.indexing.stage_one.tasks.StageResult.how`.
     """
 
     kind: IndexKind

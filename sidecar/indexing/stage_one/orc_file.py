@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.conversion.harvest import NEVER
 from sidecar.conversion.outcome import BLOOM, EXACT, VALUES
+from sidecar.conversion.reuse import NEVER
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -173,8 +173,8 @@ class OrcDataFile:
     def _read_indexes(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]) -> None:
         """Reuse the stripe's own filters and row indexes. A filter in doubt is only not reused."""
         options = self._options
-        harvest = options.filter_format != "parquet" and options.harvest != NEVER
-        filters = [column for column in columns if harvest and column.wants_filters]
+        reuse = options.filter_format != "parquet" and options.reuse != NEVER
+        filters = [column for column in columns if reuse and column.wants_filters]
         indexed = [column for column in columns if column.wants_row_indexes]
         wanted = [column for column in columns if column in indexed or column in filters]
         try:
@@ -186,11 +186,11 @@ class OrcDataFile:
                 column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))
             return
         for column in filters:
-            self._harvest(column, found[column.column.id])
+            self._reuse(column, found[column.column.id])
         for column in indexed:
             column.row_indexes = row_indexes(self._tail, footer, found[column.column.id], column.resolution)
 
-    def _harvest(self, column: _IndexedStripeColumn, index: StripeIndex) -> None:
+    def _reuse(self, column: _IndexedStripeColumn, index: StripeIndex) -> None:
         for work, found in zip(column.groups, index.filters or (), strict=False):
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.indexes.row_indexes import RowIndexKind, row_index_kind
 from sidecar.bundle.model import UnitState
-from sidecar.conversion.harvest import NEVER
+from sidecar.conversion.reuse import NEVER
 from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.stage_one.data_file import PagesResult
@@ -22,14 +22,14 @@ from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
 from sidecar.storage.source import CountingSource, Source
 
-HARVESTED, BUILT = "harvested", "built"
+REUSED, BUILT = "reused", "built"
 NO_ROW_INDEX = "the file has no row index for the column"
 
 
-def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, harvest: str) -> PagesResult:
+def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, reuse: str) -> PagesResult:
     """Return the page index of a chunk. Problems of the file are a reason in the result, not an exception.
 
-    ``harvest`` = ``never`` always builds it. If the file's page index lacks its ColumnIndex, it is built anew; if that
+    ``reuse`` = ``never`` always builds it. If the file's page index lacks its ColumnIndex, it is built anew; if that
     gives no ColumnIndex either, the result has only the file's OffsetIndex.
     """
     kind = page_index_kind(footer, chunk.leaf, resolution)
@@ -39,12 +39,12 @@ def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution
     counting = CountingSource(source)
     own = None
     try:
-        if harvest != NEVER:
+        if reuse != NEVER:
             columns, offsets = read_page_indexes(counting, footer, [chunk], [chunk])
             own = sound_page_index(footer, chunk, columns[0], offsets[0])
             if own.column_index is not None and own.offset_index is not None:
                 raw = own.column_index.raw, own.offset_index.raw
-                return PagesResult(kind, raw, HARVESTED, bytes_read=counting.bytes_read)
+                return PagesResult(kind, raw, REUSED, bytes_read=counting.bytes_read)
         built = build_page_index(counting, footer, chunk)
     except SidecarError as error:
         return PagesResult(kind, reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read)
@@ -52,7 +52,7 @@ def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution
     if built.offset_index is None:
         return PagesResult(kind, reason=built.reason or "no page index can be built", bytes_read=read)
     if built.column_index is None and own is not None and own.offset_index is not None:
-        return PagesResult(kind, (b"", own.offset_index.raw), HARVESTED, bytes_read=read)
+        return PagesResult(kind, (b"", own.offset_index.raw), REUSED, bytes_read=read)
     column = built.column_index.raw if built.column_index is not None else b""
     return PagesResult(kind, (column, built.offset_index.raw), BUILT, bytes_read=read)
 
@@ -72,7 +72,7 @@ def row_indexes(tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolut
         if doubt := index.contradictions.of(group):
             found.append(PagesResult(kind, reason=doubt, fault=DAMAGE))
         else:
-            found.append(PagesResult(kind, (part,), HARVESTED) if part else PagesResult(kind, reason=NO_ROW_INDEX))
+            found.append(PagesResult(kind, (part,), REUSED) if part else PagesResult(kind, reason=NO_ROW_INDEX))
     return found
 
 

@@ -57,7 +57,7 @@ class ParquetDataFile:
 
     def _pages(self, group: RowGroup, wanted: WantedColumn) -> PagesResult:
         chunk = group.columns[wanted.leaf.index]
-        return page_index_of(self._source, self._footer, chunk, wanted.resolution, self._options.harvest)
+        return page_index_of(self._source, self._footer, chunk, wanted.resolution, self._options.reuse)
 
 
 def _start(group: RowGroup, size: int) -> int:

@@ -4,7 +4,7 @@ A task is a list of pieces: whole files, or byte ranges of a large file. A row g
 piece in whose range it begins. So files can be split before any footer is read, and every unit is indexed exactly once.
 Each column of each *unit* is indexed in the cheapest way:
 
-1. **harvested**: the file has a trusted filter that is good enough;
+1. **reused**: the file has a trusted filter that is good enough;
 2. **dictionary** (Parquet): every data page is proven to be dictionary-encoded, so the dictionary page has all
    values (for a sketch, only the entries that data pages use);
 3. **scanned**: the values are decoded once, for filter and sketch together.
@@ -42,7 +42,7 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_tail
 from sidecar.storage.source import Source, local_path, open_source
 
-ORIGINS = {NONE: "", EXACT: "harvested", DICTIONARY: "dictionary", VALUES: "scanned"}
+ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
 """The words of a build's report for where a filter came from."""
 
 Opener = Callable[[str, int], Source]
@@ -75,7 +75,7 @@ class TableOpener:
         return f"TableOpener({self._location!r})"
 
 
-class Record(NamedTuple):
+class StageResult(NamedTuple):
     """One result of stage 1. ``kind`` says which fields are used.
 
     - ``unit``: a unit of the file, with ``file``, ``row_group``, ``first_row`` and ``rows``.
@@ -97,13 +97,13 @@ class Record(NamedTuple):
     encoding: str = ""
     resolution: str = ""
     how: str = ""
-    """Where the filter came from: ``harvested``, ``dictionary`` or ``scanned``; for a page index also ``built``."""
+    """Where the filter came from: ``reused``, ``dictionary`` or ``scanned``; for a page index also ``built``."""
     data: bytes | None = None
     """The filter's whole blocks (an ORC filter is padded with zeros), a page index, or the sketch."""
     blocks: int = 0
     """Number of blocks of the filter; 0 without a filter."""
     tail: bytes = b""
-    """Bytes after the last whole block of a harvested filter."""
+    """Bytes after the last whole block of a reused filter."""
     reason: str = ""
     """Why there is no filter; empty if there is one, or if none was requested."""
     theta_reason: str = ""
@@ -153,7 +153,7 @@ class FilePiece:
     stop: int
     format: FileFormat = FileFormat.PARQUET
     identity: Mapping[int, bool] = field(default_factory=dict)
-    """:attr:`sidecar.iceberg.listing.ListedFile.identity` of the file."""
+    """:attr:`sidecar.iceberg.listing.SnapshotFile.identity` of the file."""
     group: int = 0
     """The number of the group of files whose values one sketch counts."""
 
@@ -185,7 +185,7 @@ class BuildPlan:
 
 
 @dataclass(frozen=True)
-class Shared:
+class ProcessCaches:
     """State that the tasks of one process share: a reader of files' metadata, which may cache, and known thetas."""
 
     metadata: Callable[[Source, FileFormat], Metadata] = read_metadata
@@ -193,12 +193,14 @@ class Shared:
     """Known thetas by group."""
 
 
-def index_units(task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None) -> Iterator[Record]:
+def index_units(
+    task: UnitsTask, plan: BuildPlan, opener: Opener, shared: ProcessCaches | None = None
+) -> Iterator[StageResult]:
     """Index the task's row groups and yield the records.
 
     The records of a unit follow each other. The sketches of a group of files come after its files.
     """
-    shared = shared or Shared()
+    shared = shared or ProcessCaches()
     for group, pieces in groupby(task.pieces, key=lambda piece: piece.group):
         sketches = TaskSketches(shared.thresholds.setdefault(group, {}))
         last = -1
@@ -206,16 +208,16 @@ def index_units(task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared
             yield from _index_piece(piece, plan, opener, shared, sketches)
             last = piece.file
         for field_id, sketch in sorted(sketches.united.items()):
-            yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes(), sketch_group=group)
+            yield StageResult("sketch", last, field_id=field_id, data=sketch.to_bytes(), sketch_group=group)
 
 
 def _index_piece(
-    piece: FilePiece, plan: BuildPlan, opener: Opener, shared: Shared, sketches: TaskSketches
-) -> Iterator[Record]:
+    piece: FilePiece, plan: BuildPlan, opener: Opener, shared: ProcessCaches, sketches: TaskSketches
+) -> Iterator[StageResult]:
     try:
         source = opener(piece.path, piece.size)
     except Exception as error:  # a FileIO may raise anything
-        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
+        yield StageResult("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     try:
         _check_size(source, piece)
@@ -226,13 +228,13 @@ def _index_piece(
     except Exception as error:  # a broken footer may cause any error; it costs this file alone
         advisory(error)
         if _has_encrypted_footer(source, piece):
-            yield Record("encrypted", piece.file)
+            yield StageResult("encrypted", piece.file)
         source.close()
-        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
+        yield StageResult("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     # A column that could be decrypted is still not indexed unless the caller allows it: the sidecar would leak it.
     for field_id, leaf in _encrypted_fields(file, columns, plan):
-        yield Record("encrypted", piece.file, field_id=field_id)
+        yield StageResult("encrypted", piece.file, field_id=field_id)
         if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
             found[field_id] = MissingColumn(UnitState.REFUSED)
     wanted = {
@@ -243,7 +245,7 @@ def _index_piece(
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
             entry = unit.entry
-            yield Record("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
+            yield StageResult("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
             for column in plan.columns:
                 where = found[column.field_id]
                 if isinstance(where, MissingColumn):
@@ -303,8 +305,8 @@ def _encrypted_fields(
                 yield field_id, found.leaf
 
 
-def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: ColumnResult) -> Record:
-    return Record(
+def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: ColumnResult) -> StageResult:
+    return StageResult(
         "column",
         file,
         unit.row_group,
@@ -325,8 +327,8 @@ def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: 
     )
 
 
-def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Record:
-    return Record(
+def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> StageResult:
+    return StageResult(
         "pages",
         file,
         unit.row_group,
@@ -343,7 +345,7 @@ def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Rec
     )
 
 
-def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan) -> Iterator[Record]:
+def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan) -> Iterator[StageResult]:
     """Yield the records of a column that the file does not have.
 
     Its values are not always null: the column may have a default, or a partition's constant. Only if it has neither are
@@ -351,7 +353,7 @@ def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: 
     """
     options = plan.options.of(column.field_id)
     nothing = reason == UnitState.ABSENT and plan.schema.find_field(column.field_id).initial_default is None
-    yield Record(
+    yield StageResult(
         "column",
         file,
         unit.row_group,
@@ -360,4 +362,4 @@ def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: 
         theta_reason=reason if options.theta and not nothing else "",
     )
     if options.page_index:
-        yield Record("pages", file, unit.row_group, column.field_id, reason=reason)
+        yield StageResult("pages", file, unit.row_group, column.field_id, reason=reason)

@@ -43,7 +43,7 @@ NO_FILTERS = "no filters were built"
 
 
 @dataclass(frozen=True)
-class ListedPlace:
+class SegmentPlace:
     """Where a segment lists a file. ``alive`` is bool[row groups]: whether filters keep each."""
 
     segment: Segment
@@ -204,15 +204,15 @@ def _why_not_indexed(reasons: Reasons, index: IndexedFiles, number: int, ordinal
     return reasons
 
 
-def places_of(files: FileSet[FileSource], index: IndexedFiles) -> list[list[ListedPlace]]:
+def places_of(files: FileSet[FileSource], index: IndexedFiles) -> list[list[SegmentPlace]]:
     """Return where segments list each file that is left, and which of its row groups filters keep."""
-    places: list[list[ListedPlace]] = [[] for _ in range(len(files))]
+    places: list[list[SegmentPlace]] = [[] for _ in range(len(files))]
     for number, segment in enumerate(index.segments):
         ordinals = files.source.ordinals(number, files.rows, index)
         for at in np.flatnonzero(ordinals >= 0).tolist():
             ordinal = int(ordinals[at])
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-            places[at].append(ListedPlace(segment, ordinal, first, index.answer(number).units[first:end]))
+            places[at].append(SegmentPlace(segment, ordinal, first, index.answer(number).units[first:end]))
     return places
 
 

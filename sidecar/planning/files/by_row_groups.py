@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table import FileScanTask
 
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.files.by_filters import IndexedFiles, ListedPlace, places_of
+from sidecar.planning.files.by_filters import IndexedFiles, SegmentPlace, places_of
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy
 from sidecar.planning.funnel import KeptBecause, KeptReason
@@ -154,14 +154,14 @@ def _narrow(
     )
 
 
-def _count_uncounted(kept: KeptTasks, places: Sequence[Sequence[ListedPlace]], index: IndexedFiles) -> int:
+def _count_uncounted(kept: KeptTasks, places: Sequence[Sequence[SegmentPlace]], index: IndexedFiles) -> int:
     """Count files that segments list, of manifests that they do not list."""
     of_set = [(files, rows) for _, files, rows in kept.chosen.by_manifest]
     uncounted = [not files.source.is_counted(index) for files, rows in of_set for _ in range(rows.stop - rows.start)]
     return sum(uncounted[at] and bool(found) for at, found in zip(kept.at, places, strict=True))
 
 
-def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[ListedPlace]]:
+def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[SegmentPlace]]:
     """Return where segments list the file of each task; nowhere if two tasks have one path."""
     by_set = {id(files): places_of(files, index) for files in kept.chosen.sets if len(files)}
     found = [p for _, files, rows in kept.chosen.by_manifest for p in by_set[id(files)][rows]]
@@ -171,11 +171,11 @@ def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[ListedPlace]]:
 
 def _ask_for_keys(
     kept: KeptTasks,
-    places: list[list[ListedPlace]],
+    places: list[list[SegmentPlace]],
     keys: KeyPruner,
     bounded: FilesWithinBounds,
     opened: OpenedSidecar,
-) -> tuple[KeptTasks, list[list[ListedPlace]]]:
+) -> tuple[KeptTasks, list[list[SegmentPlace]]]:
     """Return the tasks and places that the keys leave."""
     warned = len(opened.warnings)
     answers = keys.by_filters(places, bounded)
@@ -196,7 +196,7 @@ def _ask_for_keys(
     ), [answer.places for answer in answers if answer.keep]
 
 
-def _counts(places: Sequence[ListedPlace], kept: KeptRowGroups | None) -> dict[str, int]:
+def _counts(places: Sequence[SegmentPlace], kept: KeptRowGroups | None) -> dict[str, int]:
     """Count the row groups of a file: all of them, and those that filters and page indexes dropped."""
     if kept is None:
         return {"total": max((len(place.alive) for place in places), default=0)}

@@ -25,7 +25,7 @@ from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
-from sidecar.planning.files.by_filters import NO_FILTERS, ListedPlace
+from sidecar.planning.files.by_filters import NO_FILTERS, SegmentPlace
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.keys.key_sets import KeySet
 from sidecar.questions.narrowing import Units
@@ -60,7 +60,7 @@ class FilesWithinBounds(NamedTuple):
 class KeyAnswer:
     """The answer of filters about one file; ``places`` has what they leave of its row groups."""
 
-    places: list[ListedPlace]
+    places: list[SegmentPlace]
     reason: KeptReason
 
     @property
@@ -105,13 +105,13 @@ class KeyPruner:
             self._note(counts, f"more than {MAX_LOOKUPS:,}")
         return False
 
-    def by_filters(self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> list[KeyAnswer]:
+    def by_filters(self, files: Sequence[Sequence[SegmentPlace]], bounded: FilesWithinBounds) -> list[KeyAnswer]:
         """Return what filters leave of files, given the places where segments list each."""
         segments = {id(place.segment): place.segment for places in files for place in places}
         answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
         return [self._asked(places, answers) for places in files]
 
-    def _asked(self, places: Sequence[ListedPlace], answers: dict[int, _Answer]) -> KeyAnswer:
+    def _asked(self, places: Sequence[SegmentPlace], answers: dict[int, _Answer]) -> KeyAnswer:
         left = []
         reason: KeptReason = KeptBecause.NOT_LISTED
         for place in places:
@@ -122,7 +122,7 @@ class KeyPruner:
                 reason = KeptBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
         return KeyAnswer(left, reason)
 
-    def _ask(self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> _Answer:
+    def _ask(self, segment: Segment, files: Sequence[Sequence[SegmentPlace]], bounded: FilesWithinBounds) -> _Answer:
         keep, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
         field_id, column = self.keys.field_id, self.keys.column
         bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
@@ -146,7 +146,7 @@ class KeyPruner:
     def _runs(
         self,
         segment: Segment,
-        files: Sequence[Sequence[ListedPlace]],
+        files: Sequence[Sequence[SegmentPlace]],
         bounded: FilesWithinBounds,
         rate: float,
     ) -> KeyRuns:

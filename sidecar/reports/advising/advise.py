@@ -14,8 +14,8 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.conversion.harvest import GOOD
 from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
+from sidecar.conversion.reuse import GOOD
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.catalog import command_for, is_static
@@ -75,7 +75,7 @@ def advise(
         return _of_empty(table, start)
     report_progress("listing files")
     listing = list_snapshot(table, snapshot_id)
-    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, harvest=GOOD)
+    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, reuse=GOOD)
     options = options_of(listing, {0: ([BLOOM], fpp)}, common)
     refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
     sampled = [column for column in wanted if refused[column.field_id] is None]

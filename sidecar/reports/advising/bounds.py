@@ -14,7 +14,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import PrimitiveType
 
 from sidecar.filters.column_types import ColumnType
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.partition_projection import exact_transform
 from sidecar.questions.bounds import Comparable
@@ -136,7 +136,7 @@ class AdmittedFiles:
         counts = (files if found is None else together.overlapping(*found) for found in self._ranges.values())
         return (sum(counts) - files) / (files * (files - 1))
 
-    def _key(self, file: ListedFile) -> Key:
+    def _key(self, file: SnapshotFile) -> Key:
         fields = self._fields.get(file.spec_id, ())
         return file.spec_id, tuple(file.partition[place] for place, _ in fields)
 

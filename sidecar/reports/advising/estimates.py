@@ -89,7 +89,10 @@ class Estimator:
 
     def _absent(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
         """Return what lookups of absent values keep."""
-        admitting, without = self._mean(presences, [one.beside for one in presences]), self._files_without()
+        admitting, without = (
+            self._mean(presences, [one.files_admitting_next_value for one in presences]),
+            self._files_without(),
+        )
         return PredictedLookup(admitting, min(admitting, without) + max(admitting - without, 0) * rate)
 
     def _mean(self, presences: Sequence[Presence], numbers: Sequence[float]) -> float:
@@ -102,7 +105,7 @@ class Estimator:
 
     def _parts_with(self, one: Presence) -> float:
         """Return how many parts of its file have a value."""
-        return 1 + (one.again if self._files_are_whole else self._shares.of(one) * (self._parts - 1))
+        return 1 + (one.own_row_groups_with_it if self._files_are_whole else self._shares.of(one) * (self._parts - 1))
 
     def _is_dense(self, in_table: float) -> bool:
         """Whether the table has, as far as an estimate can tell, every value between its lowest and its highest."""
@@ -135,12 +138,12 @@ class Estimator:
                 missing = sum(self._admitted.admits(file, value) for file in self._missing)
                 yield Presence(
                     admitting=max(self._admitted.count(value), 1),
-                    beside=self._admitted.count_beside(value),
+                    files_admitting_next_value=self._admitted.count_beside(value),
                     asked=int(far[0, place]) + missing,
                     found=int(far[1, place]) + missing,
                     asked_near=int(near[0, place]),
                     found_near=int(near[1, place]),
-                    again=sum(bool(held[place]) for held in again),
+                    own_row_groups_with_it=sum(bool(held[place]) for held in again),
                 )
 
     def _looked_for(self, chunk: SampledChunk, file: int) -> npt.NDArray[np.int64]:

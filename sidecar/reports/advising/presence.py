@@ -16,7 +16,7 @@ class Presence:
 
     admitting: int
     """The files whose bounds admit it, its own included."""
-    beside: int
+    files_admitting_next_value: int
     """The files whose bounds admit a value just above it."""
     asked: int
     """The sampled row groups of other files that could have it (if files are sampled whole: files)."""
@@ -26,7 +26,7 @@ class Presence:
     """The sampled row groups of a neighbour of its file that could have it."""
     found_near: int
     """Those of a neighbour that have it."""
-    again: int
+    own_row_groups_with_it: int
     """The other sampled row groups of its own file that have it."""
 
 

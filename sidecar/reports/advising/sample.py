@@ -17,7 +17,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.errors import SidecarError, advisory
-from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.stage_one.fault import reason_of
 from sidecar.indexing.stage_one.tasks import TableOpener
@@ -99,7 +99,7 @@ def read_sample(table: Table, listing: Listing, columns: Sequence[TableColumn], 
 class _OpenedSample:
     """A file of the sample while it is open."""
 
-    listed: ListedFile
+    listed: SnapshotFile
     source: CountingSource
     file: SampleFile
     chosen: list[int]
@@ -137,7 +137,7 @@ class _Reader:
             self._sample.files[opened.listed.ordinal] = sampled
             self._sample.part_sizes += [opened.file.size(part) for part in opened.chosen]
 
-    def _open(self, listed: ListedFile) -> None:
+    def _open(self, listed: SnapshotFile) -> None:
         try:
             source = CountingSource(self._opener(listed.path, listed.file_size))
         except Exception as error:  # a FileIO may raise anything
@@ -159,7 +159,7 @@ class _Reader:
         if file.parts:
             self._opened.append(_OpenedSample(listed, source, file, [], leaves))
 
-    def _resolve(self, file: SampleFile, listed: ListedFile) -> dict[int, Any]:
+    def _resolve(self, file: SampleFile, listed: SnapshotFile) -> dict[int, Any]:
         leaves, columns = {}, ColumnsInFile(file.leaves, self._schema, self._name_mapping, listed.identity)
         for field_id in self._columns:
             found = columns.find(field_id)

@@ -34,9 +34,9 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import Planning, count_indexed
 from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
-from sidecar.serving.planning.helpless_predicates import HelplessPredicates
 from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds_in_memory
 from sidecar.serving.planning.scan_binding import ScanBinding
+from sidecar.serving.planning.unindexed_predicates import UnindexedPredicates
 from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
@@ -82,14 +82,14 @@ def select_files(
     binding: ScanBinding,
     *,
     wants_sentinel: bool,
-    helpless: HelplessPredicates,
+    unindexed: UnindexedPredicates,
     opener: Opener,
     encryption_keys: EncryptionKeys | None = None,
 ) -> FileSelection:
     """Choose the files for one meaning of a request.
 
     With many files, a predicate that filters cannot answer is answered by the bounds that are kept in memory. Page
-    indexes could drop a few files more, but the plan would take longer than reading them. ``helpless`` remembers for
+    indexes could drop a few files more, but the plan would take longer than reading them. ``unindexed`` remembers for
     which predicates the sidecar has no filters, and ``opener`` opens sidecars.
 
     Where filters leave more than :data:`DIRECT_FILES`, the files come as ordinals: their tasks are in memory, and
@@ -101,7 +101,7 @@ def select_files(
     row_filter, is_exact = _canonical(files, binding)
     table = binding.table
     try:
-        found = _by_sidecar(files, table, row_filter, wants_sentinel, helpless, opener, encryption_keys)
+        found = _by_sidecar(files, table, row_filter, wants_sentinel, unindexed, opener, encryption_keys)
     except Exception as error:
         _note(error)
         found = FileSelection(fallback=FAILED)
@@ -115,7 +115,7 @@ def _by_sidecar(
     table: Table,
     row_filter: BooleanExpression,
     wants_sentinel: bool,
-    helpless: HelplessPredicates,
+    unindexed: UnindexedPredicates,
     opener: Opener,
     encryption_keys: EncryptionKeys | None,
 ) -> FileSelection:
@@ -124,7 +124,7 @@ def _by_sidecar(
         return FileSelection(fallback=NOTHING_ASKED)
     snapshot_id = files.snapshot.snapshot_id
     version = table.metadata_location, snapshot_id
-    asks_filters = _asks_filters(row_filter, table.schema()) and not helpless.knows(version, row_filter)
+    asks_filters = _asks_filters(row_filter, table.schema()) and not unindexed.knows(version, row_filter)
     if not asks_filters and files.count >= BROAD:
         return FileSelection(fallback=NO_INDEX_HELPS)
     planning = Planning(
@@ -145,7 +145,7 @@ def _by_sidecar(
             if wants_sentinel and funnel.dropped_by_filter + funnel.dropped_by_page_index:
                 found = replace(found, sentinel=_sentinel_of_plan(files, planning, planned, whole))
     if asks_filters:
-        helpless.learn(version, row_filter, opened, indexed, is_locked=is_locked)
+        unindexed.learn(version, row_filter, opened, indexed, is_locked=is_locked)
     fallback = _fallback(opened, is_locked, is_needed) if asks_filters or opened.warnings else ""
     return replace(found, evaluators=planning.evaluators, index_bytes=opened.index_bytes, fallback=fallback)
 

@@ -24,14 +24,14 @@ from sidecar.iceberg.statistics_files.find_sidecar import Opener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
-from sidecar.serving.planning.helpless_predicates import HelplessPredicates
-from sidecar.serving.planning.kept_sidecars import KeptSidecars
 from sidecar.serving.planning.limits import within_limits
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.missing_partition_columns import MissingPartitionColumns
 from sidecar.serving.planning.scan_binding import ScanBinding, bindings_of, schemas_of, without_catalog
 from sidecar.serving.planning.selected_columns import may_replace_files, reads_all_columns
 from sidecar.serving.planning.served_tables import ServedTables
+from sidecar.serving.planning.sidecar_pool import SidecarPool
+from sidecar.serving.planning.unindexed_predicates import UnindexedPredicates
 from sidecar.serving.planning.whole_partitions import refuse_unsure_partitions
 from sidecar.serving.protocol.encoding import EncodedTask, encode_answer, encode_file
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
@@ -76,11 +76,11 @@ class ScanPlanner:
         self._is_read_only = is_read_only
         self._key = os.urandom(32) if key is None else check_key(key)
         self._served = ServedTables(tables)
-        self._helpless = HelplessPredicates()
+        self._unindexed = UnindexedPredicates()
         self._page_files = page_files
         self._shares_manifests = shares_manifests
         self._encryption_keys = encryption_keys
-        self._sidecars = KeptSidecars()
+        self._sidecars = SidecarPool()
         self._caches = ManifestCaches.of_size(cache_bytes)
         self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(
             _KEPT_ORDINALS, lambda ordinals: _PLAN_WEIGHT + len(ordinals)
@@ -160,7 +160,7 @@ class ScanPlanner:
         scope = identifier, None if self._shares_manifests else table.metadata_location
         files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=caller.is_pyiceberg)
         opener = self._sidecars.opener(scope)
-        return _Scan(files, asked, caller, may_replace, self._helpless, opener, self._encryption_keys)
+        return _Scan(files, asked, caller, may_replace, self._unindexed, opener, self._encryption_keys)
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -179,7 +179,7 @@ class _Scan:
         asked: PlanRequest,
         caller: Caller,
         may_replace: bool,
-        helpless: HelplessPredicates,
+        unindexed: UnindexedPredicates,
         opener: Opener,
         encryption_keys: EncryptionKeys | None,
     ) -> None:
@@ -190,7 +190,7 @@ class _Scan:
         self._for_pyiceberg = caller.is_pyiceberg
         self._may_replace = may_replace
         self._absent = MissingPartitionColumns(files.table, asked.select) if caller.is_pyiceberg else None
-        self._helpless = helpless
+        self._unindexed = unindexed
         self._opener = opener
         self._encryption_keys = encryption_keys
 
@@ -207,7 +207,7 @@ class _Scan:
                 self.files,
                 binding,
                 wants_sentinel=wants_sentinel,
-                helpless=self._helpless,
+                unindexed=self._unindexed,
                 opener=self._opener,
                 encryption_keys=self._encryption_keys,
             )

@@ -10,8 +10,8 @@ from pyiceberg.expressions import And, EqualTo, In, Or
 
 import sidecar
 from sidecar.serving.planning import file_selection
-from sidecar.serving.planning.helpless_predicates import form_of
 from sidecar.serving.planning.scan_planner import ScanPlanner
+from sidecar.serving.planning.unindexed_predicates import form_of
 from tests.iceberg.cases import local, replaced
 from tests.serving.planning.asking import PYICEBERG, ask_for_facts, equal, paths
 from tests.tables import create_with_rows

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from sidecar.conversion.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
 from sidecar.conversion.outcome import EXACT
+from sidecar.conversion.reuse import ALWAYS, GOOD, NEVER, why_not_reused
 from sidecar.embedding.embed import embed
 from sidecar.indexing.columns import Options
 from sidecar.indexing.sketches import TaskSketches
@@ -35,7 +35,7 @@ ORC = (
     "pyarrow_zlib_utf8",
     "pyorc_zlib_utc",
 )
-BUILD = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, harvest=GOOD)
+BUILD = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, reuse=GOOD)
 Units = set[tuple[int, str]]
 """(row group, column)."""
 
@@ -67,7 +67,7 @@ def test_embedding_takes_what_a_build_takes_of_a_parquet_file(tmp_path: Path, na
     assert embedded(path, [leaf.path for leaf in leaves], tmp_path) == built
 
 
-def harvested_of_orc(path: Path) -> tuple[OrcTail, Units]:
+def reused_of_orc(path: Path) -> tuple[OrcTail, Units]:
     """The filters that a build takes, for the columns that a table can have."""
     source = BytesSource(path.read_bytes())
     tail = read_tail(source)
@@ -89,7 +89,7 @@ def harvested_of_orc(path: Path) -> tuple[OrcTail, Units]:
 def test_embedding_takes_what_a_build_takes_of_an_orc_file(tmp_path: Path, name: str) -> None:
     """Embedding takes all filters of a column or none: readers expect them in each stripe."""
     path = DATA / "orc" / f"{name}.orc"
-    tail, built = harvested_of_orc(path)
+    tail, built = reused_of_orc(path)
     groups: dict[str, set[int]] = defaultdict(set)
     for row_group, column in built:
         groups[column].add(row_group)
@@ -100,11 +100,11 @@ def test_embedding_takes_what_a_build_takes_of_an_orc_file(tmp_path: Path, name:
 
 
 def test_the_rule() -> None:
-    assert why_not_harvested(GOOD, 0.01002, 0.01) == "", "a full ORC filter that was written for 1 %"
-    assert why_not_harvested(GOOD, 0.0106, 0.01) == "its rate is more than 0.01"
-    assert why_not_harvested(GOOD, 0.00011, 0.0001) == "its rate is more than 0.0001"
-    assert why_not_harvested(ALWAYS, 0.5, 0.01) == ""
-    assert why_not_harvested(NEVER, 0.0, 0.01) == "to be built anew"
+    assert why_not_reused(GOOD, 0.01002, 0.01) == "", "a full ORC filter that was written for 1 %"
+    assert why_not_reused(GOOD, 0.0106, 0.01) == "its rate is more than 0.01"
+    assert why_not_reused(GOOD, 0.00011, 0.0001) == "its rate is more than 0.0001"
+    assert why_not_reused(ALWAYS, 0.5, 0.01) == ""
+    assert why_not_reused(NEVER, 0.0, 0.01) == "to be built anew"
 
 
 def test_full_filters_of_an_orc_writer_are_taken(tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_full_filters_of_an_orc_writer_are_taken(tmp_path: Path) -> None:
     rates = [one.rate_before for one in report.outcomes]
     assert all(rate is not None and 0.01 < rate < 0.0105 for rate in rates), rates
     assert {one.way for one in report.outcomes} == {"exact"}
-    assert len(harvested_of_orc(path)[1]) == len(rates) == 3
+    assert len(reused_of_orc(path)[1]) == len(rates) == 3

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-HarvestRule: TypeAlias = Literal["good", "always", "never"]
+ReuseRule: TypeAlias = Literal["good", "always", "never"]
 """Which filters of a data file are reused."""
 GOOD: Final = "good"
 ALWAYS: Final = "always"
 NEVER: Final = "never"
-HARVEST_RULES: tuple[HarvestRule, ...] = (GOOD, ALWAYS, NEVER)
+REUSE_RULES: tuple[ReuseRule, ...] = (GOOD, ALWAYS, NEVER)
 """``good`` reuses filters whose bits show about the target rate, ``always`` reuses all, ``never`` none."""
 
 TOLERANCE = 1.05
 """A rate may be this factor over the target: a full ORC filter that its writer sizes for 1 % has 1.002 %."""
 
 
-def why_not_harvested(harvest: str, rate: float, target: float) -> str:
+def why_not_reused(reuse: str, rate: float, target: float) -> str:
     """Return why a filter is not reused; an empty text if it is.
 
-    ``harvest`` is one of :data:`HARVEST_RULES`, ``rate`` the false-positive rate that the bits show, ``target`` the
+    ``reuse`` is one of :data:`REUSE_RULES`, ``rate`` the false-positive rate that the bits show, ``target`` the
     rate that the caller asks for.
     """
-    if harvest == NEVER:
+    if reuse == NEVER:
         return "to be built anew"
-    if harvest == GOOD and rate > TOLERANCE * target:
+    if reuse == GOOD and rate > TOLERANCE * target:
         return f"its rate is more than {target}"
     return ""

@@ -1,6 +1,6 @@
 """Named steps of long operations, for those who watch them: tests stop a run at each step, and count steps.
 
-An operation calls :func:`reached` at the points where its state outside of the process has changed, or is about to.
+An operation calls :func:`hit` at the points where its state outside of the process has changed, or is about to.
 Nobody watches outside of tests; a call then costs a comparison.
 """
 
@@ -15,7 +15,7 @@ Observer = Callable[[str], object]
 _observers: list[Observer] = []
 
 
-def reached(step: str) -> None:
+def hit(step: str) -> None:
     """Tell all observers that the run is at ``step``, in the thread that reaches it."""
     for observer in _observers:
         observer(step)

@@ -36,7 +36,7 @@ def test_corrupt_filters_are_named_and_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harvest", "fpp", "way"),
+    ("reuse", "fpp", "way"),
     [
         ("good", 0.01, "exact"),
         ("good", 0.0001, "values"),
@@ -44,8 +44,8 @@ def test_corrupt_filters_are_named_and_replaced(tmp_path: Path) -> None:
         ("never", 0.01, "values"),
     ],
 )
-def test_harvest(tmp_path: Path, harvest: str, fpp: float, way: str) -> None:
-    target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], reuse=harvest, fpp=fpp)
+def test_reuse(tmp_path: Path, reuse: str, fpp: float, way: str) -> None:
+    target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], reuse=reuse, fpp=fpp)
     assert ways(report)["c_int"] == {way}
     assert ways(report)["c_big"] == {"exact"}, "not asked for"
     same = streams(target)[0][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[0][("BLOOM_FILTER_UTF8", "c_int")]

@@ -17,7 +17,7 @@ from sidecar.serving.planning.bounded_cache import BoundedCache
 _MOST = 10_000
 
 
-class HelplessPredicates:
+class UnindexedPredicates:
     """Forms of predicates for which the sidecars of tables have no filters."""
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.serving.planning import file_selection
-from sidecar.serving.planning.kept_sidecars import AT_ONCE, KeptSidecars
 from sidecar.serving.planning.scan_planner import ScanPlanner
+from sidecar.serving.planning.sidecar_pool import AT_ONCE, SidecarPool
 from sidecar.storage.source import CountingSource
 from tests.iceberg.cases import local, replaced
 from tests.serving.planning.asking import PYICEBERG, ask_for_facts, equal, paths
@@ -31,7 +31,7 @@ FILES = 4
 def table(catalog: Any) -> Table:
     """Each file has values between those of the others. The sidecar is longer than the tail that is always read."""
     parts = [pa.table({"s": [f"v{n:05}" for n in range(at, 60_000, FILES)]}) for at in range(FILES)]
-    return create_with_rows(catalog, "db.kept_sidecars", parts, columns=["s"])
+    return create_with_rows(catalog, "db.sidecar_pool", parts, columns=["s"])
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def test_threads_do_not_share_a_sidecar(table: Table, monkeypatch: pytest.Monkey
     close = SidecarFile.close
 
     def used(self: SidecarFile, *args: Any) -> None:
-        if self.take_over is not None:
+        if self.on_close is not None:
             assert id(self) not in in_use
             in_use.add(id(self))
         use_keys(self, *args)
@@ -139,14 +139,14 @@ def test_bytes_are_read_with_the_rights_of_whoever_asks(table: Table, monkeypatc
     assert kept(planner, table)[::2] == (FILES, file_selection.UNREADABLE)
 
 
-def opened_by(sidecars: KeptSidecars, table: Table, scope: object = None) -> SidecarFile:
+def opened_by(sidecars: SidecarPool, table: Table, scope: object = None) -> SidecarFile:
     found = find_sidecar(table, opener=sidecars.opener(scope))
     assert found is not None
     return found.sidecar
 
 
 def test_who_gets_a_kept_sidecar(table: Table) -> None:
-    sidecars = KeptSidecars()
+    sidecars = SidecarPool()
     first = opened_by(sidecars, table)
     assert opened_by(sidecars, table) is not first  # it is in use
     first.close()
@@ -160,21 +160,21 @@ def test_who_gets_a_kept_sidecar(table: Table) -> None:
 
 
 def test_memory_is_bounded(table: Table) -> None:
-    sidecars = KeptSidecars()
+    sidecars = SidecarPool()
     first = opened_by(sidecars, table)
     weight = first.memory
     assert weight > 32 << 10
     first.close()
-    small = KeptSidecars(weight * 2)
+    small = SidecarPool(weight * 2)
     opened = [opened_by(small, table, scope) for scope in range(3)]
     for one in opened:
         one.close()
     assert [opened_by(small, table, scope) is opened[scope] for scope in range(3)] == [False, True, True]
-    assert opened_by(KeptSidecars(0), table).take_over is not None
+    assert opened_by(SidecarPool(0), table).on_close is not None
 
 
 def test_entries_of_files_are_forgotten(table: Table) -> None:
-    sidecars = KeptSidecars()
+    sidecars = SidecarPool()
     opened = opened_by(sidecars, table)
     (segment,) = opened.segments
     (entry,) = segment.files([0])

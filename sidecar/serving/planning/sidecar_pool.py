@@ -29,7 +29,7 @@ AT_ONCE = 4
 _Key = tuple[object, ...]
 
 
-class KeptSidecars:
+class SidecarPool:
     """Opened sidecars of all tables of a server, up to about ``most`` bytes of memory."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -46,7 +46,7 @@ class KeptSidecars:
         key = scope, str(metadata.table_uuid), metadata.current_schema_id, *place
         sidecar = self._reopened(key, table, entry) or open_registered(table, entry, doubts)
         if sidecar is not None:
-            sidecar.take_over = partial(self._bring_back, key)
+            sidecar.on_close = partial(self._bring_back, key)
         return sidecar
 
     def _reopened(self, key: _Key, table: Table, entry: StatisticsFile) -> SidecarFile | None:
