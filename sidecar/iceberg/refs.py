@@ -14,11 +14,13 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Iterator
+from itertools import takewhile
 
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.table_names import name_of
@@ -137,22 +139,33 @@ def unreadable_field(schema: Schema, written: Schema) -> int | None:
     return None
 
 
+def snapshots_by_id(table: Table) -> dict[int, Snapshot]:
+    """Return the table's snapshots by id. ``snapshot_by_id`` of pyiceberg looks through all of them for each one."""
+    return {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+
+
 def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
     """Yield the ids of a snapshot and of its ancestors, nearest first, until one has expired."""
     next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
-    seen: set[int] = set()
-    while next_id is not None and next_id not in seen:
+    if next_id is None:
+        return
+    yield next_id  # mostly it is the only one that is asked for
+    known, seen = snapshots_by_id(table), {next_id}
+    while (snapshot := known.get(next_id)) is not None and snapshot.parent_snapshot_id is not None:
+        next_id = snapshot.parent_snapshot_id
+        if next_id in seen:
+            return
         seen.add(next_id)
         yield next_id
-        snapshot = table.metadata.snapshot_by_id(next_id)
-        next_id = snapshot.parent_snapshot_id if snapshot else None
 
 
-def generations(table: Table, snapshot_id: int, ancestor_id: int) -> int:
-    """Count the commits from an ancestor to a snapshot."""
-    count, current = 0, table.metadata.snapshot_by_id(snapshot_id)
-    while current is not None and current.snapshot_id != ancestor_id:
-        count += 1
-        parent = current.parent_snapshot_id
-        current = None if parent is None else table.metadata.snapshot_by_id(parent)
-    return count
+def generations(table: Table, snapshot_id: int, other_id: int) -> int:
+    """Count the commits of a snapshot's history that another snapshot's history does not have.
+
+    Where the other one is an ancestor, they are the commits since then.
+    """
+    newer = list(takewhile(lambda one: one != other_id, lineage(table, snapshot_id)))
+    known = snapshots_by_id(table) if newer else {}
+    parent = known[newer[-1]].parent_snapshot_id if newer and newer[-1] in known else None
+    shared = set() if parent == other_id else set(lineage(table, other_id))
+    return sum(one in known and one not in shared for one in newer)

@@ -21,7 +21,7 @@ from sidecar.errors import UsageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshots
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import one_version
+from sidecar.iceberg.refs import one_version, snapshots_by_id
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.statistics_files.merge import has_blobs_of_others
 from sidecar.iceberg.statistics_files.registering import check_writable, unregister
@@ -164,7 +164,7 @@ class _Contents:
 def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
     """Decide about each entry of a table. Each file is opened at most once, and only if it matters."""
     decision = _Decision()
-    entries = statistics_of(table)
+    entries, snapshots = statistics_of(table), snapshots_by_id(table)
     latest = (time.time() - older_than.total_seconds()) * 1000
     known: dict[tuple[int, str], _Contents] = {}
 
@@ -181,7 +181,7 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
             users.setdefault(_key(entry), []).append(name)
     for entry in sorted(table.metadata.statistics, key=lambda one: one.snapshot_id):
         because: KeptBecause | None = None
-        snapshot = table.metadata.snapshot_by_id(entry.snapshot_id)
+        snapshot = snapshots.get(entry.snapshot_id)
         if _key(entry) in users:
             because = "used"
         elif snapshot is not None and snapshot.timestamp_ms > latest:

@@ -23,7 +23,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import entry_bounds, identity_of, list_snapshot, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, table_at
+from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, snapshots_by_id, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.many_files.find import Paths, find_files
@@ -326,8 +326,9 @@ def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinRead
     if snapshot is None:
         return
     expected = snapshot.snapshot_id, snapshot.sequence_number or 0
-    known = [table.snapshot_by_id(one) for one in lineage(table, entry.snapshot_id)]
-    numbers = {one.snapshot_id: one.sequence_number or 0 for one in known if one is not None}
+    known = snapshots_by_id(table)
+    ancestors = [known[one] for one in lineage(table, entry.snapshot_id) if one in known]
+    numbers = {one.snapshot_id: one.sequence_number or 0 for one in ancestors}
     named = entry.statistics_path.rpartition("/")[2].partition("-")[0]
     for blob in puffin.metadata.blobs:
         found = blob.snapshot_id, blob.sequence_number

@@ -17,6 +17,7 @@ import sidecar
 from sidecar import errors
 from sidecar.maintenance.garbage import find_garbage
 from sidecar.reports.status import registrations as status_registrations
+from sidecar.reports.status.coverage import committed_at
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -323,3 +324,29 @@ def test_an_older_snapshot_is_built_and_not_refreshed(tmp_path: Path) -> None:
     assert commands(sidecar.status(table.refresh())) == ["sidecar refresh db.t --catalog folder"]
     steps = commands(sidecar.status(table, at=old))
     assert steps == [f"sidecar build db.t --at {old} --catalog folder"]
+
+
+class _Walked(list[Any]):
+    """Snapshots of a table that count how often somebody goes through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Any:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_to_walk_back_from_many_tags_does_not_go_through_all_snapshots_at_each_step(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    own, ref = table.metadata.snapshots[-1], table.metadata.refs["main"]
+    many = [own.model_copy(update={"snapshot_id": n + 1, "parent_snapshot_id": n}) for n in range(400)]
+    many[0] = many[0].model_copy(update={"parent_snapshot_id": own.snapshot_id})
+    walked = _Walked([own, *many])
+    tags = {f"t{n}": ref.model_copy(update={"snapshot_id": 400 - n}) for n in range(20)}
+    table.metadata = table.metadata.model_copy(update={"snapshots": walked, "refs": tags})
+    refs, _ = status_registrations.describe_refs(table)
+    assert [one.snapshots_behind for one in refs] == sorted(range(381, 401), key=lambda n: f"t{400 - n}")
+    assert walked.walks <= 5 * len(tags)
+    since = list(committed_at(table, [*range(1, 401), None]))
+    assert since == [own.timestamp_ms / 1000] * 401
+    assert walked.walks <= 5 * len(tags) + 2

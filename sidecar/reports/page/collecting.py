@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import lineage, one_version
+from sidecar.iceberg.refs import lineage, one_version, snapshots_by_id
 from sidecar.iceberg.repair import LARGEST_LG_K
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import marked_blobs
@@ -209,8 +210,9 @@ def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterato
 def _snapshots(table: Table) -> Iterator[SnapshotInfo]:
     """Yield the last snapshots, oldest first."""
     entries = statistics_of(table)
-    known: Sequence[Any] = [table.metadata.snapshot_by_id(one) for one in lineage(table, None)][:MOST_SNAPSHOTS]
-    for snapshot in reversed([one for one in known if one is not None]):
+    known = snapshots_by_id(table)
+    last = islice((known[one] for one in lineage(table, None) if one in known), MOST_SNAPSHOTS)
+    for snapshot in reversed(list(last)):
         summary = snapshot.summary
         registered = entries.get(snapshot.snapshot_id, ())
         yield SnapshotInfo(

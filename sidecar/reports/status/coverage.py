@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,7 +84,7 @@ class _Counter:
         if not numbers:
             return NOTHING_WAITS
         files = [self.listing.files[number] for number in numbers]
-        since = min(_committed(self.table, file.known_as.added_snapshot_id) for file in files)
+        since = min(committed_at(self.table, {file.known_as.added_snapshot_id for file in files}))
         return WaitingFiles(
             files=len(files),
             rows=sum(file.record_count for file in files),
@@ -128,9 +128,8 @@ def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequ
     return whole
 
 
-def _committed(table: Table, snapshot_id: int | None) -> float:
-    """Return when a snapshot was committed; of an expired one, the time of the oldest snapshot that is left."""
-    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is not None:
-        return snapshot.timestamp_ms / 1000
-    return min((one.timestamp_ms for one in table.metadata.snapshots), default=0) / 1000
+def committed_at(table: Table, snapshot_ids: Iterable[int | None]) -> Iterator[float]:
+    """Yield when snapshots were committed; of an expired one, the time of the oldest snapshot that is left."""
+    times = {one.snapshot_id: one.timestamp_ms / 1000 for one in table.metadata.snapshots}
+    oldest = min(times.values(), default=0.0)
+    yield from (oldest if one is None else times.get(one, oldest) for one in snapshot_ids)

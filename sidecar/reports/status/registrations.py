@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from itertools import takewhile
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import generations
+from sidecar.iceberg.refs import generations, lineage
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.maintenance.garbage import OLDER_THAN, find_garbage, why_left_alone
 from sidecar.reports.status.results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
@@ -52,13 +53,8 @@ def _stays(table: Table, snapshot_id: int, nearest: int, heads: set[int]) -> boo
 
     Then the walk to ancestors ends where a snapshot is gone, even if an older one is kept.
     """
-    current: int | None = snapshot_id
-    while current != nearest:
-        snapshot = None if current is None else table.metadata.snapshot_by_id(current)
-        if snapshot is None or current not in heads:
-            return False
-        current = snapshot.parent_snapshot_id
-    return nearest in heads
+    kept = takewhile(lambda one: one in heads, lineage(table, snapshot_id))
+    return nearest in kept
 
 
 def registered_sidecars(table: Table) -> RegisteredSidecars:
