@@ -17,7 +17,7 @@ from hypothesis import settings
 from scripts.servers.jars import DOWNLOADED
 from sidecar import errors
 from tests.disk import spare_disk
-from tests.remembering import spare_py4j, spare_pyiceberg, spare_typer
+from tests.memoized_pyiceberg import spare_py4j, spare_pyiceberg, spare_typer
 
 settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
 settings.load_profile("sidecar")
@@ -88,8 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print what the random cases of each door came to, and the seconds of each share of CI."""
+    from tests.ci_time import shares_line
     from tests.equivalence_tally import summary
-    from tests.shares import shares_line
 
     reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
     for line in summary(pair for report in reports for pair in report.user_properties):

@@ -2,7 +2,7 @@
 
 The worker does everything once on sound files, so that a child starts warm. For each file on the command line and
 each door it prints a line of JSON: ``file``, ``door``, ``answer`` (``value``, the class of our error, or what went
-wrong), ``cost``: CPU time in units of :func:`tests.yardstick.unit_of_work`, and ``bytes``: how far the child's peak of
+wrong), ``cost``: CPU time in units of :func:`tests.cpu_cost.unit_of_work`, and ``bytes``: how far the child's peak of
 resident memory is above its start.
 """
 
@@ -37,7 +37,7 @@ from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.source import open_source
-from tests.yardstick import unit_of_work
+from tests.cpu_cost import unit_of_work
 
 OURS = (DamagedFileError, UnsupportedFeatureError, UsageError, StorageError)
 

@@ -24,7 +24,7 @@ from typing import Any
 from scripts.torturing.differential_known import Known, as_this_code_answers
 from scripts.torturing.differential_tables import as_json, make_cases
 from tests.disk import spare_disk
-from tests.remembering import spare_pyiceberg
+from tests.memoized_pyiceberg import spare_pyiceberg
 
 HERE = Path(__file__).resolve().parents[2]
 ANSWERS = Path(__file__).with_name("differential_answers.py")

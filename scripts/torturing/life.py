@@ -27,7 +27,7 @@ from tests.disk import spare_disk
 from tests.life.machine import Lives, local_lives, served, spark_lives
 from tests.life.planted import BUGS, planted
 from tests.life.table_life import SharedCatalog
-from tests.remembering import spare_pyiceberg
+from tests.memoized_pyiceberg import spare_pyiceberg
 
 LIVES, STEPS = 10, 30
 """Lives of one run of hypothesis, and the most changes in each."""

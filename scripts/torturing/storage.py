@@ -32,7 +32,7 @@ from tests.faults.faults import BREAKS, Mode
 from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.s3_place import CLIENTS, S3Place
 from tests.faults.storage_cases import COMMANDS, Grid, Place
-from tests.remembering import spare_pyiceberg
+from tests.memoized_pyiceberg import spare_pyiceberg
 
 AT_ONCE = 8
 """Threads that break requests to S3."""

@@ -24,7 +24,7 @@ from tests.bundle.cases import (
 )
 from tests.bundle.damage import assemble, blob_bytes, edit_footer, raw_blobs
 from tests.bundle.damage_cases import ABSENT, VALUES, sound
-from tests.thorough import one_in
+from tests.case_counts import one_in
 
 
 def ask_everything(data: bytes, members: int, footer: int | None = None) -> tuple[int, list[str]]:

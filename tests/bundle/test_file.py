@@ -38,7 +38,7 @@ from tests.bundle.cases import (
     units_table,
     write_file,
 )
-from tests.yardstick import cost_of
+from tests.cpu_cost import cost_of
 
 PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 OTHER = b"another segment."

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.iceberg.metadata_log import statistics_of
+from tests.case_counts import NIGHTS, TABLES
 from tests.iceberg.cases import comparable, local
 from tests.maintenance.cases import DAY
-from tests.thorough import NIGHTS, TABLES
 
 NAMES = tuple(f"table_{number:02}" for number in range(TABLES))
 AGE = 3 * DAY

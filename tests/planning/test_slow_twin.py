@@ -23,9 +23,9 @@ from scripts.torturing.differential_tables import (
 from sidecar.planning.files import cheapest
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.plan import Plan
+from tests.case_counts import cases
 from tests.iceberg.cases import matching_files
 from tests.planning.slow_twin import SlowPlan, slow_plan
-from tests.thorough import cases
 
 PREDICATES = 6
 MAKERS = [

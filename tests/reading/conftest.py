@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.parquet.encrypted import plain_view
 from sidecar.reading import file_scanning
-from tests.remembering import remembering
+from tests.memoized_pyiceberg import memoized
 
 
 @pytest.fixture
@@ -23,4 +23,4 @@ def each_footer_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (file_scanning, "read_shape", id),
         (file_scanning, "file_columns", lambda shape, file: (id(shape), file)),
     ):
-        monkeypatch.setattr(module, name, remembering(getattr(module, name), key))
+        monkeypatch.setattr(module, name, memoized(getattr(module, name), key))

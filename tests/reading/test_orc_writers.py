@@ -19,9 +19,9 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.source import BytesSource
+from tests.case_counts import cases
 from tests.orc_writers import ODDITIES, ZONES, in_zone, odd, random_options
 from tests.reading.random_predicates import Predicates, columns_of
-from tests.thorough import cases
 
 ROWS, PREDICATES = 240, 12
 EPOCH = datetime(1970, 1, 1)

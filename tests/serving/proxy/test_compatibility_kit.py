@@ -17,8 +17,8 @@ from scripts.servers.jars import downloaded, java
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import checked_settings
+from tests.case_counts import TIMES
 from tests.serving.reference_server import reference_server
-from tests.thorough import TIMES
 
 KIT = Path(__file__).with_name("CompatibilityKit.java")
 LIBRARIES = f"""

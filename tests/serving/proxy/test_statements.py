@@ -17,9 +17,9 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import sidecar
 from sidecar.serving.planning.served_tables import ServedTables
+from tests.case_counts import TIMES
 from tests.iceberg.cases import local
 from tests.serving.serving_logs import plan_lines
-from tests.thorough import TIMES
 
 pytestmark = pytest.mark.jvm
 ROWS, GROUPS = 600, 5

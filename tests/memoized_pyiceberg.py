@@ -23,17 +23,17 @@ def spare_pyiceberg() -> None:
     from pyiceberg.io import pyarrow
 
     replaced: Any = avro.AvroFileHeader
-    replaced.get_schema = remembering(replaced.get_schema, _text_of)
+    replaced.get_schema = memoized(replaced.get_schema, _text_of)
     for module, name, key in (
         (avro, "construct_reader", _reader_key),
         (avro, "resolve_reader", _reader_key),
         (pyarrow, "pyarrow_to_schema", _arrow_key),
         (pyarrow, "prune_columns", _pruned_key),
     ):
-        setattr(module, name, remembering(getattr(module, name), key))
+        setattr(module, name, memoized(getattr(module, name), key))
     transactions: Any = table
     made = transactions.update_table_metadata
-    transactions.update_table_metadata = remembering(made, _metadata_key, MOST_METADATA)
+    transactions.update_table_metadata = memoized(made, _metadata_key, MOST_METADATA)
 
 
 def spare_typer() -> None:
@@ -41,10 +41,10 @@ def spare_typer() -> None:
     from typer import testing
 
     runner: Any = testing
-    runner._get_command = remembering(runner._get_command, id)
+    runner._get_command = memoized(runner._get_command, id)
 
 
-def remembering(function: Callable[..., Any], key: Callable[..., Any], most: int = MOST) -> Callable[..., Any]:
+def memoized(function: Callable[..., Any], key: Callable[..., Any], most: int = MOST) -> Callable[..., Any]:
     """``function`` with its results kept by ``key`` of its arguments. Errors are not kept.
 
     A key may have ids of arguments: the arguments are kept as well, so that no later object gets the same id.

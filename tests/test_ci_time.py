@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tests.shares import LIMITS, MOST, shares_line
+from tests.ci_time import LIMITS, MOST, shares_line
 
 
 def report(nodeid: str, duration: float, *markers: str) -> Any:
