@@ -23,7 +23,8 @@ from sidecar.errors import (
     refuse_text,
 )
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.storage.source import AnyPath, Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -36,7 +36,7 @@ from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.file_scanning import open_scan
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from tests.cpu_cost import unit_of_work
 
 OURS = (DamagedFileError, UnsupportedFeatureError, UsageError, StorageError)

@@ -10,7 +10,7 @@ import duckdb
 
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 
 def empty_filters(path: Path, column: str) -> None:

@@ -13,7 +13,7 @@ import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.iceberg.struct_nulls import bound_to
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.duckdb_predicates import duckdb_condition
 from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
 from tests.engine_tables import REFUSED, TABLES, TableDifference

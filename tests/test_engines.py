@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sidecar
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 ROWS, DISTINCT = 4_000, 500
 

@@ -26,7 +26,7 @@ from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.puffin.reader import PuffinReader
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 HERE = Path(__file__).resolve().parents[1] / "spec_vectors" / "published"
 ROWS = json.loads((HERE / "rows.json").read_text())

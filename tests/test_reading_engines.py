@@ -14,7 +14,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.iceberg.cases import local
 from tests.reading_engines import (
     LOOKUP,

@@ -22,7 +22,8 @@ from pyiceberg.io.fsspec import FsspecFileIO
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.storage import s3_upload
-from sidecar.storage.source import CountingSource, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import CountingSource
 from sidecar.storage.target import create_target
 from tests.s3_store import MemoryS3, MemoryS3IO
 from tests.tables import create_with_rows

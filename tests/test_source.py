@@ -16,18 +16,12 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sidecar.errors import DamagedFileError, StorageError
 from sidecar.maintenance.garbage import _delete_file
-from sidecar.storage import source
-from sidecar.storage.source import (
-    BytesSource,
-    CountingSource,
-    FileIOSource,
-    LocalSource,
-    is_stored,
-    open_source,
-    read_file,
-    read_ranges,
-    try_ranges,
-)
+from sidecar.storage import remote
+from sidecar.storage.local import LocalSource
+from sidecar.storage.opening import open_source
+from sidecar.storage.ranges import read_ranges, try_ranges
+from sidecar.storage.remote import FileIOSource, is_stored, read_file
+from sidecar.storage.source import BytesSource, CountingSource
 from sidecar.storage.target import check_new, create_or_replace, create_target
 
 DATA = bytes(range(256)) * 8
@@ -160,8 +154,8 @@ class Silent(AsyncFileSystem):  # type: ignore[misc]
 )
 def test_a_server_that_never_answers_is_given_up(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is ended, so that its client does not go on with it."""
-    monkeypatch.setattr(source, "ANSWER_SECONDS", 0.02)
-    monkeypatch.setattr(source, "WHOLE_FILE", 0)
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.02)
+    monkeypatch.setattr(remote, "WHOLE_FILE", 0)
     store = Silent()
     io: Any = SimpleNamespace(new_input=lambda path: FsspecInputFile(path, store))
     with pytest.raises((StorageError, TimeoutError), match="no answer in 0 s"):

@@ -20,7 +20,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.failpoints import observe
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from sidecar.storage.target import (
     HELD_LENGTH,
     Target,

@@ -26,7 +26,7 @@ from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.harness.timing import Clock, Side, Taken
 from scripts.benchmarks.inputs.lineitem import IN_DICTIONARIES, SCANNED, catalog_with_table
 from sidecar.filters.sizing import auto_fpp, blocks_for, false_positive_rate
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 THREADS = min(os.cpu_count() or 1, 4)
 FILES = 24

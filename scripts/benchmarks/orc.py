@@ -26,7 +26,7 @@ from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 EMBEDDED = ["l_partkey", "l_comment"]
 

@@ -33,7 +33,7 @@ from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.indexing.previous import carrying
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 FIELD, BLOCKS = 1, 2048
 TABLE = "11111111-2222-3333-4444-555555555555"

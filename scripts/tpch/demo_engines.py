@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.50.3.0"
 

@@ -30,7 +30,9 @@ from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import Source, check_unchanged, open_source
+from sidecar.storage.local import check_unchanged
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 
 L = TypeVar("L")
 

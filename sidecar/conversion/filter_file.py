@@ -28,7 +28,7 @@ from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:

@@ -39,7 +39,8 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import Source, check_unchanged
+from sidecar.storage.local import check_unchanged
+from sidecar.storage.source import Source
 
 RebuiltKind: TypeAlias = Literal["parquet", "orc"]
 """The kind that filters are rebuilt as."""

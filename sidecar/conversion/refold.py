@@ -18,7 +18,8 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
 from sidecar.parquet.inspect import find_leaf, reason_of
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
-from sidecar.storage.source import Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:

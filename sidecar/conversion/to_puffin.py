@@ -26,7 +26,8 @@ from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
 from sidecar.run import report_progress
-from sidecar.storage.source import Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:

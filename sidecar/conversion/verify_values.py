@@ -37,7 +37,8 @@ from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
 from sidecar.parquet.verify.page_index import chunk_index_problems
-from sidecar.storage.source import Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -23,7 +23,8 @@ from typing import Any
 
 from sidecar.crypto.aes import check_key, decrypt_gcm
 from sidecar.errors import DamagedFileError, StorageError, UsageError
-from sidecar.storage.source import Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 
 KEY_MATERIAL_TYPE = "PKMT1"
 MATERIAL_FILE = "_KEY_MATERIAL_FOR_{}.json"

@@ -44,7 +44,8 @@ from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized, plain_data
 from sidecar.run_log import log_run
-from sidecar.storage.source import AnyPath, Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -36,7 +36,9 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
-from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import Target, create_target
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.storage.source import Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:

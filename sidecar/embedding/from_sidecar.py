@@ -50,7 +50,9 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
-from sidecar.storage.source import AnyPath, Source, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:

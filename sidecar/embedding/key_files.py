@@ -18,7 +18,9 @@ from sidecar.errors import StorageError
 from sidecar.parquet.encrypted.sealing import sealing_of
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import decode_struct
-from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import create_target, repeatable
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
 from sidecar.run_log import log_run
-from sidecar.storage.source import AnyPath, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import AnyPath
 from sidecar.storage.target import repeatable
 
 if TYPE_CHECKING:

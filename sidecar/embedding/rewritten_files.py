@@ -29,7 +29,9 @@ from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
-from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 THREADS = 4

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from sidecar.errors import StorageError, UsageError
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 
 def targets_in(folder: str, paths: Sequence[str], roots: Sequence[str] | None = None) -> list[str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from sidecar.errors import SidecarError, StorageError
 from sidecar.run import ReportingThreads, one_step, report_progress
-from sidecar.storage.source import local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

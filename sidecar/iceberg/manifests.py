@@ -53,7 +53,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.bytes_decoder import BlockReader, BytesDecoder
-from sidecar.storage.source import read_file
+from sidecar.storage.remote import read_file
 
 _DATA_FILE, _PARTITION = 2, 102  # field ids of the Iceberg specification
 _ENUMS: dict[int, Callable[..., Any]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}

@@ -22,7 +22,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import StorageError
 from sidecar.iceberg.partial_loading import loadable_statistics
-from sidecar.storage.source import file_at
+from sidecar.storage.locations import file_at
 
 Entries: TypeAlias = tuple[StatisticsFile, ...]
 """The statistics entries of one snapshot, in the order of the metadata. Spark and Impala take the first one.

@@ -27,7 +27,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.table_names import name_of, shown_name
-from sidecar.storage.source import file_at
+from sidecar.storage.locations import file_at
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog

@@ -39,7 +39,7 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.results.base import Result
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 RepairAction: TypeAlias = Literal["drop", "register anew"]
 """What a repair does to a statistics entry."""

@@ -47,7 +47,8 @@ from sidecar.puffin.writer import CREATED_BY
 from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
-from sidecar.storage.source import local_path, open_source, refuse_control_characters
+from sidecar.storage.locations import local_path, refuse_control_characters
+from sidecar.storage.opening import open_source
 from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from sidecar.iceberg.paths import normal_folder
 from sidecar.iceberg.statistics_files.entry_commits import is_gone
 from sidecar.many_files.stored_files import StoredFile
 from sidecar.run import ReportingThreads
-from sidecar.storage.source import read_file
+from sidecar.storage.remote import read_file
 
 METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
 """The second one is that of old writers; today's write ``.gz.metadata.json``."""

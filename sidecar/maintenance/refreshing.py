@@ -41,7 +41,7 @@ from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.run_log import log_run
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 log = logging.getLogger(__name__)
 

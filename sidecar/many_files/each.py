@@ -13,7 +13,9 @@ from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import Result, plain_data
-from sidecar.storage.source import REQUESTS_AT_ONCE, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.remote import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

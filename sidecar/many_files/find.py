@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.many_files.stored_files import filesystem_of
-from sidecar.storage.source import check_scheme, local_path
+from sidecar.storage.locations import check_scheme, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -12,7 +12,8 @@ from sidecar.files import probe_source
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.storage.source import CountingSource, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import CountingSource
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidecar.errors import StorageError, UnsupportedFeatureError, foreign_reason
-from sidecar.storage.source import file_at, local_path
+from sidecar.storage.locations import file_at, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

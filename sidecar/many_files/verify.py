@@ -14,7 +14,7 @@ from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
 from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.parquet.verify.filters import ValuesLookedUp
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -41,7 +41,8 @@ from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress, c
 from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
-from sidecar.storage.source import Source, check_unchanged
+from sidecar.storage.local import check_unchanged
+from sidecar.storage.source import Source
 from sidecar.storage.target import Target
 
 FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})

@@ -17,7 +17,8 @@ import xxhash
 
 from sidecar.orc.protobuf import Message, decode, encode
 from sidecar.orc.tail import OrcTail, read_stripe_statistics
-from sidecar.storage.source import Source, digest_ranges
+from sidecar.storage.ranges import digest_ranges
+from sidecar.storage.source import Source
 
 _CONTENT_LENGTH, _STRIPES = 2, 3
 _STRIPE_PLACES = {1, 2, 4}

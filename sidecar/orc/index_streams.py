@@ -34,7 +34,8 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
 from sidecar.orc.trust import encoding_of
-from sidecar.storage.source import Source, read_ranges
+from sidecar.storage.ranges import read_ranges
+from sidecar.storage.source import Source
 
 ROW_INDEX, BLOOM_FILTER, BLOOM_FILTER_UTF8 = "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
 

@@ -20,7 +20,8 @@ from sidecar.orc.row_index import RowIndex, positions_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
-from sidecar.storage.source import Source, costs_no_request, read_ranges
+from sidecar.storage.ranges import read_ranges
+from sidecar.storage.source import Source, costs_no_request
 
 MAX_CONTENT = 1 << 30
 """Bytes of the largest decompressed stream that is decoded."""

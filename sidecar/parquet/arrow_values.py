@@ -25,7 +25,8 @@ from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages, with_single_blocks
 from sidecar.parquet.schema import is_wide_decimal
-from sidecar.storage.source import BytesSource, Source, SourceFile, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import BytesSource, Source, SourceFile
 
 BATCH_ROWS = 32 * 1024
 """Rows of a batch: few enough that hashes stay in the CPU cache, enough to hide the cost of a call."""

@@ -34,7 +34,8 @@ from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, TruncatedError, decode_struct, encode_struct
-from sidecar.storage.source import Source, try_ranges
+from sidecar.storage.ranges import try_ranges
+from sidecar.storage.source import Source
 
 MIN_BYTES = 32
 MAX_BYTES = 128 << 20

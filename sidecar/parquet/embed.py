@@ -30,7 +30,8 @@ from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
-from sidecar.storage.source import Source, check_unchanged
+from sidecar.storage.local import check_unchanged
+from sidecar.storage.source import Source
 from sidecar.storage.target import COPY_LENGTH, Target
 
 Placement: TypeAlias = Literal["end", "row-group"]

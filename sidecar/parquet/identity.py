@@ -19,7 +19,8 @@ import xxhash
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.thrift import LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.storage.source import Source, digest_ranges
+from sidecar.storage.ranges import digest_ranges
+from sidecar.storage.source import Source
 
 _META_PLACES = {9, 10, 11, 14, 15}
 _CHUNK_PLACES = {2, 4, 5, 6, 7}

@@ -23,7 +23,7 @@ from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 
 class OpenedSidecar:

@@ -34,7 +34,7 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from sidecar.errors import Problem, SidecarError
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.puffin import codecs
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata, decode_metadata, shorten
-from sidecar.storage.source import Source, check_range, read_ranges
+from sidecar.storage.ranges import read_ranges
+from sidecar.storage.source import Source, check_range
 
 MAGIC = b"PFA1"
 TRAILER_LENGTH = 12

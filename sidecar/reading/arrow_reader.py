@@ -61,7 +61,10 @@ from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types
 from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
 from sidecar.reading.row_deletes import Deletes, read_deletes
-from sidecar.storage.source import REMOTE_TAIL, Source, SourceFile, file_at, has_cheap_ranges, local_path, open_source
+from sidecar.storage.locations import file_at, local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.remote import REMOTE_TAIL, has_cheap_ranges
+from sidecar.storage.source import Source, SourceFile
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""

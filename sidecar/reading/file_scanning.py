@@ -36,7 +36,8 @@ from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
 from sidecar.results.base import Summarized
-from sidecar.storage.source import AnyPath, CountingSource, Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import AnyPath, CountingSource, Source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

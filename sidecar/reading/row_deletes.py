@@ -26,7 +26,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.errors import DamagedFileError, foreign_reason
 from sidecar.iceberg.manifests import latest_fields
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 DeleteKey = tuple[str, int | None]
 """The path of a delete file, and the offset of a deletion vector in it."""

@@ -45,7 +45,8 @@ from sidecar.reading.key_rows import KeyRows
 from sidecar.reading.read_ahead import read_ahead
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
-from sidecar.storage.source import AnyPath, Source, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

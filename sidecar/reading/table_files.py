@@ -47,7 +47,8 @@ from sidecar.reading.arrow_reader import SMALL, PackedLevelsError, TableReader
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
 from sidecar.reading.row_deletes import Deletes, deletes_of
-from sidecar.storage.source import CountingSource, Source, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import CountingSource, Source
 
 TOO_MUCH = 0.5
 """If indexes leave at least this share of the rows in row groups that Arrow would scan, pyiceberg reads the file

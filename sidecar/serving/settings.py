@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError, refuse_text, without_credentials
 from sidecar.iceberg.table_names import parts_of
-from sidecar.storage.source import CONTROL
+from sidecar.storage.locations import CONTROL
 
 DEFAULT_PORT = 8181
 MOST_BODY = 32 << 20

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import StorageError
 from sidecar.run import ReportingThreads
-from sidecar.storage.source import REQUESTS_AT_ONCE, FileIOSource, Source, check_range, fetch, stored_file
+from sidecar.storage.remote import REQUESTS_AT_ONCE, FileIOSource, fetch
+from sidecar.storage.source import Source, check_range, stored_file
 
 if TYPE_CHECKING:
     from pyiceberg.io import OutputFile

@@ -33,7 +33,8 @@ from sidecar.filters.values import Probe
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, SBBF
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,

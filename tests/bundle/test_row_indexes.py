@@ -38,7 +38,8 @@ from sidecar.orc.tail import read_tail
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, ROW_INDEX, UNITS
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import SEQUENCE, SNAPSHOT, open_bytes, segment_header, units_table
 from tests.bundle.damage import combine, raw_blobs, reword
 

@@ -63,7 +63,7 @@ def test_json_has_the_way_of_every_unit_and_the_rates(plain: Path) -> None:
 
 def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
     from sidecar.parquet.footer import read_footer
-    from sidecar.storage.source import LocalSource
+    from sidecar.storage.local import LocalSource
 
     chunk = read_footer(LocalSource(str(plain))).row_groups[1].columns[0]
     data = bytearray(plain.read_bytes())

@@ -138,7 +138,7 @@ def test_convert(files: list[Path], tmp_path: Path) -> None:
 
 def test_damage_is_exit_code_1(files: list[Path], tmp_path: Path) -> None:
     from sidecar.parquet.footer import read_footer
-    from sidecar.storage.source import LocalSource
+    from sidecar.storage.local import LocalSource
 
     data = bytearray(files[0].read_bytes())
     chunk = read_footer(LocalSource(str(files[0]))).row_groups[0].columns[0]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import sidecar
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 FOREIGN = (

@@ -15,7 +15,7 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.filters.probes import probe_for
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 STRIDE = 1000

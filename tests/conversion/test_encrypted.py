@@ -20,7 +20,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.parquet.bloom import read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.conversion.cases import foreign, rows
 
 FILE = "j118_enc_gcm_encfooter"

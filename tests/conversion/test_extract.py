@@ -19,7 +19,7 @@ from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from sidecar.storage.target import create_target
 from tests.conversion.cases import FOREIGN, foreign, indexed, indexes, plain_of, rows
 

@@ -20,7 +20,8 @@ from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from sidecar.storage.target import create_target
 from tests.conversion.cases import as_remote, indexed, indexes, plain_of
 

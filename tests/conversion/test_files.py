@@ -18,7 +18,7 @@ from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.bundle.cases import extract_filter
 from tests.conversion.cases import foreign, indexed, indexes, plain_of
 from tests.lost_values import change_filters, duckdb_finds, empty_filters

@@ -21,7 +21,8 @@ from sidecar.orc.protobuf import encode
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.conversion.cases import foreign
 from tests.conversion.orc_cases import (
     PARQUET_TYPES,

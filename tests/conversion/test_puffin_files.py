@@ -17,7 +17,7 @@ from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.conversion.cases import foreign, indexed, rows
 from tests.conversion.test_encrypted import FILE, FOOTER, SECRET_COLUMNS, keys
 from tests.iceberg.cases import create

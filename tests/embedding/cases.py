@@ -19,7 +19,8 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.thrift import Struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import LocalSource, Source
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import Source
 
 
 def opened(path: Path) -> tuple[LocalSource, Footer]:

@@ -9,7 +9,8 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.storage.source import LocalSource, Source
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import Source
 from tests.embedding.cases import chunks
 from tests.embedding.encryption_matrix import (
     Kind,

@@ -17,7 +17,8 @@ import sidecar
 from sidecar.iceberg import replace
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.tables import create_with_rows
 
 ARROW = pa.schema([("k", pa.int64()), ("s", pa.string())])

@@ -18,7 +18,8 @@ from sidecar.parquet.encrypted.sealing import Sealed
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.thrift import Struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import LocalSource, SourceFile
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import SourceFile
 from tests.embedding.cases import chunks
 from tests.embedding.encrypted_cases import (
     ENCRYPTED_FOOTER,

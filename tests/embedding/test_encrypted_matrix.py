@@ -20,7 +20,8 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.scanning import scan
-from sidecar.storage.source import LocalSource, Source, SourceFile
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import Source, SourceFile
 from tests.embedding.cases import chunks
 from tests.embedding.encryption_matrix import (
     ARROW_KINDS,

@@ -17,7 +17,7 @@ from sidecar.embedding.embed import embed
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.driver import build
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.embedding.encrypted_cases import (
     BUNDLES,
     ENCRYPTED_FOOTER,

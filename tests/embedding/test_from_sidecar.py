@@ -19,7 +19,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.bundle.cases import extract_filter
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])

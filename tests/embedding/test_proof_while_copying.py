@@ -19,7 +19,7 @@ from sidecar.conversion.matching.match import Match, prove
 from sidecar.embedding import orc_restorer, restorer
 from sidecar.errors import StorageError, UsageError, WrongChecksumError
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.embedding.witness_cases import assert_nothing_lost, extracted, write
 
 ANEW = "rewritten since it was indexed"

@@ -15,7 +15,7 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.thrift import I64
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.parquet.false_statements import by, chunk_meta, restated, written
 
 OLD, UNKNOWN = "parquet-mr version 1.2.5 (build)", "a writer that nobody knows version 1.0"

@@ -20,7 +20,8 @@ from sidecar.errors import (
 )
 from sidecar.iceberg import replace
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.embedding.table_cases import (
     ARROW,
     FILES,

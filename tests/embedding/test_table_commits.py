@@ -20,7 +20,7 @@ from sidecar.errors import (
 )
 from sidecar.iceberg import replace
 from sidecar.iceberg.replace import CommitUnknownError
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.embedding.table_cases import (
     ARROW,
     FILES,

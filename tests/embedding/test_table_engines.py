@@ -14,7 +14,7 @@ from sidecar.errors import (
     UnsupportedFeatureError,
 )
 from sidecar.iceberg.deletes.delete_index import POSITION
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.embedding.table_cases import (
     before_commit,
     embed,

@@ -17,7 +17,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.matching.identity import identity_of_parquet
 from sidecar.conversion.matching.match import BY_DIGEST
 from sidecar.errors import UsageError
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.conversion.cases import as_remote
 from tests.embedding.cases import opened
 from tests.embedding.witness_cases import ROWS, assert_nothing_lost, extracted, write

@@ -21,7 +21,7 @@ from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.values import RowGroupSampler
 from sidecar.orc.verify.verify import verify_file as verify_orc
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.embedding.witness_cases import ROWS, extracted, keys_of
 
 

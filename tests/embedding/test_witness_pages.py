@@ -18,7 +18,9 @@ from sidecar.errors import DamagedFileError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
-from sidecar.storage.source import CountingSource, LocalSource, digest_ranges
+from sidecar.storage.local import LocalSource
+from sidecar.storage.ranges import digest_ranges
+from sidecar.storage.source import CountingSource
 from tests.embedding.cases import nested, opened
 from tests.embedding.witness_cases import extracted, write
 

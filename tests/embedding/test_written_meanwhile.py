@@ -13,7 +13,7 @@ import sidecar
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor
 from sidecar.errors import StorageError
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.embedding.cases import assert_sound
 from tests.embedding.witness_cases import keys_of, write
 

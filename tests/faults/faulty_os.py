@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from sidecar.many_files import stored_files
-from sidecar.storage import source, target
+from sidecar.storage import local, remote, target
 from tests.faults.faults import FAULTS, Mode, Request, error_of
 
 
@@ -137,7 +137,7 @@ class _Listing(list[Any]):
 def local_storage() -> Iterator[None]:
     """Have sidecar's own modules reach local files through :class:`FaultyOs`."""
     faulty = FaultyOs()
-    patches = [mock.patch.object(module, "os", faulty) for module in (source, target, stored_files)]
+    patches = [mock.patch.object(module, "os", faulty) for module in (local, remote, target, stored_files)]
     for patch in patches:
         patch.start()
     try:

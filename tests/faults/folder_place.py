@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.fsspec import FsspecInputFile, FsspecOutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.faults.faults import BREAKS, FAULTS, Mode, Request, error_of
 from tests.faults.faulty_os import local_storage
 

@@ -14,8 +14,8 @@ import pytest
 from scripts.servers import s3
 from scripts.servers.services import running
 from sidecar.errors import StorageError
-from sidecar.storage import source
-from sidecar.storage.source import open_source
+from sidecar.storage import remote
+from sidecar.storage.opening import open_source
 from tests.faults.faults import Mode
 from tests.faults.s3_place import CLIENTS, S3Place
 from tests.faults.storage_cases import KEYS, LONGEST, Grid
@@ -47,7 +47,7 @@ def test_s3fs_is_ended_before_it_has_asked_125_times(grid: Grid, monkeypatch: py
         pytest.skip("Arrow's client has limits of its own")
     from s3fs import S3FileSystem
 
-    monkeypatch.setattr(source, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 1.5)
     monkeypatch.delenv("AWS_MAX_ATTEMPTS")
     monkeypatch.setattr(S3FileSystem, "retries", 5)
     S3FileSystem.clear_instance_cache()

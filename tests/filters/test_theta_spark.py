@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.filters.theta import ThetaSketch
 from sidecar.puffin.reader import PuffinReader
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 pytestmark = pytest.mark.jvm
 

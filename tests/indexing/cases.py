@@ -24,7 +24,9 @@ from sidecar.iceberg.resolve import primitive_columns, resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.indexing.columns import Options
 from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, StageResult, UnitsTask, index_units
-from sidecar.storage.source import LocalSource, Source, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import Source
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
 """(path, row group, field id) -> (encoding, bitset)."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.indexing.cases import file_values, filters_of, misses
 from tests.tables import create_with_rows
 

@@ -9,7 +9,7 @@ import pytest
 
 import sidecar
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 ROWS = 2_000
 

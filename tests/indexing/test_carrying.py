@@ -16,7 +16,8 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.iceberg.statistics_files import registering
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("part", pa.int32())])

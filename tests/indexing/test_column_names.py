@@ -14,7 +14,7 @@ import sidecar
 from sidecar.bundle.model import StoredColumn
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from tests.iceberg.encrypted_tables import SECRET, add_encrypted, bundle_keys, encrypted_table, file_keys, rows
 
 ODD = 'größe, "x" \N{DROPLET}'

@@ -14,7 +14,7 @@ import sidecar
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.cli import humanize
 from sidecar.puffin.types import THETA_GROUPS
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.iceberg.table_cases import delete_by_position
 from tests.tables import create_with_rows
 

@@ -24,7 +24,9 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing import sketch_groups, writing
 from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.puffin.types import THETA_GROUPS
-from sidecar.storage.source import LocalSource, Source, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import Source
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.cases import filters_of, group_sketches_of, sidecar_of, sketches_of
 

@@ -13,7 +13,8 @@ from pyiceberg.table import StaticTable
 
 import sidecar
 from sidecar.errors import SidecarError, UsageError
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.dry_runs import unchanged
 from tests.tables import create_with_rows
 

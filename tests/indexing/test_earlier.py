@@ -14,7 +14,8 @@ import sidecar
 from sidecar.bundle.units import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
 from tests.tables import create_with_rows
 

@@ -17,7 +17,8 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, rng, sidecar_of, sketches_of
 from tests.indexing.local_cases import ABSENT, KINDS, SCHEMA, assert_nothing_is_denied, some_rows, some_table
 

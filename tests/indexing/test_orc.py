@@ -46,7 +46,7 @@ from sidecar.orc.protobuf import encode
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.indexing.cases import (
     bound_value,
     columns_of,

@@ -23,7 +23,8 @@ from sidecar.filters.values import probe_hashes
 from sidecar.indexing.stage_one.tasks import FilePiece, StageResult, UnitsTask, index_units
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.storage.source import LocalSource, Source
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import Source
 from tests.indexing.cases import columns_of, filter_of, open_local, plan_for, rng
 from tests.orc_cases import write_orc
 

@@ -17,7 +17,8 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.build import build_page_index
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.parquet.single_indexes import read_column_index, read_offset_index
 from tests.tables import create_with_rows
 

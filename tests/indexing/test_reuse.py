@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.indexing.cases import (
     LONG,
     columns_of,

@@ -18,7 +18,7 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from sidecar.storage.target import create_target
 
 ROWS = 40

@@ -24,7 +24,7 @@ from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.parquet import value_bounds
-from sidecar.storage.source import FileIOSource
+from sidecar.storage.remote import FileIOSource
 from tests.indexing.cases import (
     LONG,
     bound_value,

@@ -17,7 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 import sidecar
 from sidecar.maintenance import costs
 from sidecar.puffin.reader import TAIL_LENGTH
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.iceberg.cases import local
 
 FILES = 60

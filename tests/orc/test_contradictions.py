@@ -29,7 +29,8 @@ from sidecar.orc.verify.verify import verify_file
 from sidecar.reading.file_scanning import open_scan
 from sidecar.reading.orc_stripe_reader import OrcHandle
 from sidecar.reading.orc_table_rows import _refuse_early_times
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.orc.lies import (
     ROWS,
     STRIDE,

@@ -17,7 +17,8 @@ import pytest
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.leaves import flatten
 from sidecar.orc.decode import read_row_group
-from sidecar.storage.source import CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import CountingSource
 from tests.filters import orc_vectors
 from tests.orc.decode_cases import OrcFile, orc_file, random_table
 

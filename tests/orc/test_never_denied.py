@@ -17,7 +17,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, read_tail
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 DATA = Path(__file__).parents[1] / "data/orc"
 FILES = [

@@ -6,7 +6,8 @@ from typing import Any
 
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
-from sidecar.storage.source import LocalSource, Source
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import Source
 from tests.parquet.foreign import DATA
 
 KC1, KC2 = b"1234567890123450", b"1234567890123451"

@@ -7,7 +7,7 @@ from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,
 )
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.parquet.foreign import DATA
 from tests.parquet.single_indexes import read_column_index, read_offset_index
 

@@ -12,7 +12,7 @@ import sidecar
 from sidecar.conversion.outcome import EXACT, NONE
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from sidecar.errors import DamagedFileError
 from sidecar.filters.leaves import flatten
 from sidecar.parquet.arrow_values import ValueReader
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 
 NESTED = pa.table(
     {

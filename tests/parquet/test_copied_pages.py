@@ -19,7 +19,9 @@ from sidecar.parquet.identity import pages_digest
 from sidecar.parquet.page_indexes import copied_pages
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.pages import walk_pages
-from sidecar.storage.source import BytesSource, LocalSource, digest_ranges
+from sidecar.storage.local import LocalSource
+from sidecar.storage.ranges import digest_ranges
+from sidecar.storage.source import BytesSource
 from tests.parquet.embed_cases import nothing, rewritten
 
 DATA = Path(__file__).parents[1] / "data" / "parquet"

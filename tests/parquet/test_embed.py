@@ -13,7 +13,8 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_indexes.extents import find_extents
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.thrift import Struct, encode_struct
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.embed_cases import FILTER, assert_same_pages, chunks, everything_kept, nothing, rewritten, written
 from tests.parquet.single_indexes import read_offset_index
 

@@ -27,7 +27,8 @@ from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify.file import verify_file as verify
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import open_scan
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource, SourceFile
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource, SourceFile
 from tests.parquet.encrypted import OURS, PUBLIC, REBUILT, WRITTEN, keys_of, opened, path_of
 from tests.parquet.foreign import expected, leaf_values, same_column_index, written
 

@@ -16,7 +16,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import entries_of
-from sidecar.storage.source import CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import CountingSource
 from tests.parquet.foreign import DATA, WRITERS, expected, leaf_values, written
 
 PLAIN_FILES = [path for path in sorted(DATA.rglob("*.parquet")) if path.read_bytes()[-4:] == b"PAR1"]

@@ -25,7 +25,8 @@ from sidecar.parquet.inspect import probe_file
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import entries_of
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource, Source
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource, Source
 
 CODECS = ["NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"]
 

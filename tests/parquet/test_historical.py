@@ -25,7 +25,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import I32, I64, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 OLD, NEW = DATA / "apache_bloom_filter.bin", DATA / "apache_bloom_filter.xxhash.bin"

@@ -13,7 +13,8 @@ from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.page_indexes.page_bounds import page_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds
-from sidecar.storage.source import CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import CountingSource
 from tests.parquet.foreign import DATA, WRITERS, leaf_values
 
 

@@ -25,7 +25,8 @@ from sidecar.parquet.page_indexes.page_index import (
 )
 from sidecar.parquet.thrift import BOOL_FALSE, LIST, Items, encode_struct
 from sidecar.questions.bounds import Bounds
-from sidecar.storage.source import CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import CountingSource
 from tests.parquet.foreign import DATA, WRITERS, expected, same_column_index
 from tests.parquet.page_index_cases import chunk_of, indexes, open_file
 from tests.parquet.single_indexes import read_column_index, read_offset_index

@@ -16,7 +16,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.thrift import BOOL, BYTE, STRUCT, Struct
 from sidecar.reading.file_scanning import open_scan
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.false_statements import restated, written
 
 

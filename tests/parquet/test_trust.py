@@ -39,7 +39,8 @@ from sidecar.parquet.trust import WRONG_WRITERS, why_not_believed, wrong_writers
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import open_scan
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.false_statements import (
     WRONG,
     by,

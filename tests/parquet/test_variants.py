@@ -19,7 +19,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.parquet.foreign import DATA
 
 VARIANTS = DATA / "variants"

@@ -22,7 +22,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, STRUCT, Items, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck, value_problems
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.parquet.foreign import DATA, WRITERS
 from tests.parquet.page_files import CODECS, rewrite, write
 

@@ -23,7 +23,8 @@ from sidecar.parquet.page_indexes.page_index import (
 from sidecar.parquet.thrift import BINARY, BOOL, I32, I64, LIST, Items, Struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.page_index import ARROW_SIZES, verify_page_index
-from sidecar.storage.source import BytesSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource
 from tests.parquet.foreign import DATA
 from tests.parquet.page_files import attach, write
 

@@ -28,7 +28,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from tests.iceberg.encrypted_tables import (
     MASTER,
     METADATA,

@@ -35,7 +35,8 @@ from sidecar.orc.inspect import probe_file
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.choose import FileChooser
 from sidecar.planning.plan import Plan
-from sidecar.storage.source import local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
 from tests.iceberg.mixed_tables import append_files, orc_file
 
 TENTH = float(np.float32(0.1))

@@ -15,7 +15,7 @@ import pytest
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.planning.plan import Plan
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 pytestmark = pytest.mark.jvm
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.puffin.reader import PuffinReader
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.iceberg.cases import create, local, replaced
 from tests.iceberg.encrypted_tables import add_encrypted, bundle_keys, encrypted_table, file_keys, trusting
 

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar.orc.tail import read_tail
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 from tests.iceberg.cases import INDEXED, local
 from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
 from tests.orc_cases import write_orc

@@ -16,7 +16,8 @@ from sidecar.puffin.inspect import verify_puffin
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata, encode_metadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
-from sidecar.storage.source import FileIOSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.remote import FileIOSource
 
 LONG = bytes(range(256)) * 2_000
 CONTENTS = [b"", b"a", "größe 🤯".encode(), LONG]

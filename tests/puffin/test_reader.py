@@ -15,7 +15,8 @@ from sidecar.puffin.inspect import verify_puffin
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import FRAMING_LENGTH, TAIL_LENGTH, PuffinReader
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.puffin.cases import open_bytes
 
 

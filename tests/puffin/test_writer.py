@@ -14,7 +14,8 @@ from sidecar.errors import StorageError, UsageError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY, PuffinWriter
-from sidecar.storage.source import BytesSource, CountingSource, LocalSource
+from sidecar.storage.local import LocalSource
+from sidecar.storage.source import BytesSource, CountingSource
 
 
 def read_back(sink: io.BytesIO, footer_size: int | None = None) -> PuffinReader:

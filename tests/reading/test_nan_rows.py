@@ -16,7 +16,7 @@ import sidecar
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import SMALL, TableReader
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 SCHEMA = pa.schema([("id", pa.int64()), ("f", pa.float32()), ("d", pa.float64())])
 CELLS = [1.0, math.nan, None, 5.0, 5.0, 5.0, math.inf, math.nan, math.inf, math.nan, math.nan, None, 0.0, -0.0, None]

@@ -18,7 +18,7 @@ from sidecar.planning.planner import plan
 from sidecar.reading import table_files
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import read
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.iceberg.cases import comparable, oracle
 from tests.reading.test_file_scan_reads import Recorded
 from tests.tables import create_with_rows

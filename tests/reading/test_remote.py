@@ -24,7 +24,9 @@ from sidecar.errors import DamagedFileError, StorageError
 from sidecar.reading.arrow_reader import _KnownFiles
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import MOST_THREADS, read, threads_of
-from sidecar.storage.source import REMOTE_GAP, REMOTE_TAIL, CountingSource, FileIOSource, read_file, read_ranges
+from sidecar.storage.ranges import read_ranges
+from sidecar.storage.remote import REMOTE_GAP, REMOTE_TAIL, FileIOSource, read_file
+from sidecar.storage.source import CountingSource
 from tests.iceberg.cases import comparable, oracle
 from tests.iceberg.table_cases import delete_by_position
 from tests.tables import create_with_rows

@@ -21,7 +21,8 @@ import sidecar
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.parquet.thrift import BINARY, decode_struct, encode_struct
-from sidecar.storage.source import BytesSource, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import BytesSource
 from tests.iceberg.table_cases import delete_by_position
 
 ROWS = 400

@@ -27,7 +27,8 @@ from sidecar.reports.advising import sample as advising_sample
 from sidecar.reports.advising.files import ParquetSample, ReadValues, open_sample_file
 from sidecar.reports.advising.sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
 from sidecar.reports.advising.verdicts import refusal
-from sidecar.storage.source import BytesSource, CountingSource, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import BytesSource, CountingSource
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
 from tests.iceberg.mixed_tables import append_files, append_orc, parquet_file

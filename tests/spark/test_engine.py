@@ -18,7 +18,8 @@ from sidecar.indexing import slices
 from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.spark import engine, frames
 from sidecar.spark import session as spark_session
-from sidecar.storage.source import LocalSource, local_path
+from sidecar.storage.local import LocalSource
+from sidecar.storage.locations import local_path
 from tests.indexing.cases import Filters, filters_of, group_sketches_of, sidecar_of, sketches_of
 from tests.tables import create_with_rows
 

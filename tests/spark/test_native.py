@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.tables import create_with_rows
 
 pytestmark = pytest.mark.jvm

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyiceberg.io.pyarrow import PyArrowFile
 
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 KINDS = {".parquet": "data", ".stats": "sidecar", ".avro": "manifests", ".json": "metadata"}
 

@@ -21,7 +21,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
-from sidecar.storage.source import LocalSource
+from sidecar.storage.local import LocalSource
 
 PLACE = {"snapshot_id": 1, "sequence_number": 1}
 SEGMENT, TABLE = bytes(16), "5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b"

@@ -26,7 +26,7 @@ from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.file_scanning import open_scan
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from tests.lost_values import duckdb_finds
 from tests.reading.random_predicates import Column, Predicates
 from tests.reading.random_predicates import columns_of as askable_columns

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 from tests.iceberg.rest_server import client, serving
 
 ROOT = "torture.root"

@@ -14,7 +14,8 @@ from sidecar.orc import identity as orc
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet import identity as parquet
 from sidecar.parquet.footer import Footer
-from sidecar.storage.source import Source, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import Source
 
 
 @dataclass(frozen=True)

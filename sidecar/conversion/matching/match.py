@@ -30,7 +30,7 @@ from sidecar.conversion.collection import NO_TABLE
 from sidecar.conversion.matching.identity import Identity
 from sidecar.errors import UsageError
 from sidecar.parquet.identity import FINGERPRINT_BYTES
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 BY_TABLE = "the table's live entry"
 BY_DIGEST = "the digest of the stored pages"

@@ -41,7 +41,8 @@ from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
 from sidecar.run import ReportingThreads
-from sidecar.storage.source import SourceFile, open_source
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import SourceFile
 
 EQUALITY = "equality deletes apply to it"
 POSITION = "position deletes apply to it"

@@ -31,7 +31,7 @@ from sidecar.iceberg.metadata_log import Entries, as_entries, is_shown, statisti
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.statistics_files.merge import registers_only_ours
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
-from sidecar.storage.source import is_stored
+from sidecar.storage.remote import is_stored
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

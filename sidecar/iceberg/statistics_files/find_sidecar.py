@@ -23,7 +23,7 @@ from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.table_names import name_of
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 PAGES = "-pages.stats"
 """End of the names of files with page indexes. A query that only page indexes can help opens no other files."""

@@ -28,7 +28,7 @@ from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
 from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 MARK = "sidecar"
 """Property of theta blobs made by sidecar, in the Puffin footer and in the table's metadata."""

@@ -19,7 +19,8 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
-from sidecar.storage.source import open_source, refuse_control_characters
+from sidecar.storage.locations import refuse_control_characters
+from sidecar.storage.opening import open_source
 from sidecar.storage.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]

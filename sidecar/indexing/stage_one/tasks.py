@@ -40,7 +40,9 @@ from sidecar.indexing.stage_one.fault import fault_of, reason_of
 from sidecar.indexing.stage_one.formats import Metadata, open_data_file, read_metadata
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_tail
-from sidecar.storage.source import Source, local_path, open_source
+from sidecar.storage.locations import local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import Source
 
 ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
 """The words of a build's report for where a filter came from."""

@@ -49,7 +49,8 @@ from sidecar.parquet.thrift import (
     decode_struct,
     encode_struct,
 )
-from sidecar.storage.source import Source, try_ranges
+from sidecar.storage.ranges import try_ranges
+from sidecar.storage.source import Source
 
 MAX_INDEX = 32 << 20
 """Bytes of a ColumnIndex or OffsetIndex, at most."""

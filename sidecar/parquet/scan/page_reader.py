@@ -39,7 +39,8 @@ from sidecar.parquet.scan.part_file import (
 )
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.storage.source import Source, read_ranges
+from sidecar.storage.ranges import read_ranges
+from sidecar.storage.source import Source
 
 _DENSE = 0.9
 """Whole chunks are read if at least this share of a row group's rows is wanted, short gaps included."""

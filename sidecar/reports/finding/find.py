@@ -58,7 +58,7 @@ from sidecar.reports.finding.traces import traces_in_file
 from sidecar.reports.finding.values import AskedValues, QuestionKey, Questions, ValueQuestion
 from sidecar.run import ReportingThreads, report_progress
 from sidecar.run_log import log_run
-from sidecar.storage.source import local_path
+from sidecar.storage.locations import local_path
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from sidecar.reading.row_deletes import DeleteKey, Deletes
 from sidecar.reading.scanning import reading_errors
 from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 _SECOND = 1_000_000
 MOST_ASKED = 200

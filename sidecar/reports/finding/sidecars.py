@@ -37,7 +37,7 @@ from sidecar.questions.bounds import Bounds
 from sidecar.reports.finding.results import SidecarAsked, ValueTrace
 from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 LARGEST_LG_K = 20
 """The largest sketch that is read whole."""

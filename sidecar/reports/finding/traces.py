@@ -34,7 +34,7 @@ from sidecar.questions.bounds import Bounds, Comparable
 from sidecar.questions.literal_spans import span_of
 from sidecar.reports.finding.results import ValueTrace
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 SHORTEST_CUT = 8
 """A bound of fewer bytes is not taken for the beginning of a longer value: it says too little."""

@@ -25,7 +25,8 @@ from sidecar.reports.page.style import STYLE
 from sidecar.reports.page.wording import moment
 from sidecar.results.base import Result
 from sidecar.run_log import log_run, quantity
-from sidecar.storage.source import AnyPath, local_path
+from sidecar.storage.locations import local_path
+from sidecar.storage.source import AnyPath
 from sidecar.storage.target import check_folder, write_whole
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import zlib
 from pyiceberg.table import Table
 
 from sidecar.errors import DamagedFileError
-from sidecar.storage.source import read_file
+from sidecar.storage.remote import read_file
 
 
 def read_metadata(table: Table) -> bytes:

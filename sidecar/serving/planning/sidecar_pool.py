@@ -19,7 +19,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
 from sidecar.iceberg.statistics_files.find_sidecar import Opener, open_registered
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 
 MOST_BYTES = 64 << 20
 """About how much memory opened sidecars take in one process."""

@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from sidecar.errors import StorageError, UsageError
 from sidecar.serving.protocol.errors import ErrorType
 from sidecar.serving.table_paths import leads_elsewhere
-from sidecar.storage.source import CONTROL, local_path
+from sidecar.storage.locations import CONTROL, local_path
 
 _FAMILIES = {
     "s3": "s3",

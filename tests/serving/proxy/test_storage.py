@@ -12,7 +12,7 @@ import pytest
 from sidecar.errors import StorageError, UsageError
 from sidecar.serving.proxy import storage as storage_module
 from sidecar.serving.proxy.storage import CallersStorage, plain_location
-from sidecar.storage.source import open_source
+from sidecar.storage.opening import open_source
 from tests.iceberg.cases import local
 from tests.serving.proxy.conftest import Proxied
 

@@ -1,0 +1,56 @@
+"""Locations of files: local paths and URLs, and which of them are refused."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from sidecar.errors import StorageError, UsageError, without_credentials
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO, InputFile
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""The control characters of ASCII, which no location may have."""
+
+
+def file_at(io: FileIO, location: str) -> InputFile:
+    """Return a file of ``io`` for reading. Raises :class:`StorageError` for a location with control characters."""
+    refuse_control_characters(location)
+    return io.new_input(location)
+
+
+def refuse_control_characters(location: str) -> None:
+    """Raise :class:`StorageError` for a location with control characters.
+
+    pyiceberg's parser of URLs drops tabs and line breaks, so it would open, replace or delete another file.
+    """
+    if CONTROL.search(location):
+        raise StorageError("the name of a file must not have control characters", file=location)
+
+
+@runtime_checkable
+class ChecksLocations(Protocol):
+    """A ``FileIO`` that allows some locations only. Local files are opened without the ``FileIO``, so it is asked."""
+
+    def check_location(self, location: str) -> None:
+        """Raise :class:`StorageError` for a location that is not allowed."""
+
+
+def check_scheme(url: str, io: FileIO | None) -> None:
+    """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open."""
+    scheme = url.partition("://")[0].lower()
+    if io is None and scheme in ("http", "https", "ftp"):
+        raise UsageError(
+            f"a file cannot be read over {scheme}://",
+            file=without_credentials(url),
+            hint="Download it first, or name it by the URL of its object store, such as s3://bucket/key.",
+        )
+
+
+def local_path(location: str) -> str | None:
+    """Return the local path that a location names, ``None`` for an object store or another host."""
+    if location.startswith("file:"):
+        rest = location[5:]
+        return "/" + rest.lstrip("/") if not rest.startswith("//") or rest.startswith("///") else None
+    return None if "://" in location else location
