@@ -9,8 +9,8 @@ a Bloom filter's header                      a single filter, see :mod:`sidecar.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -23,12 +23,10 @@ from sidecar.errors import (
     refuse_text,
 )
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
+    from sidecar.access import Access
     from sidecar.bundle.inspect import PuffinFileInfo
     from sidecar.bundle.segment import ColumnNames
     from sidecar.crypto.keys import EncryptionKeys
@@ -79,19 +77,18 @@ class VerifiedFile(Result):
 
 def inspect_file(
     path: AnyPath,
-    io: FileIO | None = None,
+    access: Access,
     *,
-    encryption_keys: EncryptionKeys | None = None,
     fill: bool = False,
 ) -> FileInfo:
     """Return the indexes that a file has, as :func:`sidecar.inspect` does.
 
-    Without ``encryption_keys``, the result has only the plaintext parts of an encrypted Parquet file, and no fill of
+    Without keys, the result has only the plaintext parts of an encrypted Parquet file, and no fill of
     sealed filters. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
     :class:`UsageError` for ``fill`` of another file than a Puffin file.
     """
-    with _opened(path, io) as opened:
-        kind, source = _unlocked(opened, encryption_keys)
+    with closing(access.open(path)) as opened:
+        kind, source = _unlocked(opened, access.keys)
         _check_options(source, kind, fill=fill)
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
@@ -107,7 +104,7 @@ def inspect_file(
             return inspect_bare_filter(source)
         from sidecar.bundle.inspect import inspect_sidecar
 
-        return inspect_sidecar(source, fill=fill, encryption_keys=encryption_keys)
+        return inspect_sidecar(source, fill=fill, encryption_keys=access.keys)
 
 
 def probe_source(
@@ -132,11 +129,10 @@ def probe_source(
 
 def verify_file(
     path: AnyPath,
-    io: FileIO | None = None,
+    access: Access,
     *,
     data: bool = False,
     sample: float | None = None,
-    encryption_keys: EncryptionKeys | None = None,
     against: Sequence[AnyPath] | None = None,
 ) -> VerifiedFile:
     """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
@@ -147,19 +143,19 @@ def verify_file(
     for files ``against`` that are none or not distinct.
     """
     name = os.fspath(path)
-    with _opened(path, io) as opened:
+    with closing(access.open(path)) as opened:
         try:
-            kind, source = _unlocked(opened, encryption_keys)
+            kind, source = _unlocked(opened, access.keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return VerifiedFile(name, [problem_in(name, str(error))])
         _check_options(source, kind, against=against is not None)
         if against is not None:
             refuse_text(against=against)
             others = [os.fspath(file) for file in against]
-            return _verify_against(source, name, others, io, sample, encryption_keys)
+            return _verify_against(source, name, others, access, sample)
         if data or sample is not None:
             return _verify_values(source, name, kind, 1.0 if sample is None else sample)
-        problems = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
+        problems = verify_puffin(source, access.keys) if kind == PUFFIN else _VERIFIERS[kind](source)
         return VerifiedFile(name, problems, _SCOPES[kind])
 
 
@@ -199,15 +195,6 @@ def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[s
 
         return kind, unlock(source, encryption_keys)
     return kind, source
-
-
-@contextmanager
-def _opened(path: AnyPath, io: FileIO | None) -> Iterator[Source]:
-    source = open_source(path, io)
-    try:
-        yield source
-    finally:
-        source.close()
 
 
 def _verify_parquet(source: Source) -> list[Problem]:
@@ -259,16 +246,15 @@ def _verify_against(
     source: Source,
     name: str,
     against: Sequence[str],
-    io: FileIO | None,
+    access: Access,
     sample: float | None,
-    encryption_keys: EncryptionKeys | None,
 ) -> VerifiedFile:
     """Return the problems of a sidecar, and those that it has with data files."""
     from sidecar.conversion.verify_values import verify_against
 
     share = 1.0 if sample is None else sample
-    problems = verify_puffin(source, encryption_keys)
-    others, looked_up = verify_against(source, against, io, share=share, encryption_keys=encryption_keys)
+    problems = verify_puffin(source, access.keys)
+    others, looked_up = verify_against(source, against, access, share)
     return VerifiedFile(name, problems + others, looked_up=looked_up)
 
 

@@ -19,8 +19,9 @@ LAYERS = [
     {"errors"},
     {"run", "run_log", "failpoints"},
     {"storage"},
-    {"engines"},
     {"crypto"},
+    {"access"},
+    {"engines"},
     {"kernels"},
     {"filters"},
     {"questions"},
@@ -57,7 +58,7 @@ ROOMS_OF = {
     "starlette": {"serving"},
     "uvicorn": {"serving"},
     "httpx": {"serving"},
-    "pyiceberg": {"storage", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
+    "pyiceberg": {"storage", "access", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
 }
 UPWARD = {("engines", "spark"), ("indexing", "spark"), ("indexing", "reports"), ("planning", "reading")}
 """An engine is picked by name, and Spark's is loaded only then. A build that chooses its columns loads what advises. A

@@ -18,20 +18,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from sidecar.access import Access
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
 from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.protection import Protection
-from sidecar.engines.work import FileIOs, WorkEngine
+from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import check_unchanged
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
 
 L = TypeVar("L")
@@ -67,7 +67,7 @@ class TakenIndexes:
 class TakeIndexes:
     """The work for one file: take its indexes. The parameters are those of :class:`Extractor`."""
 
-    ios: FileIOs
+    access: Access
     protection: Protection
     bloom: bool
     page_index: bool
@@ -78,7 +78,7 @@ class TakeIndexes:
         collection = Collection(self.protection)
         extractor = Extractor(collection, self.bloom, self.page_index, self.columns)
         try:
-            with closing(open_source(file, self.ios.of(file))) as source:
+            with closing(self.access.open(file)) as source:
                 extractor.take(source)
         except BaseException:
             collection.close()

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted, take_all
@@ -21,7 +22,7 @@ from sidecar.conversion.rebuild_kind import (
     take_as_parquet,
 )
 from sidecar.conversion.reshape import TargetSizes, reshape
-from sidecar.engines.work import FileIOs, WorkEngine
+from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
@@ -103,7 +104,7 @@ def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOpt
     """Write the indexes of the data files ``sources`` to ``target``, except those that cannot be read."""
     with closing(Collection()) as given:
         fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
-        work = _TakeFile(FileIOs(options.io), options.columns, options.kind, check_fpp(fpp))
+        work = _TakeFile(Access(options.io), options.columns, options.kind, check_fpp(fpp))
         taken = take_all(work, sources, given, options.workers)
         if len(taken.failed) == len(sources):
             raise next(iter(taken.failed.values()))
@@ -117,7 +118,7 @@ def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOpt
 class _TakeFile:
     """The work for one data file: take its indexes, with filters of the other ``kind`` rebuilt for the rate ``fpp``."""
 
-    ios: FileIOs
+    access: Access
     columns: Sequence[str] | None
     kind: RebuiltKind | None
     fpp: float
@@ -125,7 +126,7 @@ class _TakeFile:
     def __call__(self, file: str) -> TakenIndexes:
         collection = Collection()
         try:
-            with closing(open_source(file, self.ios.of(file))) as source:
+            with closing(self.access.open(file)) as source:
                 return self._take(source, collection)
         except BaseException:
             collection.close()

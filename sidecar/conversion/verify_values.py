@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.filter_pool import FilterPool
 from sidecar.conversion.matching.identity import identity_of_orc, identity_of_parquet
@@ -37,11 +37,7 @@ from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
 from sidecar.parquet.verify.page_index import chunk_index_problems
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 
 class DataPlace(NamedTuple):
@@ -65,9 +61,8 @@ def places_to_check(sidecar: SidecarFile, files: Sequence[DataPlace], check: Val
 def place_problems(
     sidecar: SidecarFile,
     files: Sequence[DataPlace],
-    io: FileIO | None,
+    access: Access,
     check: ValueCheck,
-    encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
     """Yield a problem for each index that denies values of ``files``; ``check`` counts what is compared.
 
@@ -80,11 +75,11 @@ def place_problems(
             yield from load_filters(pool, sidecar, segment, units)
         for place in files:
             try:
-                with closing(open_source(place.path, io)) as opened:
+                with closing(access.open(place.path)) as opened:
                     if place.is_orc:
                         yield from _orc_problems(opened, place.listed, finder, pool, check)
                     else:
-                        source = unlock(opened, encryption_keys)
+                        source = unlock(opened, access.keys)
                         yield from _parquet_problems(source, place.listed, finder, pool, check)
             except SidecarError as error:
                 yield problem_in(place.path, place_and_reason(error), error.column)
@@ -173,51 +168,41 @@ class _GivenFile(NamedTuple):
 def verify_against(
     source: Source,
     paths: Sequence[str],
-    io: FileIO | None = None,
-    *,
+    access: Access,
     share: float = 1.0,
-    encryption_keys: EncryptionKeys | None = None,
-    columns: ColumnNames | None = None,
 ) -> tuple[list[Problem], ValuesLookedUp]:
     """Compare the data files at ``paths`` with what a sidecar says of them.
 
     Identities of all files are compared. The values of a ``share`` of the files, chosen at random, are looked up.
-    ``columns`` names columns by field id. Returns the problems and what was looked up; its units are files. Damage and
-    files that cannot be read are problems. Raises :class:`UsageError` without paths, for a path that is given twice and
-    if the file is not a sidecar.
+    Returns the problems and what was looked up; its units are files. Damage and files that cannot be read are problems.
+    Raises :class:`UsageError` without paths, for a path that is given twice and if the file is not a sidecar.
     """
     if not paths or len(set(paths)) != len(paths):
         raise UsageError("give each data file once", file=source.name, found=", ".join(paths[:5]) or "none")
     check = ValueCheck(share)
-    sidecar = SidecarFile.open(source, encryption_keys=encryption_keys, columns=columns)
+    sidecar = SidecarFile.open(source, encryption_keys=access.keys)
     if not sidecar.segments:
         raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
     problems: list[Problem] = []
-    found = list(_find(Finder(sidecar), paths, io, encryption_keys, problems))
+    found = list(_find(Finder(sidecar), paths, access, problems))
     chosen = check.choose(len(found))
     with closing(FilterPool()) as pool:
         picked = [file for number, file in enumerate(found) if number in chosen]
         problems += _load_of(pool, sidecar, picked)
         for file in picked:
-            problems += _value_problems(file, pool, check, io, encryption_keys)
+            problems += _value_problems(file, pool, check, access)
     seen = {(match.segment.id, match.entry.path) for file in found for match in file.matches}
     listed = sum(segment.num_files for segment in sidecar.segments)
     return problems, replace(check.looked_up(), files_not_given=listed - len(seen))
 
 
-def _find(
-    finder: Finder,
-    paths: Sequence[str],
-    io: FileIO | None,
-    encryption_keys: EncryptionKeys | None,
-    problems: list[Problem],
-) -> Iterator[_GivenFile]:
+def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[Problem]) -> Iterator[_GivenFile]:
     """Yield the files that the sidecar lists. Each other file, and two that are one listed file, are problems."""
     taken: dict[tuple[str, str], str] = {}
     for path in paths:
         try:
-            with closing(open_source(path, io)) as opened:
-                matches = _matches(opened, finder, encryption_keys)
+            with closing(access.open(path)) as opened:
+                matches = _matches(opened, finder, access.keys)
         except SidecarError as error:
             problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
             continue
@@ -228,10 +213,10 @@ def _find(
         yield _GivenFile(path, matches)
 
 
-def _matches(opened: Source, finder: Finder, encryption_keys: EncryptionKeys | None) -> list[Match]:
+def _matches(opened: Source, finder: Finder, keys: EncryptionKeys | None) -> list[Match]:
     if is_orc(opened):
         return finder.find(identity_of_orc(opened, read_tail(opened)))
-    source = unlock(opened, encryption_keys)
+    source = unlock(opened, keys)
     return finder.find(identity_of_parquet(source, read_footer(source)))
 
 
@@ -241,15 +226,13 @@ def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]
         yield from load_filters(pool, sidecar, segment, units)
 
 
-def _value_problems(
-    file: _GivenFile, pool: FilterPool, check: ValueCheck, io: FileIO | None, keys: EncryptionKeys | None
-) -> Iterator[Problem]:
+def _value_problems(file: _GivenFile, pool: FilterPool, check: ValueCheck, access: Access) -> Iterator[Problem]:
     try:
-        with closing(open_source(file.path, io)) as opened:
+        with closing(access.open(file.path)) as opened:
             if is_orc(opened):
                 yield from orc_value_problems(opened, read_tail(opened), file.matches, pool, check)
             else:
-                source = unlock(opened, keys)
+                source = unlock(opened, access.keys)
                 yield from parquet_value_problems(source, read_footer(source), file.matches, pool, check)
     except SidecarError as error:
         yield problem_in(file.path, place_and_reason(error), error.column)

@@ -27,6 +27,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.conversion.filter_file import convert_filter
 from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
@@ -36,7 +37,7 @@ from sidecar.conversion.to_puffin import Converted, PuffinOptions, data_files_to
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import restore_file
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
-from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
+from sidecar.engines.work import LocalWork, WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
@@ -261,8 +262,8 @@ def _workers(
     if not is_divided:
         asked_engine(engine, spark)
         return LocalWork(reason=UNDIVIDED)
-    ios = FileIOs(io)
-    return work_engine(engine, spark, lambda: estimated_size(paths, ios))
+    access = Access(io)
+    return work_engine(engine, spark, lambda: estimated_size(paths, access))
 
 
 def _formats_of(sources: Sequence[str], io: FileIO | None, failed: dict[str, SidecarError]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import TakeIndexes, check_extracted, take_all
 from sidecar.conversion.matching.witness import Witness
@@ -17,7 +18,7 @@ from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, work_engine
-from sidecar.engines.work import FileIOs, estimated_size
+from sidecar.engines.work import estimated_size
 from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import Summarized, plain_data
@@ -118,9 +119,9 @@ def extract(
     refuse_text(columns=columns)
     found, target = find_files(paths, io, endings=DATA_ENDINGS), os.fspath(target)
     protection = Protection(encryption_keys, allow_plaintext)
-    ios = FileIOs(io)
-    workers = work_engine(engine, spark, lambda: estimated_size(found.files, ios))
-    work = TakeIndexes(ios, protection, bloom, page_index, columns)
+    access = Access(io)
+    workers = work_engine(engine, spark, lambda: estimated_size(found.files, access))
+    work = TakeIndexes(access, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:
         taken = take_all(work, found.files, collection, workers)
         if len(taken.failed) == len(found.files):

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
-from sidecar.engines.work import FileIOs, WorkEngine, estimated_size
+from sidecar.engines.work import WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UsageError
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
@@ -105,17 +106,17 @@ class NewFiles:
 
     def size(self, io: FileIO | None) -> int:
         """Return about how many bytes the files have that are read."""
-        return estimated_size(self.found.files, FileIOs(io))
+        return estimated_size(self.found.files, Access(io))
 
     def write(self, write: Write, workers: WorkEngine, io: FileIO | None) -> WrittenFiles:
         """Call ``write`` for each file. Raises as :func:`each_file`."""
         start = time.monotonic()
         work = _WriteOne(write, self.targets, io, not self.is_one, workers.name == "spark")
         if self.is_one and workers.name == "local":  # its own steps are reported, and its error is raised
-            files: tuple[EmbedReport, ...] = (work(self.found.files[0], io),)
+            files: tuple[EmbedReport, ...] = (work(self.found.files[0]),)
             failed: dict[str, SidecarError] = {}
         else:
-            files, failed = each_file(work, self.found, io, engine=workers)
+            files, failed = each_file(work, self.found, engine=workers)
         return WrittenFiles(
             files,
             failed,
@@ -137,7 +138,7 @@ class _WriteOne:
     makes_folders: bool
     is_repeatable: bool
 
-    def __call__(self, source: str, _: FileIO | None) -> EmbedReport:
+    def __call__(self, source: str) -> EmbedReport:
         target = self.targets[source]
         if self.makes_folders:
             make_folder_of(target)

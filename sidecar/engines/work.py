@@ -6,19 +6,14 @@ because Spark tries again what it loses. So whatever it writes has a new name or
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from sidecar.access import Access
 from sidecar.errors import SidecarError, StorageError
 from sidecar.run import ReportingThreads, one_step, report_progress
-from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,41 +87,13 @@ def in_turn(work: Callable[[T], R], items: Sequence[T], threads: int, ahead: int
         pool.shutdown(cancel_futures=True)
 
 
-class FileIOs:
-    """The ``FileIO`` of each file: the one that is given, else one for each scheme, so that files share connections.
-
-    It can be pickled for other processes, which connect anew. Properties of a ``FileIO`` may hold secrets: they are
-    not shown.
-    """
-
-    def __init__(self, io: FileIO | None = None) -> None:
-        self._io = io
-        self._by_scheme: dict[str, FileIO] = {}
-        self._lock = threading.Lock()
-
-    def of(self, file: str) -> FileIO | None:
-        """Return what opens ``file``; ``None`` for a local file if no ``FileIO`` is given."""
-        if self._io is not None or local_path(file) is not None:
-            return self._io
-        scheme = file.partition("://")[0]
-        with self._lock:
-            if scheme not in self._by_scheme:
-                from pyiceberg.io import load_file_io
-
-                self._by_scheme[scheme] = load_file_io(location=file)
-            return self._by_scheme[scheme]
-
-    def __reduce__(self) -> tuple[type[FileIOs], tuple[FileIO | None]]:
-        return FileIOs, (self._io,)
-
-
-def estimated_size(files: Sequence[str], ios: FileIOs) -> int:
+def estimated_size(files: Sequence[str], access: Access) -> int:
     """Return about how many bytes ``files`` have together, by the first of them. One that cannot be opened counts 0."""
     first = files[:SIZES_LOOKED_AT]
 
     def size(file: str) -> int:
         try:
-            source = open_source(file, ios.of(file))
+            source = access.open(file)
         except StorageError:
             return 0
         try:

@@ -6,19 +6,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import Any, NoReturn, Protocol, TypeVar, overload
 
-from sidecar.engines.work import FileIOs, LocalWork, WorkEngine
+from sidecar.access import Access
+from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import Result, plain_data
 from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.remote import REQUESTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 R = TypeVar("R")
 
@@ -86,33 +83,21 @@ class FileResults(Result, Sequence[ResultT_co]):
         }
 
 
-@dataclass(frozen=True)
-class _OneFile(Generic[R]):
-    """The work for one file, with what opens the file."""
-
-    work: Callable[[str, FileIO | None], R] = field(repr=False)
-    ios: FileIOs
-
-    def __call__(self, file: str) -> R:
-        return self.work(file, self.ios.of(file))
-
-
 def each_file(
-    work: Callable[[str, FileIO | None], R],
+    work: Callable[[str], R],
     found: FoundFiles,
-    io: FileIO | None = None,
     *,
     threads: int | None = None,
     engine: WorkEngine | None = None,
 ) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
-    """Return ``work(file, io)`` for each file, in order, and the error of each file and folder that failed.
+    """Return ``work(file)`` for each file, in order, and the error of each file and folder that failed.
 
     ``engine`` runs the work, by default this process: ``threads`` files are read at the same time, by default
     :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Raises the error of a file that was named
     alone, the first error if every file has a :class:`UsageError`, and :class:`UsageError` for fewer than one thread.
     """
     workers: WorkEngine = engine or LocalWork(threads_for(found.files, threads))
-    with closing(workers.run(_OneFile(work, FileIOs(io)), found.files)) as answers:
+    with closing(workers.run(work, found.files)) as answers:
         return sorted_out(found, answers)
 
 
@@ -143,9 +128,9 @@ def threads_for(files: Sequence[str], threads: int | None = None) -> int:
     return min(os.cpu_count() or 1, LOCAL_THREADS)
 
 
-def known_format(file: str, io: FileIO | None) -> str | None:
+def known_format(file: str, access: Access) -> str | None:
     """Return the format of a file as :func:`format_of` does; ``None`` for a damaged file. Reads only its magic."""
-    with closing(open_source(file, io)) as source:
+    with closing(access.open(file)) as source:
         try:
             return format_of(source)
         except DamagedFileError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
@@ -81,13 +82,13 @@ def inspect(
     Parquet files. Raises the error of a file that is named alone, and :class:`UsageError` for unknown columns.
     """
     refuse_text(columns=columns)
-    found = find_files(paths, io)
+    found, access = find_files(paths, io), Access(io, encryption_keys)
 
-    def work(file: str, file_io: FileIO | None) -> FileInfo:
-        filled = fill and (found.is_one or known_format(file, file_io) == PUFFIN)
-        return inspect_file(file, file_io, encryption_keys=encryption_keys, fill=filled)
+    def work(file: str) -> FileInfo:
+        filled = fill and (found.is_one or known_format(file, access) == PUFFIN)
+        return inspect_file(file, access, fill=filled)
 
-    files, failed = each_file(work, found, io, threads=threads)
+    files, failed = each_file(work, found, threads=threads)
     if fill and not failed:
         _check_some_puffin(file.format for file in files)
     known = dict.fromkeys(name for file in files if columns for name in columns_of(file.to_dict()))

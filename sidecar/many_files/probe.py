@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.errors import UsageError, enough_memory
 from sidecar.files import probe_source
 from sidecar.many_files.each import FileResults, each_file
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import ProbedRowGroup, Result
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import CountingSource
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ def probe(
     opens the files. Encrypted columns need ``encryption_keys``. Puffin files in folders are left out. A file without
     the column is kept, with the reason. Raises the error of a file that is named alone.
     """
-    found = find_files(paths, io, endings=DATA_ENDINGS)
+    found, access = find_files(paths, io, endings=DATA_ENDINGS), Access(io, encryption_keys)
     refused: dict[str, UsageError] = {}
 
-    def work(file: str, file_io: FileIO | None) -> ProbedFile:
-        with closing(CountingSource(open_source(file, file_io))) as source:
+    def work(file: str) -> ProbedFile:
+        with closing(CountingSource(access.open(file))) as source:
             try:
-                answer = probe_source(source, column, value, encryption_keys)
+                answer = probe_source(source, column, value, access.keys)
             except UsageError as error:
                 if found.is_one:
                     raise
@@ -120,7 +120,7 @@ def probe(
                 answer.warnings,
             )
 
-    files, failed = each_file(work, found, io, threads=threads)
+    files, failed = each_file(work, found, threads=threads)
     if refused and len(refused) == len(files):
         raise refused[files[0].file]
     return ProbedFiles(files, failed, others=found.others, column=str(column))

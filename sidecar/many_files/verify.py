@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from sidecar.access import Access
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
-from sidecar.engines.work import FileIOs, LocalWork, WorkEngine, estimated_size
+from sidecar.engines.work import LocalWork, WorkEngine, estimated_size
 from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, refuse_text
 from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
 from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.parquet.verify.filters import ValuesLookedUp
-from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from sidecar.crypto.keys import EncryptionKeys
 
 STRUCTURE_IS_SMALL = "the check of structures alone reads little"
 """The reason for the engine of a check without values."""
@@ -65,7 +64,7 @@ class FileCheck:
 
     data: bool
     sample: float | None
-    encryption_keys: EncryptionKeys | None = field(repr=False)
+    access: Access
     against: Sequence[str] | None = None
     is_one: bool = False
     """Whether one file was named. Among many files, those without values get the check of their structure."""
@@ -75,16 +74,15 @@ class FileCheck:
         """Whether values are looked up."""
         return self.data or self.sample is not None
 
-    def __call__(self, file: str, io: FileIO | None) -> VerifiedFile:
+    def __call__(self, file: str) -> VerifiedFile:
         """Return what was found."""
-        kind = known_format(file, io) if self.has_values and not self.is_one else None
+        kind = known_format(file, self.access) if self.has_values and not self.is_one else None
         looks_up = self.has_values and (self.is_one or kind in (PARQUET, ORC, None))
         return verify_file(
             file,
-            io,
+            self.access,
             data=self.data and looks_up,
             sample=self.sample if looks_up else None,
-            encryption_keys=self.encryption_keys,
             against=self.against,
         )
 
@@ -94,25 +92,23 @@ def verify_paths(
     paths: Paths,
     check: FileCheck,
     against: Paths | None,
-    io: FileIO | None,
     threads: int | None,
     engine: BuildEngine | None,
     spark: Any,
 ) -> Verification:
     """Do :func:`sidecar.verify` for files."""
-    found = find_files(paths, io)
+    found = find_files(paths, check.access.io)
     if against is not None and not found.is_one:
         raise UsageError("a comparison with data files is for one Puffin file", found=f"{len(found.files)} files")
     most = threads_for(found.files, threads)
     workers: WorkEngine = LocalWork(most, STRUCTURE_IS_SMALL)
     if check.has_values:
-        ios = FileIOs(io)
-        workers = work_engine(engine, spark, lambda: estimated_size(found.files, ios), threads=most)
+        workers = work_engine(engine, spark, lambda: estimated_size(found.files, check.access), threads=most)
     else:
         asked_engine(engine, spark)
-    others = None if against is None else _data_files(against, io)
+    others = None if against is None else _data_files(against, check.access.io)
     work = replace(check, against=others, is_one=found.is_one)
-    answers, failed = each_file(work, found, io, engine=workers)
+    answers, failed = each_file(work, found, engine=workers)
     files = tuple(answers)
     looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
     return Verification(
@@ -131,21 +127,18 @@ def verify_paths(
 def verify_prefixes(
     files: Sequence[str],
     prefixes: Sequence[bytes | str],
-    encryption_keys: EncryptionKeys | None,
-    io: FileIO | None = None,
+    access: Access,
     failed: Mapping[str, SidecarError] | None = None,
 ) -> Verification:
     """Check that encrypted Parquet files match ``prefixes`` (AAD prefixes) one to one: none missing, none twice.
 
-    Only footers are read. A rule in ``encryption_keys`` also binds each path to its prefix. The problem of a missing
+    Only footers are read. A rule in the keys also binds each path to its prefix. The problem of a missing
     prefix has no ``file``. Raises :class:`UsageError` without keys and for a prefix that is given twice.
     """
     from sidecar.parquet.encrypted.file_set import verify_file_set
 
-    if encryption_keys is None:
-        raise UsageError("AAD prefixes need encryption keys (--encryption-keys): without keys, files are all alike")
     expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
-    problems = verify_file_set(files, expected, encryption_keys, lambda path: open_source(path, io))
+    problems = verify_file_set(files, expected, access)
     return Verification((), dict(failed or {}), checked=len(files), problems=problems)
 
 

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.conversion.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
@@ -34,7 +35,6 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
-from sidecar.storage.opening import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,23 +79,23 @@ def verify(
         if aad_prefixes is not None:
             listed = list_snapshot(target, snapshot_id_of(target, at)).files
             paths = sorted(file.path for file in listed)
-            return verify_prefixes(paths, aad_prefixes, encryption_keys, target.io)
+            return verify_prefixes(paths, aad_prefixes, Access(target.io, encryption_keys))
         check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
-        return _verify_table(target, at, check, encryption_keys, engine, spark)
+        return _verify_table(target, at, check, Access(target.io, encryption_keys), engine, spark)
+    access = Access(io, encryption_keys)
     if at is not None:
         raise UsageError("a snapshot, branch or tag is of a table, not of files", found=at)
     if aad_prefixes is not None:
         every = find_files(target, io, endings=("",))
-        return verify_prefixes(every.files, aad_prefixes, encryption_keys, io, every.failed)
-    of_file = FileCheck(data, sample, encryption_keys)
-    return verify_paths(target, of_file, against, io, threads, engine, spark)
+        return verify_prefixes(every.files, aad_prefixes, access, every.failed)
+    return verify_paths(target, FileCheck(data, sample, access), against, threads, engine, spark)
 
 
 def _verify_table(
     table: Table,
     at: int | str | None,
     check: ValueCheck | None,
-    encryption_keys: EncryptionKeys | None,
+    access: Access,
     engine: BuildEngine | None,
     spark: Any,
 ) -> Verification:
@@ -118,10 +118,10 @@ def _verify_table(
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
         return Verification((), {}, checked=0, problems=problems, scope=NOTHING)
-    found.use_keys(table, encryption_keys)
+    found.use_keys(table, access.keys)
     try:
-        problems += _of_file(table, found.statistics, encryption_keys)
-        problems += _of_other_files(table, found, problems, encryption_keys)
+        problems += _of_file(table, found.statistics, access)
+        problems += _of_other_files(table, found, problems, access)
         problems += _not_believed(found.sidecar, problems)
         checked, files = 1, []
         segments = [_RecordedColumns(segment) for segment in found.sidecar.segments]
@@ -136,7 +136,7 @@ def _verify_table(
             return Verification((), {}, checked=checked, problems=problems, scope=STRUCTURE_ONLY)
         size = sum(entry.data_file.file_size_in_bytes for entry in files)
         workers = work_engine(engine, spark, lambda: size)
-        problems += _of_values(table, found, files, check, encryption_keys, workers)
+        problems += _of_values(table, found, files, check, access, workers)
     finally:
         found.sidecar.close()
     looked_up = check.looked_up(len(files) - check.units_total)
@@ -156,7 +156,7 @@ def _of_values(
     found: FoundSidecar,
     files: Sequence[ManifestEntry],
     check: ValueCheck,
-    encryption_keys: EncryptionKeys | None,
+    access: Access,
     engine: WorkEngine,
 ) -> list[Problem]:
     """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
@@ -166,7 +166,7 @@ def _of_values(
         for entry in files
         if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
     ]
-    problems = table_value_problems(table, found, places, check, encryption_keys, engine)
+    problems = table_value_problems(table, found, places, check, access, engine)
     if not (problems or check.values or check.indexes) and any(entry.data_file.record_count for entry in files):
         nothing = f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
         problems.append(problem_in(found.statistics.statistics_path, nothing))
@@ -217,28 +217,26 @@ def _of_listed_manifest(
     return problems
 
 
-def _of_other_files(
-    table: Table, found: FoundSidecar, known: Sequence[Problem], encryption_keys: EncryptionKeys | None
-) -> list[Problem]:
+def _of_other_files(table: Table, found: FoundSidecar, known: Sequence[Problem], access: Access) -> list[Problem]:
     """Check the other statistics files of the sidecar's snapshot, except those that ``known`` problems name already."""
     problems: list[Problem] = []
     named = {found.statistics.statistics_path, *(problem.file for problem in known)}
     for entry in statistics_of(table)[found.snapshot_id]:
         if entry.statistics_path not in named:
             try:
-                problems += _of_file(table, entry, encryption_keys)
+                problems += _of_file(table, entry, access)
             except SidecarError as error:
                 problems.append(problem_in(entry.statistics_path, f"the statistics file cannot be read: {error}"))
     return problems
 
 
-def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
+def _of_file(table: Table, entry: StatisticsFile, access: Access) -> list[Problem]:
     """Check the sidecar file by itself and against its registration."""
     path = entry.statistics_path
     problems: list[Problem] = []
-    source = open_source(path, table.io)
+    source = access.open(path)
     try:
-        problems += verify_puffin(source, encryption_keys, table.schema().find_column_name)
+        problems += verify_puffin(source, access.keys, table.schema().find_column_name)
         try:
             puffin = PuffinReader(source)
         except SidecarError:

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.verify_values import DataPlace, place_problems, places_to_check
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.parquet.verify.filters import ValueCheck
-from sidecar.storage.opening import open_source
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 TASK_BYTES = 1 << 30
 """Bytes of the data files of a task, about."""
@@ -35,7 +30,7 @@ def table_value_problems(
     found: FoundSidecar,
     places: Sequence[DataPlace],
     check: ValueCheck,
-    encryption_keys: EncryptionKeys | None,
+    access: Access,
     engine: WorkEngine,
 ) -> list[Problem]:
     """Return a problem for each index that denies values, in the files that ``check`` chooses; ``check`` counts them.
@@ -44,11 +39,11 @@ def table_value_problems(
     """
     chosen = places_to_check(found.sidecar, places, check)
     if engine.name == "local":
-        return list(place_problems(found.sidecar, chosen, table.io, check, encryption_keys))
-    named = {} if encryption_keys is None else fields_of_keys(table.schemas().values(), encryption_keys.bundle_keys)
+        return list(place_problems(found.sidecar, chosen, access, check))
+    named = fields_of_keys(table.schemas().values(), {} if access.keys is None else access.keys.bundle_keys)
     columns = {i: name for i in table.schema().field_ids if (name := table.schema().find_column_name(i))}
     entry, uuid = found.statistics, str(table.metadata.table_uuid)
-    work = _CheckPlaces(table.io, entry.statistics_path, uuid, columns, encryption_keys, named)
+    work = _CheckPlaces(access, entry.statistics_path, uuid, columns, named)
     problems: list[Problem] = []
     with closing(engine.run(work, _tasks(chosen))) as answers:
         for answer in answers:
@@ -85,19 +80,18 @@ class _CheckedPlaces:
 class _CheckPlaces:
     """The work of a task: compare some data files with the sidecar at ``path``."""
 
-    io: FileIO = field(repr=False)
+    access: Access
     path: str
     table_uuid: str
     columns: Mapping[int, str]
     """Names of columns by field id."""
-    keys: EncryptionKeys | None = field(repr=False)
     named: Mapping[int, bytes] = field(repr=False)
-    """Key metadata of the columns that ``keys`` name, by field id."""
+    """Key metadata of the columns that the keys name, by field id."""
 
     def __call__(self, places: tuple[DataPlace, ...]) -> _CheckedPlaces:
-        source = open_source(self.path, self.io)
+        source = self.access.open(self.path)
         with closing(SidecarFile.open(source, table_uuid=self.table_uuid, columns=self.columns.get)) as sidecar:
-            sidecar.use_keys(self.keys, self.named)
+            sidecar.use_keys(self.access.keys, self.named)
             check = ValueCheck()
-            problems = list(place_problems(sidecar, places, self.io, check, self.keys))
+            problems = list(place_problems(sidecar, places, self.access, check))
         return _CheckedPlaces(problems, check.values, check.indexes)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor
 from sidecar.embedding import from_sidecar as module
@@ -99,7 +100,7 @@ def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeyp
             reads.append((offset, length))
             return super().read(offset, length)
 
-    monkeypatch.setattr("sidecar.conversion.extract.open_source", lambda p, io=None: Noted(p))
+    monkeypatch.setattr(Access, "open", lambda access, path: Noted(path))
     with as_remote():
         sidecar.extract([str(path)], str(tmp_path / "a.puffin"))
     without = list(reads)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import sidecar
+from sidecar.access import Access
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines import choice
 from sidecar.engines.choice import asked_engine, choose_engine
-from sidecar.engines.work import FileIOs, LocalWork, estimated_size
+from sidecar.engines.work import LocalWork, estimated_size
 from sidecar.errors import DamagedFileError, UsageError
 from tests.object_store import FolderIO
 
@@ -55,15 +57,19 @@ def test_who_stops_early_leaves_the_rest_undone(threads: int) -> None:
     assert len(done) <= 1 + 2 * threads
 
 
-def test_a_file_io_travels_without_its_connections_and_is_not_shown(tmp_path: Path) -> None:
-    ios = FileIOs(FolderIO({"folder": str(tmp_path), "s3.secret-access-key": "hush"}))
-    sent = pickle.loads(pickle.dumps(ios))
-    assert sent.of("folder://a/b").properties == {"folder": str(tmp_path), "s3.secret-access-key": "hush"}
+def test_access_travels_without_its_connections_and_shows_no_secret(tmp_path: Path) -> None:
+    keys = EncryptionKeys(footer_key=b"hush, sixteen by")
+    io: Any = FolderIO({"folder": str(tmp_path), "s3.secret-access-key": "hush"})
+    sent = pickle.loads(pickle.dumps(Access(io, keys)))
+    assert sent.io_of("folder://a/b").properties == {"folder": str(tmp_path), "s3.secret-access-key": "hush"}
+    assert sent.keys == keys
     assert "hush" not in repr(sent)
-    assert FileIOs().of("/local/file") is None
-    own = FileIOs()
-    assert own.of("s3://a/b") is own.of("s3://c/d")
-    assert pickle.loads(pickle.dumps(own)).of("s3://a/b") is not None
+    assert Access().io_of("/local/file") is None
+    own = Access()
+    assert own.io_of("s3://a/b") is own.io_of("s3://c/d")
+    assert pickle.loads(pickle.dumps(own)).io_of("s3://a/b") is not None
+    with pytest.raises(UsageError, match="over https"):
+        own.open("https://host/file")
 
 
 def test_sizes_are_estimated_by_the_first_files(tmp_path: Path) -> None:
@@ -72,10 +78,10 @@ def test_sizes_are_estimated_by_the_first_files(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         path.write_bytes(b"x" * 100 * number)
         paths.append(str(path))
-    assert estimated_size(paths, FileIOs()) == 300
-    assert estimated_size(paths * 40, FileIOs()) == (100 + 200) * 21 * 120 // 64
-    assert estimated_size([*paths, str(tmp_path / "missing")], FileIOs()) == 300
-    assert estimated_size([], FileIOs()) == 0
+    assert estimated_size(paths, Access()) == 300
+    assert estimated_size(paths * 40, Access()) == (100 + 200) * 21 * 120 // 64
+    assert estimated_size([*paths, str(tmp_path / "missing")], Access()) == 300
+    assert estimated_size([], Access()) == 0
 
 
 def test_the_choice_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

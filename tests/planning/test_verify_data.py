@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.access import Access
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.page_indexes import build as page_index_build
@@ -48,16 +49,15 @@ def test_page_indexes_alone_are_something_that_is_looked_at(catalog: Any) -> Non
 
 
 def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.conversion import verify_values
-
     opened: list[str] = []
-    real = verify_values.open_source
+    real = Access.open
 
-    def counting(path: str, io: Any) -> Any:
-        opened.append(path)
-        return real(path, io)
+    def counting(access: Access, path: str) -> Any:
+        if not path.endswith(".stats"):
+            opened.append(path)
+        return real(access, path)
 
-    monkeypatch.setattr(verify_values, "open_source", counting)
+    monkeypatch.setattr(Access, "open", counting)
     for sample, count in ((0.01, 1), (0.5, 2), (1.0, FILES)):
         opened.clear()
         found = sidecar.verify(table, sample=sample)

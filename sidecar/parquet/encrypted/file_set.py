@@ -6,9 +6,10 @@ third one. A caller who knows which prefixes must exist can find out (Encryption
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, Problem, SidecarError, StorageError, UsageError, problem_in
 from sidecar.parquet.encrypted.footer import read_declaration
@@ -20,21 +21,22 @@ from sidecar.storage.source import Source
 def verify_file_set(
     paths: Iterable[str],
     prefixes: Sequence[bytes],
-    keys: EncryptionKeys,
-    open_file: Callable[[str], Source],
+    access: Access,
 ) -> list[Problem]:
     """Return the problems of the set: unexpected files, files with the same prefix, prefixes that no file has.
 
-    Only footers are read, and authenticated with ``keys``. Raises :class:`UsageError` for a prefix that is expected
-    twice, and :class:`StorageError`.
+    Only footers are read, and authenticated. Raises :class:`UsageError` without keys and for a prefix that is
+    expected twice, and :class:`StorageError`.
     """
+    if access.keys is None:
+        raise UsageError("AAD prefixes need encryption keys (--encryption-keys): without keys, files are all alike")
     if len(set(prefixes)) < len(prefixes):
         raise UsageError("an AAD prefix is expected twice")
     owners: dict[bytes, str] = {}
     problems: list[Problem] = []
     for path in paths:
         try:
-            prefix = _prefix_of(path, [p for p in prefixes if p not in owners], keys, open_file)
+            prefix = _prefix_of(path, [p for p in prefixes if p not in owners], access.keys, access)
             if prefix not in prefixes:
                 raise DamagedFileError("its AAD prefix is not among the expected ones")
             if prefix in owners:
@@ -50,9 +52,9 @@ def verify_file_set(
     ]
 
 
-def _prefix_of(path: str, left: Sequence[bytes], keys: EncryptionKeys, open_file: Callable[[str], Source]) -> bytes:
+def _prefix_of(path: str, left: Sequence[bytes], keys: EncryptionKeys, access: Access) -> bytes:
     """Return the authenticated prefix of a file. If it is not stored, try those in ``left`` on the footer."""
-    source = open_file(path)
+    source = access.open(path)
     try:
         declared = read_declaration(source)
         if declared is None:

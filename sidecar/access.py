@@ -1,0 +1,56 @@
+"""What opens files: the ``FileIO`` of a caller, or one for each scheme, and the keys of encrypted files.
+
+A public function takes ``io`` and ``encryption_keys``, and makes one :class:`Access` of them. Everything below it takes
+the access, so that whoever can open a file also has its keys.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from sidecar.storage.locations import check_scheme, local_path
+from sidecar.storage.opening import open_source
+from sidecar.storage.source import AnyPath, Source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from sidecar.crypto.keys import EncryptionKeys
+
+
+class Access:
+    """Opens files, and has the keys of those that are encrypted.
+
+    ``io`` opens all files; without it each scheme gets one ``FileIO``, so that files share connections. An access can
+    be pickled for other processes, which connect anew. Keys, and properties of a ``FileIO``, which may hold secrets,
+    are not shown.
+    """
+
+    def __init__(self, io: FileIO | None = None, keys: EncryptionKeys | None = None) -> None:
+        self.io = io
+        self.keys = keys
+        self._by_scheme: dict[str, FileIO] = {}
+        self._lock = threading.Lock()
+
+    def open(self, path: AnyPath, size: int | None = None) -> Source:
+        """Open a file as it is stored, ``size`` bytes long if that is known. Raises as :func:`open_source`."""
+        io = self.io_of(os.fspath(path)) if isinstance(path, str | os.PathLike) else self.io
+        return open_source(path, io, size)
+
+    def io_of(self, path: str) -> FileIO | None:
+        """Return what opens a file; ``None`` for a local file if no ``FileIO`` was given."""
+        if self.io is not None or local_path(path) is not None:
+            return self.io
+        check_scheme(path, None)
+        scheme = path.partition("://")[0]
+        with self._lock:
+            if scheme not in self._by_scheme:
+                from pyiceberg.io import load_file_io
+
+                self._by_scheme[scheme] = load_file_io(location=path)
+            return self._by_scheme[scheme]
+
+    def __reduce__(self) -> tuple[type[Access], tuple[FileIO | None, EncryptionKeys | None]]:
+        return Access, (self.io, self.keys)
