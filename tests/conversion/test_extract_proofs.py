@@ -152,7 +152,7 @@ def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path, monk
         source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/part-1.parquet"))
         with closing(Collection()) as collection, monkeypatch.context() as patched:
             if taken_for_local:
-                patched.setattr(f"sidecar.conversion.{taken_for_local}.is_local", lambda path: True)
+                patched.setattr(f"sidecar.conversion.matching.{taken_for_local}.is_local", lambda path: True)
             taker = Extractor(collection, True, True, None)
             taker.take(source)
         reads[taken_for_local] = (source.reads, source.bytes_read)
