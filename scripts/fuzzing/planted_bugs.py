@@ -73,10 +73,9 @@ BUGS = {
         ),
         _bug(
             "negative-length", "negative lengths of ranges are not refused", "parquet-footer",
-            ("storage.source", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
+            ("source", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
              "        if False:\n            raise DamagedFileError(\n                \"a part"),
-            ("storage.source", "    if offset < 0 or length < 0 or offset + length > size:",
-             "    if offset + length > size:"),
+            ("source", "    if offset < 0 or length < 0 or offset + length > size:", "    if offset + length > size:"),
         ),
         _bug(
             "filter-size", "numBytes of a filter is not checked", "parquet-filter",
@@ -84,7 +83,7 @@ BUGS = {
         ),
         _bug(
             "index-lists", "lists of a column index may differ in length", "parquet-page-index",
-            ("parquet.page_indexes.page_index", "    if not len(flags) == len(lower) == len(upper):", "    if False:"),
+            ("parquet.page_index", "    if not len(flags) == len(lower) == len(upper):", "    if False:"),
         ),
         _bug(
             "dictionary-size", "room is made for any number of dictionary values", "parquet-page-header",
@@ -97,7 +96,7 @@ BUGS = {
         ),
         _bug(
             "decimal-scale", "ORC bounds of decimals are compared at any scale", "orc-tail",
-            ("orc.statistics.column_statistics", "    if (column.scale or 0) > MAX_DIGITS:", "    if False:"),
+            ("orc.statistics", "    if (column.scale or 0) > MAX_DIGITS:", "    if False:"),
         ),
         _bug(
             "decimal-precision", "ORC decimals of any precision are given to Arrow", "orc-tail",
@@ -166,8 +165,8 @@ BUGS = {
              "        near = (e for e in directory.values() if (e.offset, e.length) == (blob.offset, blob.length))\n"
              "        if (entry := next(near, None)) is not None:"),
             ("bundle.sidecar_file", "    if blob.fields != (toc.field_id,) or toc", "    if toc"),
-            ("bundle.sidecar_file", "        _put(segment.opened[blob.type], toc.field_id, form.open(",
-             "        _put(segment.opened[blob.type], blob.fields[0] if blob.fields else toc.field_id, form.open("),
+            ("bundle.sidecar_file", "        _put(place(segment), toc.field_id, opened, blob)",
+             "        _put(place(segment), blob.fields[0] if blob.fields else toc.field_id, opened, blob)"),
         ),
         _bug(
             "state-types", "members of the state are used as what they should be", "sidecar-state",

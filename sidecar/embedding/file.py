@@ -18,8 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
-from sidecar.conversion.outcome import EXACT, NONE, Outcome, Way
+from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Way
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker

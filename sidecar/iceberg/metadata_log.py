@@ -12,9 +12,10 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -40,6 +41,20 @@ class Commit:
 
     before: Statistics
     after: Statistics
+
+
+class TakenPlace(NamedTuple):
+    """What took the place of a statistics entry."""
+
+    path: str
+    """The file of the entry that stands there now."""
+    at: datetime
+    """When the version of the metadata was written that first had it."""
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        return f"displaced by {self.path} at {self.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 class NoCommit(Enum):
@@ -86,6 +101,32 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
         elif after is not None:
             return Commit(statistics, after)
     return NoCommit.NEVER
+
+
+def displaced_entries(table: Table, snapshot_ids: Iterable[int]) -> Iterator[tuple[StatisticsFile, TakenPlace]]:
+    """Yield the entries that those which stand for ``snapshot_ids`` replaced, the last one first.
+
+    What was removed before the standing entry was set is not replaced by it. A version that cannot be read ends the
+    search.
+    """
+    now = statistics_of(table)
+    standing = {one: now[one] for one in snapshot_ids if one in now}
+    named = {entry.statistics_path for entries in now.values() for entry in entries}
+    since = table.metadata.last_updated_ms
+    for logged in reversed(table.metadata.metadata_log):
+        if not standing:
+            return
+        version = _read_statistics(table.io, logged.metadata_file)
+        if version is None:
+            return
+        standing = {one: entries for one, entries in standing.items() if one in version}
+        for one, entries in standing.items():
+            taken = TakenPlace(entries[0].statistics_path, datetime.fromtimestamp(since / 1000, timezone.utc))
+            for entry in version[one]:
+                if entry.statistics_path not in named:
+                    named.add(entry.statistics_path)
+                    yield entry, taken
+        since = logged.timestamp_ms
 
 
 def displaced_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:

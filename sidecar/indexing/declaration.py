@@ -23,7 +23,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.bundle.kinds.declared import BUILT_KINDS, USUAL_KINDS, BuildKind
 from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import hit
@@ -32,6 +31,7 @@ from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
+from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import SidecarFile
@@ -171,13 +171,13 @@ def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
     for segment in sidecar.segments:
         for coverage in segment.coverages:
             found.setdefault(coverage.field_id, set()).add(coverage.kind)
-    return {i: BuiltIndexes(tuple(kind for kind in BUILT_KINDS if kind in kinds), "auto") for i, kinds in found.items()}
+    return {i: BuiltIndexes(tuple(kind for kind in KINDS if kind in kinds), "auto") for i, kinds in found.items()}
 
 
 def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
     """Return what a sidecar has of each column, by field id, as its state says."""
     return {
-        i: BuiltIndexes(tuple(kind for kind in BUILT_KINDS if kind in built.kinds), cast("Rate", built.fpp))
+        i: BuiltIndexes(tuple(kind for kind in KINDS if kind in built.kinds), cast("Rate", built.fpp))
         for i, built in state.columns.items()
     }
 
@@ -246,11 +246,6 @@ def _declared_columns(
                 continue
         elif (column := _live_column(one.field_id, schema)) is not None:
             live = column
-            if one.name != live.path and one.name not in _names_of(one.field_id, table):
-                notes.append(
-                    f"the table property {COLUMNS} names field {one.field_id} '{one.name}', and it is '{live.path}': "
-                    "the field id counts"
-                )
         else:
             notes.append(f"the declared column '{one.name}' (field {one.field_id}) is gone: nothing is indexed for it")
             continue
@@ -273,11 +268,6 @@ def _unknown_name(name: str, table: Table, schema: Schema, error: UsageError) ->
     return UsageError(what, hint=f"{how} Or declare all columns anew: sidecar build TABLE --columns A,B --save".strip())
 
 
-def _names_of(field_id: int, table: Table) -> set[str | None]:
-    """Return the names that a column has, or had before a rename."""
-    return {old.find_column_name(field_id) for old in table.schemas().values()}
-
-
 def _live_column(field_id: int, schema: Schema) -> TableColumn | None:
     """Return the primitive column of a schema with this id, ``None`` if there is none."""
     if field_id not in schema.field_ids:
@@ -293,21 +283,20 @@ def _entry_text(column: DeclaredColumn) -> str:
 
 def _columns(text: str) -> tuple[DeclaredColumn, ...]:
     found = []
-    for part in map(str.strip, text.split(",")):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, colon, field_id = part.partition(":")
         if not name or (colon and not _ID.fullmatch(field_id)):
-            _refuse(COLUMNS, part or text, "names with field ids, such as user_id:3,mail:7")
+            _refuse(COLUMNS, part, "names with field ids, such as user_id:3,mail:7")
         found.append(DeclaredColumn(decoded_name(name), int(field_id) if colon else None))
-    with_ids = {one for one in found if one.field_id is not None}
-    if len({one.field_id for one in with_ids}) < len(with_ids):
-        _refuse(COLUMNS, text, "one name for each field id")
+    if not found:
+        _refuse(COLUMNS, text, "names with field ids, such as user_id:3,mail:7")
     return tuple(found)
 
 
 def _kinds(name: str, text: str) -> tuple[BuildKind, ...]:
     found = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
-    if not found or not found.keys() <= set(BUILT_KINDS):
-        _refuse(name, text, f"some of {', '.join(BUILT_KINDS)}")
+    if not found or not found.keys() <= set(KINDS):
+        _refuse(name, text, f"some of {', '.join(KINDS)}")
     return tuple(cast("BuildKind", kind) for kind in found)
 
 

@@ -15,7 +15,7 @@ from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.resolve import resolve_columns
-from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_reusable
 from sidecar.iceberg.statistics_files.merge import SketchToCopy
 from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.indexing.columns import Options
@@ -116,7 +116,7 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
         check_available()
     check_writable(table)
     report_progress("listing files")
-    found = find_sidecar(table, snapshot.snapshot_id)
+    found = find_reusable(table, snapshot.snapshot_id)
     try:
         return _prepared(table, snapshot, request, found)
     except BaseException:

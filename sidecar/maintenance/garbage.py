@@ -5,6 +5,8 @@ A sidecar file is deleted only if all of this is true:
 - it is in the table's metadata folder, and its name ends as those of Puffin files do;
 - sidecar wrote it, and each of its segments has the UUID of this table;
 - it is older than ``older_than`` by the storage's clock;
+- no build would carry over from it: it is not the last sidecar of a branch or tag, displaced by another writer's
+  statistics (:func:`sidecar.iceberg.statistics_files.find_sidecar.find_displaced`);
 - the table's current metadata does not name it, loaded after the folder was listed and again before the deletion;
 - no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that the current one does
   not come from: the table may have a second name that went its own way (:mod:`sidecar.maintenance.metadata_files`).
@@ -37,6 +39,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
+from sidecar.iceberg.statistics_files.find_sidecar import find_reusable
 from sidecar.iceberg.statistics_files.registering import REGISTRABLE_FOR
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder, storage_error
 from sidecar.iceberg.table_names import name_of
@@ -199,7 +202,8 @@ def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> li
             f"second name of the table, or of a commit that failed: {others.keeping[0]}"
         )
     hit("gc: load again")
-    ours = _unnamed(reload_table(table), ours)
+    latest_version = reload_table(table)
+    ours = _not_reusable(latest_version, _unnamed(latest_version, ours), warnings)
     unnamed_files = [GarbageFile(f"{folder}/{file.name}", file.size, file.modified) for file in ours]
     return unnamed_files + _abandoned(now, time.time() - older_than.total_seconds(), warnings)
 
@@ -266,6 +270,22 @@ def _unnamed(table: Table, files: Sequence[StoredFile]) -> list[StoredFile]:
     named = {path.rpartition("/")[2] for path in paths}
     named |= {os.path.basename(os.path.realpath(local)) for path in paths if (local := local_path(path)) is not None}
     return [file for file in files if file.name not in named]
+
+
+def _not_reusable(table: Table, files: Sequence[StoredFile], warnings: list[str]) -> list[StoredFile]:
+    """Return the files without sidecars that were displaced, and from which a build of a branch or tag carries over."""
+    reusable: dict[str, str] = {}
+    for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()} if files else ():
+        found = find_reusable(table, snapshot_id)
+        if found is not None:
+            found.sidecar.close()
+            if found.displaced is not None:
+                path = found.statistics.statistics_path
+                reusable[path.rpartition("/")[2]] = (
+                    f"{path} stays: it was {found.displaced.sentence}, and a refresh needs it"
+                )
+    warnings += [reusable[file.name] for file in files if file.name in reusable]
+    return [file for file in files if file.name not in reusable]
 
 
 def _is_ours(table: Table, path: str, size: int, warnings: list[str]) -> bool:

@@ -4,8 +4,8 @@ A refresh ends as soon as it knows enough:
 
 1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail. With
    encryption keys the sidecar is opened and the files are listed, because the state says nothing of keys.
-2. An ancestor's sidecar answers for all files, and its distinct counts hold: the same file is registered for the
-   snapshot. Nothing is copied.
+2. The sidecar of another snapshot answers for all files, and its distinct counts hold: the same file is registered for
+   the snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed (:mod:`sidecar.maintenance.costs`).
 4. Otherwise the files that no sidecar answers for are indexed, and a new file has them and all that is carried over,
    merged into one segment. A large sidecar is merged once no file is to be indexed. If no column is left to be indexed,

@@ -47,7 +47,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class RegisterAgain:
-    """The file of an ancestor is registered for the snapshot, as ``entry``."""
+    """The file of another snapshot is registered for this one, as ``entry``."""
 
     found: FoundSidecar
     entry: StatisticsFile
@@ -85,13 +85,14 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
     table, earlier, snapshot_id = prepared.table, prepared.earlier, prepared.listing.snapshot_id
     found, can_improve = earlier.found, not prepared.indexable and _can_improve(prepared)
     reason = _why(prepared, can_improve)
-    is_large = found is not None and found.statistics.file_size_in_bytes > costs.LARGE
+    is_displaced = found is not None and found.displaced is not None
+    is_large = found is not None and not is_displaced and found.statistics.file_size_in_bytes > costs.LARGE
     if prepared.indexable:
         late = _behind(table, snapshot_id, found) if found is not None and is_large else timedelta.max
         if uncovered <= costs.FEW_ROWS and late <= costs.NOT_LONG:
             return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
         return Build(prepared, reason)
-    if found is None or can_improve:
+    if found is None or can_improve or is_displaced:
         return Build(prepared, reason)
     if earlier.is_registered(table, snapshot_id):
         return COMPLETE
@@ -107,6 +108,8 @@ def _why(prepared: PreparedBuild, can_improve: bool) -> str:
     found = prepared.earlier.found
     if prepared.indexable:
         return "not all files are covered"
+    if found is not None and found.displaced is not None:
+        return f"the sidecar was {found.displaced.sentence}"
     if found is not None and _can_count_more(prepared, found):
         return "distinct counts lack files that are counted by now"
     if can_improve:
@@ -143,7 +146,7 @@ class SidecarUpdate:
         with prepared:
             self.report.count(prepared)
             found = prepared.earlier.found
-            if found is not None:
+            if found is not None and found.displaced is None:
                 self.report.take(found.statistics)
             decision = decide(prepared, self.report.uncovered)
             if not self._carry_out(decision):  # its file cannot be registered again

@@ -13,11 +13,14 @@ from sidecar.iceberg.statistics_files.registering import unregister
 def unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -> list[int]:
     """Remove the entry of ``found`` after the sidecar of ``snapshot_id`` has taken its place.
 
-    Return the snapshots whose entries were removed. The entry stays if its file has blobs of others, and if a branch or
-    tag needs it. Raises the errors of :func:`sidecar.iceberg.statistics_files.registering.unregister`.
+    Return the snapshots whose entries were removed. The entry stays if its file has blobs of others, if a branch or tag
+    needs it, and if its snapshot is no ancestor: it may have been rolled back, or wait to be published. Raises the
+    errors of :func:`sidecar.iceberg.statistics_files.registering.unregister`.
     """
     if (
         found.snapshot_id == snapshot_id
+        or found.displaced is not None
+        or found.snapshot_id not in lineage(table, snapshot_id)
         or not is_ours_alone(found)
         or _is_needed(table, found.snapshot_id, snapshot_id)
     ):

@@ -27,7 +27,7 @@ from sidecar.storage.opening import open_source
 
 
 class OpenedSidecar:
-    """The sidecar of a snapshot, or of its nearest ancestor that has one, for one plan and its ``question``.
+    """The nearest sidecar of a snapshot for one plan and its ``question``.
 
     ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan compares,
     only segments whose authenticity a key confirms are used. ``opener`` opens statistics files, by default

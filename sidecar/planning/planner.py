@@ -1,10 +1,10 @@
 """Plans a query: finds the files of a snapshot, and the row groups and rows of them, that can match a predicate.
 
-The sidecar is that of the snapshot or of its nearest ancestor. A manifest that it lists unchanged is not opened:
-the sidecar's filters and bounds decide which of its files are left, and scan tasks are made of the sidecar's records of
-these. Other manifests are read as pyiceberg reads them. The sidecar is asked about each data file that pyiceberg would
-read, and the file is dropped only if filters or page indexes prove that no row of it matches. Deletes come from the
-manifest list and are matched to all files that are left.
+The sidecar is that of the snapshot, of its nearest ancestor, or of another one. A manifest that it lists unchanged is
+not opened: the sidecar's filters and bounds decide which of its files are left, and scan tasks are made of the
+sidecar's records of these. Other manifests are read as pyiceberg reads them. The sidecar is asked about each data file
+that pyiceberg would read, and the file is dropped only if filters or page indexes prove that no row of it matches.
+Deletes come from the manifest list and are matched to all files that are left.
 
 The sidecar is opened only if it can answer the predicate: by filters, by page indexes, or by bounds if thousands of
 files would have to be read from manifests. A query that no index can help reads none of it.

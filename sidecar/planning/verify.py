@@ -24,7 +24,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import entry_bounds, identity_of, list_snapshot, partition_values, snapshot_of
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import is_empty, lineage, snapshot_id_of, snapshots_by_id, table_at
+from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.many_files.find import Paths, find_files
@@ -116,7 +116,7 @@ def _verify_table(
     problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
-            problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
+            problems.append(problem_in(None, "neither the snapshot nor another one has a sidecar"))
         return Verification((), {}, checked=0, problems=problems, scope=NOTHING)
     found.use_keys(table, access.keys)
     try:
@@ -317,22 +317,19 @@ def _with_later_marks(stored: dict[str, str], registered: RegisteredBlob) -> dic
 def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> Iterator[str]:
     """Find blobs of ours whose footer entry names another snapshot than the file was written for.
 
-    That is the snapshot that it is registered for, or an ancestor: a file may be registered again for later snapshots.
-    Of an ancestor that has expired, the file's name has the id.
+    A file may be registered again for other snapshots. Of a snapshot that has expired, the file's name has the id.
     """
     snapshot = table.snapshot_by_id(entry.snapshot_id)
     if snapshot is None:
         return
     expected = snapshot.snapshot_id, snapshot.sequence_number or 0
-    known = snapshots_by_id(table)
-    ancestors = [known[one] for one in lineage(table, entry.snapshot_id) if one in known]
-    numbers = {one.snapshot_id: one.sequence_number or 0 for one in ancestors}
+    numbers = {one.snapshot_id: one.sequence_number or 0 for one in table.metadata.snapshots}
     named = entry.statistics_path.rpartition("/")[2].partition("-")[0]
     for blob in puffin.metadata.blobs:
         found = blob.snapshot_id, blob.sequence_number
         if not is_ours(blob.type) or numbers.get(found[0]) == found[1]:
             continue
-        if found[0] in numbers or named != str(found[0]) or found[1] > expected[1]:
+        if found[0] in numbers or named != str(found[0]):
             yield (
                 f"the {blob.type} blob belongs to snapshot {found[0]} (sequence number {found[1]}), but the file is "
                 f"registered for {expected[0]} (sequence number {expected[1]})"

@@ -84,13 +84,15 @@ def test_a_branch_uses_the_sidecar_of_its_ancestor_for_files_that_are_live(table
 
 
 def test_what_is_listed_decides_and_not_age(table: Table, catalog: Any) -> None:
-    """A branch that went back: the sidecar of its ancestor lists more than it has."""
+    """A tag that is older than every sidecar: a later one answers, and lists more than the tag has."""
     rolled = table.metadata.snapshot_by_name("before")
     assert rolled is not None
     assert rolled.parent_snapshot_id is not None
     with table.manage_snapshots() as manage:
         manage.create_tag(rolled.parent_snapshot_id, "earlier")
-    assert sidecar.plan(table, "k = 41", at="earlier").sidecar is None
+    before = sidecar.plan(table, "k = 41", at="earlier")
+    assert before.sidecar is not None
+    assert (before.sidecar.snapshots_behind, before.files_kept) == (0, 0)
     report = sidecar.build(table, ["k"], engine="local", at="earlier")
     assert report.snapshot_id == rolled.parent_snapshot_id
     table.refresh()

@@ -34,6 +34,7 @@ from tests.maintenance.cases import (
     metadata_folder,
     others_file,
     pass_days,
+    register_others,
     rows,
     stored,
     touch,
@@ -51,6 +52,19 @@ def table(tmp_path: Path) -> Table:
 
 def unnamed(table: Table) -> set[str]:
     return stored(table) - set(entries(table).values())
+
+
+def test_a_sidecar_that_others_displaced_stays_until_a_refresh_has_carried_it_over(table: Table) -> None:
+    displaced = entries(table)[head(table)]
+    theirs = register_others(table)
+    pass_days(table, 9)
+    report = sidecar.gc(table)
+    assert displaced in stored(table)
+    assert f"{displaced} stays: it was displaced by {theirs} at " in report.warnings[0]
+    table.append(rows(20))
+    assert sidecar.refresh(table, engine="local").files_carried == 2
+    pass_days(table, 9)
+    assert displaced in {file.path for file in sidecar.gc(table).files}
 
 
 def at(step: str, action: Any) -> Any:

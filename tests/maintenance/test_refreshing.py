@@ -135,6 +135,48 @@ def test_an_entry_of_others_on_the_snapshot_is_merged(table: Any) -> None:
     assert kept(table, 21) == 0
 
 
+def test_after_a_rollback_plans_and_the_refresh_use_the_sidecar_of_the_later_snapshot(table: Any) -> None:
+    before = head(table)
+    table.append(rows(3))
+    later, written = head(table), refresh(table).statistics_path
+    table.manage_snapshots().rollback_to_snapshot(before).commit()
+    assert head(table) == before
+    assert kept(table, 21) == 0
+    used = sidecar.status(table).sidecar
+    assert used is not None
+    assert (used.snapshot_id, used.snapshots_behind) == (later, 0)
+    report = refresh(table)
+    assert (report.action, report.files_indexed, report.statistics_path) == ("registered", 0, written)
+    assert sidecar.verify(table.refresh()).problems == []
+    table.append(rows(4))
+    assert kept(table.refresh(), 28) == 1  # the new file alone: nothing is known of it
+    report = refresh(table)
+    assert (report.files_indexed, report.unregistered) == (1, [before])
+    assert (kept(table, 28), kept(table, 26)) == (1, 0)
+    assert later in entries(table)  # its snapshot may be published again
+
+
+def test_a_sidecar_that_statistics_of_others_displaced_is_carried_over(catalog: Any) -> None:
+    table = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(n) for n in range(3)])
+    sidecar.build(table, ["k"], kinds=["bloom"], engine="local")  # it declares nothing
+    (built,) = entries(table).values()
+    set_foreign(table, {1: "40"}, [("their-type", [1], b"bytes")])
+    with table.refresh().transaction() as change:
+        change.set_properties({"touched": "later"})
+    assert kept(table, 21) == 3
+    status = sidecar.status(table)
+    (warning,) = status.warnings
+    theirs = table.metadata.statistics[0].statistics_path
+    assert f"{built} was registered before, displaced by {theirs} at 20" in warning
+    assert status.to_do[0].command.startswith("sidecar refresh")
+    assert "displaced by" in refresh(table, dry_run=True).reason
+    table.append(rows(3))
+    report = refresh(table)
+    assert (report.action, report.files_indexed, report.files_carried) == ("written", 1, 3)
+    assert kept(table, 21) == 0
+    assert theirs in entries(table).values()
+
+
 def test_what_the_table_dropped_goes(table: Any) -> None:
     with table.update_schema() as update:
         update.delete_column("s")

@@ -1,12 +1,16 @@
 """Finds and opens the sidecar of a snapshot.
 
 A sidecar is a Puffin file that the table's metadata registers as the statistics file of a snapshot. Readers use that
-of their snapshot or else of its nearest ancestor. :mod:`sidecar.iceberg.statistics_files.registering` registers one.
+of their snapshot or of its nearest ancestor, or else that of any other snapshot: it answers for the files that both
+have, because files are matched by their identity (:mod:`sidecar.bundle.file_identity`). So a rollback and an expired
+ancestor lose nothing. A build can also carry over from a sidecar whose entry another writer has replaced.
+:mod:`sidecar.iceberg.statistics_files.registering` registers one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -17,10 +21,10 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.metadata_log import Entries, TakenPlace, displaced_entries, statistics_of
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
-from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of
+from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of, snapshots_by_id
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.table_names import name_of
 from sidecar.storage.opening import open_source
@@ -34,11 +38,13 @@ Opener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
 
 @dataclass(frozen=True)
 class FoundSidecar:
-    """An open sidecar and the snapshot for which it is registered: the requested one or an ancestor."""
+    """An open sidecar and the snapshot for which it is registered: the requested one, an ancestor, or another one."""
 
     statistics: StatisticsFile
     snapshot_id: int
     sidecar: SidecarFile
+    displaced: TakenPlace | None = None
+    """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
 
     def use_keys(self, table: Table, keys: EncryptionKeys | None) -> None:
         """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
@@ -60,7 +66,7 @@ def find_sidecar(
     warnings: list[str] | None = None,
     opener: Opener | None = None,
 ) -> FoundSidecar | None:
-    """Open the sidecar of a snapshot (by default the current one) or of its nearest ancestor that has one.
+    """Open the nearest sidecar of a snapshot, by default the current one; :func:`registered_for` has the order.
 
     Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
     ``warnings``; they raise no errors. ``opener`` opens files; by default :func:`open_registered`.
@@ -73,17 +79,24 @@ def find_sidecar(
 
 
 def look_for_sidecar(
-    table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt], opener: Opener | None = None
+    table: Table,
+    snapshot_id: int | None,
+    doubts: list[StatisticsDoubt],
+    opener: Opener | None = None,
+    passed: list[StatisticsFile] | None = None,
 ) -> FoundSidecar | None:
-    """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
-    entries = statistics_of(table)
-    registered = ((ancestor, entry) for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
-    for ancestor, entry in registered:
+    """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file.
+
+    ``passed`` gets the nearer entries that were passed over.
+    """
+    for ancestor, entry in ((one, entry) for one, entries in registered_for(table, snapshot_id) for entry in entries):
         reasons: list[str] = []
         sidecar = (opener or open_registered)(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
             doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
             return FoundSidecar(entry, ancestor, sidecar)
+        if passed is not None:
+            passed.append(entry)
         if sidecar is not None:
             reasons += sidecar.warnings
             sidecar.close()
@@ -92,22 +105,71 @@ def look_for_sidecar(
     return None
 
 
+def find_reusable(table: Table, snapshot_id: int) -> FoundSidecar | None:
+    """Open the sidecar from which a build of a snapshot carries over: the nearest one, registered or displaced."""
+    passed: list[StatisticsFile] = []
+    found = look_for_sidecar(table, snapshot_id, [], passed=passed)
+    try:
+        displaced = find_displaced(table, passed)
+    except BaseException:
+        if found is not None:
+            found.sidecar.close()
+        raise
+    if displaced is not None and found is not None:
+        found.sidecar.close()
+    return displaced or found
+
+
+def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidecar | None:
+    """Open the sidecar whose entry one of ``passed`` has replaced, as Spark's ``compute_table_stats`` does.
+
+    ``passed`` are the entries that are nearer than the nearest registered sidecar. The metadata log has what they
+    replaced, as long as its files are there.
+    """
+    for entry, taken in displaced_entries(table, [one.snapshot_id for one in passed]):
+        sidecar = open_registered(table, entry, [])
+        if sidecar is not None and sidecar.segments:
+            return FoundSidecar(entry, entry.snapshot_id, sidecar, taken)
+        if sidecar is not None:
+            sidecar.close()
+    return None
+
+
+def registered_for(table: Table, snapshot_id: int | None) -> Iterator[tuple[int, Entries]]:
+    """Yield the entries that can be about files of a snapshot (by default the current one), by snapshot, nearest first.
+
+    First come those of the snapshot and its ancestors, then those of other snapshots, by the time between the commits.
+    """
+    left = statistics_of(table)
+    if not left:
+        return
+    asked = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    for ancestor in lineage(table, asked):
+        if ancestor in left:
+            yield ancestor, left.pop(ancestor)
+        if not left:
+            return
+    known = snapshots_by_id(table)
+    if asked in known:
+        now = known[asked].timestamp_ms
+        apart = {one: abs(known[one].timestamp_ms - now) if one in known else sys.maxsize for one in left}
+        yield from ((one, left[one]) for one in sorted(left, key=lambda one: (apart[one], one)))
+
+
 def nearest_registered(
     table: Table, snapshot_id: int, is_sidecar: Callable[[StatisticsFile], bool]
 ) -> Iterator[StatisticsFile]:
     """Yield the entries of the sidecars that plans of ``snapshot_id`` use, the nearest first.
 
-    They are those of the snapshot and its ancestors, of each the first one for which ``is_sidecar`` is true.
+    They are in the order of :func:`registered_for`, of each snapshot the first one for which ``is_sidecar`` is true.
     """
-    entries = statistics_of(table)
-    for ancestor in lineage(table, snapshot_id):
-        yield from islice(filter(is_sidecar, entries.get(ancestor, ())), 1)
+    for _, entries in registered_for(table, snapshot_id):
+        yield from islice(filter(is_sidecar, entries), 1)
 
 
 def may_have_pages(table: Table, snapshot_id: int) -> bool:
     """Return whether :func:`find_sidecar` may find page indexes, by the names of statistics files; opens no file."""
-    entries = statistics_of(table)
-    found = (entry for ancestor in lineage(table, snapshot_id) for entry in entries.get(ancestor, ()))
+    found = (entry for _, entries in registered_for(table, snapshot_id) for entry in entries)
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
 
 
@@ -117,7 +179,7 @@ def open_sidecar(
     at: int | str | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> SidecarFile:
-    """Open the sidecar of a snapshot of ``table``, or of its nearest ancestor; the caller closes it.
+    """Open the sidecar that plans of a snapshot of ``table`` use; the caller closes it.
 
     ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``encryption_keys`` open
     encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`

@@ -1,9 +1,10 @@
 """Decides which files a build need not index again, because an earlier sidecar has them.
 
-The sidecar of the snapshot, or of its nearest ancestor that has one, is examined segment by segment. A file is *served*
-if, for each requested column and kind, some segment lists it with that kind, and the column is found in the file today
-as it was then. Segments are carried over as bytes: those that serve files, and those with other columns, which a build
-of some columns must not lose. A segment without a live file is dropped, and so is one with only what is built anew.
+The nearest sidecar of the snapshot, registered or displaced by another writer's statistics, is examined segment by
+segment. A file is *served* if, for each requested column and kind, some segment lists it with that kind, and the column
+is found in the file today as it was then. Segments are carried over as bytes: those that serve files, and those with
+other columns, which a build of some columns must not lose. A segment without a live file is dropped, and so is one with
+only what is built anew.
 
 Distinct counts are carried over by groups of files (:mod:`sidecar.indexing.previous.earlier_sketches`).
 """
@@ -18,17 +19,18 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.carrying import live_files, use_keys
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -60,7 +62,9 @@ class ReusableSidecar:
 
     def is_registered(self, table: Table, snapshot_id: int) -> bool:
         """Return whether the sidecar belongs to this very snapshot, and all of it would be carried over."""
-        return self.found is not None and self.found.snapshot_id == snapshot_id and self.is_whole(table)
+        found = self.found
+        is_own = found is not None and found.displaced is None and found.snapshot_id == snapshot_id
+        return is_own and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
         """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
@@ -92,7 +96,7 @@ def look_back(
     full: bool,
     most_files: int | None = None,
 ) -> ReusableSidecar:
-    """Return the usable part of ``found``, the sidecar of the snapshot or its nearest ancestor.
+    """Return the usable part of ``found``, the nearest sidecar of the snapshot.
 
     ``full`` serves no files. At most ``most_files`` files will be indexed now; files beyond that keep what they have.
     If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
@@ -236,7 +240,7 @@ def _having(
     asked = set(wanted_indexes(plan))
     rates = plan.fixed_rates()
     for segment in segments:
-        wants = {want for want, _ in _kinds(segment) if has_rate(segment, want, rates.get(want[0]))}
+        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
         tried_again = _tried_again(segment, plan)
@@ -310,7 +314,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.N
     return found
 
 
-def has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
+def _has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from itertools import takewhile
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import generations, lineage
+from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.maintenance.garbage import OLDER_THAN, find_garbage, why_left_alone
 from sidecar.reports.status.results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
@@ -43,18 +42,9 @@ def describe_refs(table: Table) -> tuple[list[RefInfo], list[LosableSidecar]]:
         nearest = None if entry is None else entry.snapshot_id
         behind = None if nearest is None else generations(table, ref.snapshot_id, nearest)
         refs.append(RefInfo(name, str(ref.snapshot_ref_type), ref.snapshot_id, nearest, behind))
-        if entry is not None and not _stays(table, ref.snapshot_id, entry.snapshot_id, heads):
+        if entry is not None and entry.snapshot_id not in heads:  # plans find any registered sidecar
             losable.append(LosableSidecar(name, entry.snapshot_id, entry.statistics_path))
     return refs, losable
-
-
-def _stays(table: Table, snapshot_id: int, nearest: int, heads: set[int]) -> bool:
-    """Return whether a plan would still find the sidecar if only the snapshots ``heads`` were kept.
-
-    Then the walk to ancestors ends where a snapshot is gone, even if an older one is kept.
-    """
-    kept = takewhile(lambda one: one in heads, lineage(table, snapshot_id))
-    return nearest in kept
 
 
 def registered_sidecars(table: Table) -> RegisteredSidecars:

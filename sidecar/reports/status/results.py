@@ -26,9 +26,10 @@ class RefInfo(Result):
     snapshot_id: int
     """Its snapshot."""
     statistics_snapshot_id: int | None
-    """The nearest ancestor snapshot whose statistics file is a sidecar, which plans use; ``None`` if there is none."""
+    """The snapshot whose sidecar plans use: itself, the nearest ancestor that has one, or else another one. ``None`` if
+    there is none."""
     snapshots_behind: int | None
-    """How many commits this ancestor is older; ``None`` if there is none."""
+    """How many commits its history lacks; ``None`` if there is none."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -56,12 +57,10 @@ class WaitingFiles(Result):
     bytes: int
     """Their bytes."""
     since: float | None
-    """When the first of them was committed, in seconds since 1970; if that snapshot has expired, the time of the last
-    one before it, else that of the oldest one. ``None`` if no file waits."""
+    """When the first of them was committed, in seconds since 1970; if that snapshot has expired, the time of the oldest
+    one that the table still has. ``None`` if no file waits."""
     seconds: float
     """For how long this file has been waiting: the time behind. 0 if no file waits."""
-    or_longer: bool = False
-    """Whether it may have waited longer: all snapshots that the table still has are newer than the file."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
