@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any
@@ -187,7 +188,8 @@ class Command(TyperCommand):
             if token.startswith("-") and token != "-" and not NEGATIVE_NUMBER.match(token):
                 name = token.split("=", 1)[0]
                 if name not in known and not _are_short(name, known):
-                    ctx.fail(f"No such option: {name}")
+                    near = get_close_matches(name, sorted(known), n=1)
+                    ctx.fail(f"No such option: {name}.{f' Did you mean {near[0]}?' if near else ''}")
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -175,8 +175,11 @@ def _absolute(location: str) -> str:
     return location if local is None else os.path.abspath(local or ".")
 
 
+TAKEN = "If an earlier run was ended while it wrote it, delete it; else choose another folder."
+
+
 def check_free(targets: Iterable[str]) -> None:
     """Raise :class:`UsageError` if a local target exists; for remote ones, creating the file says so."""
     taken = next((target for target in targets if os.path.lexists(local_path(target) or "")), None)
     if taken is not None:
-        raise UsageError("the file exists already", file=taken, hint="Choose another folder.")
+        raise UsageError("the file exists already", file=taken, hint=TAKEN)

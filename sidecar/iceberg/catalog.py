@@ -134,10 +134,16 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
         # The text of pyiceberg's error may quote all properties, secrets included, so it is not shown.
         raise UsageError(
             f"{shown} is not configured, or its configuration is incomplete",
-            hint="Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI.",
+            hint=_known_catalogs(),
         ) from error
     except Exception as error:
         raise foreign_error(f"cannot open {shown}", error, properties) from error
+
+
+def _known_catalogs() -> str:
+    known = ", ".join(sorted(Config().get_known_catalogs())) or "none"
+    where = "Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI"
+    return f"pyiceberg's configuration has: {known}. {where}: catalogs of Spark's configuration are not known here."
 
 
 def reload_table(table: Table) -> Table:

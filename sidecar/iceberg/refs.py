@@ -30,9 +30,8 @@ def check_table(table: object) -> None:
     """Raise :class:`UsageError` for a name, a path or another object where an open table belongs."""
     if hasattr(table, "metadata"):
         return
-    hint = "Open it first: sidecar.open_table('namespace.table')."
-    if isinstance(table, str):
-        hint = f"Open it first: sidecar.open_table({table!r})."
+    name = table if isinstance(table, str) else "namespace.table"
+    hint = f"Open it first: table = sidecar.open_table({name!r}, catalog), and pass table."
     raise UsageError("the table is not open", expected="a pyiceberg Table", found=type(table).__name__, hint=hint)
 
 

@@ -7,6 +7,7 @@ parts, as in pyiceberg. :func:`shown_name` makes the text that is printed, and :
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -65,11 +66,16 @@ def parts_of(text: str) -> tuple[NamePart, ...]:
     """Return the parts of a name or a glob. Raises :class:`UsageError` if the text is none."""
     found = _split(text)
     if found is None:
-        raise UsageError(
-            f"'{text}' is not a table name",
-            hint="Write it as namespace.table, a part with a dot in backticks (db.`a.b`), and a file as ./name.",
-        )
+        raise _no_name(text, "Write it as namespace.table, a part with a dot in backticks (db.`a.b`)")
     return found
+
+
+def _no_name(text: str, forms: str) -> UsageError:
+    hint = f"{forms}, and a file as ./name."
+    if "/" in text and os.path.isdir(text):
+        place = os.path.join(text, "metadata", "<version>.metadata.json")
+        hint = f"It is a folder. Name the table as its catalog does, or by its metadata file: {place}."
+    return UsageError(f"'{text}' is not a table name", hint=hint)
 
 
 def _split(text: str) -> tuple[NamePart, ...] | None:
@@ -114,7 +120,7 @@ def name_of_text(text: str) -> TableName:
     """Return the name that a text says. Raises :class:`UsageError` for a text without a namespace."""
     parts = parts_of(text)
     if len(parts) < 2:
-        raise UsageError(f"'{text}' is not a table name", hint="Write it as namespace.table, and a file as ./name.")
+        raise _no_name(text, f"Write it as namespace.table, all tables of a namespace as '{text}.*'")
     return tuple(part.text for part in parts)
 
 

@@ -156,10 +156,12 @@ def gc(
 def check_age(older_than: timedelta, force: bool = False) -> None:
     """Raise :class:`UsageError` for an age at which a running build may lose its file."""
     if older_than < (timedelta(0) if force else FLOOR):
+        hint = "If no build of the table is running: sidecar.gc(table, older_than=..., force=True) in Python."
         raise UsageError(
-            "older_than is below 24 hours, and a running build may lose its file",
-            found=older_than,
-            hint=None if force else "In Python, gc with force goes on: only if no build of this table is running.",
+            "the age of files to delete is too low: a running build writes its files before it registers them",
+            expected="at least 24 hours" if not force else "no negative age",
+            found=f"{older_than.total_seconds() / 3600:g} hours",
+            hint=None if force else hint,
         )
 
 

@@ -215,7 +215,7 @@ def read_tail(source: Source) -> OrcTail:
         if not raw.endswith(MAGIC):
             _check_magic(source.read(0, len(MAGIC)), postscript_offset)
         with located(source.name, offset=postscript_offset):
-            postscript = decode(raw)
+            postscript = _postscript(raw)
             _check_format(postscript)
             parts = _Parts.of(postscript, postscript_offset)
         if (missing := size - parts.footer_offset - len(data)) > 0:
@@ -235,6 +235,21 @@ def is_orc(source: Source) -> bool:
     if head.startswith(MAGIC) or head == b"PAR1":
         return head != b"PAR1"
     return source.read(source.size - 4, 4).startswith(MAGIC)
+
+
+def _postscript(raw: bytes) -> Message:
+    """Decode the postscript. One without the magic at its end may be of an old writer, or no postscript at all."""
+    try:
+        return decode(raw)
+    except DamagedFileError as error:
+        if raw.endswith(MAGIC):
+            raise
+        raise DamagedFileError(
+            "the file begins as an ORC file and does not end as one: it was cut, or its writer did not finish it",
+            expected="a postscript",
+            found=error.what,
+            hint="Copy or write the file again.",
+        ) from error
 
 
 def _check_magic(head: bytes, offset: int) -> None:

@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from sidecar.cli.app import app
 from tests.tables import create_with_rows
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "parquet" / "j118_v1_none.parquet"
+FILES = Path(__file__).resolve().parents[1] / "data"
+DATA = FILES / "parquet" / "j118_v1_none.parquet"
+ORC = FILES / "orc" / "apache_orc_index_int_string.orc"
 Run = Callable[..., Any]
 
 
@@ -39,6 +41,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     shutil.copy(DATA, tmp_path / "f.parquet")
+    (tmp_path / "sub" / "folder").mkdir(parents=True)
+    (tmp_path / "cut.orc").write_bytes(ORC.read_bytes()[:-300])
 
     def invoke(*args: str) -> Any:
         return CliRunner().invoke(app, list(args), prog_name="sidecar")
@@ -98,6 +102,16 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["status", "db.t", "--at", "dev"], 2, "no branch or tag 'dev'"),
         (["inspect", "db.t"], 2, "inspect is for files; found db.t. For the sidecar of a table: sidecar status db.t"),
         (["probe", "db.t", "a", "5"], 2, "For a table: sidecar plan db.t 'a = 5'"),
+        (
+            ["build", "db"],
+            2,
+            "'db' is not a table name. Write it as namespace.table, all tables of a namespace as 'db.*'",
+        ),
+        (["status", "sub/folder"], 2, "by its metadata file: sub/folder/metadata/<version>.metadata.json."),
+        (["plan", "db.t", "lower(s) = 'x'"], 2, "a predicate cannot call a function: lower(...). It compares columns"),
+        (["care", "db.t", "--older-than", "1h"], 2, "expected at least 24 hours; found 1 hours. If no build of"),
+        (["--catalog", "hlake", "status", "db.t"], 2, "pyiceberg's configuration has: "),
+        (["inspect", "cut.orc"], 1, "does not end as one: it was cut, or its writer did not finish it; file cut.orc"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -147,3 +161,9 @@ def test_a_wrong_column_of_an_empty_table_is_still_wrong(run: Run) -> None:
 def test_what_is_a_predicate_passes(run: Run, predicate: str) -> None:
     result = run("plan", "db.t", predicate)
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_an_option_with_a_slip_is_named_with_the_one_that_is_near(run: Run) -> None:
+    result = run("status", "db.t", "--min-coverge", "3")
+    assert result.exit_code == 2
+    assert "No such option: --min-coverge. Did you mean --min-coverage?" in result.stderr

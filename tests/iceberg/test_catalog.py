@@ -66,7 +66,11 @@ def test_a_table_opens_by_the_configuration_file(properties: dict[str, str], tmp
     [
         ("db.catalog_orderz", "has no table 'db.catalog_orderz'. Did you mean db.catalog_orders?"),
         ("nowhere.orders", "has no namespace 'nowhere'"),
-        ("orders", "'orders' is not a table name. Write it as namespace.table, and a file as ./name."),
+        (
+            "orders",
+            "'orders' is not a table name. Write it as namespace.table, "
+            "all tables of a namespace as 'orders.*', and a file as ./name.",
+        ),
         ("/nowhere/v1.metadata.json", "the metadata file does not exist; file /nowhere/v1.metadata.json"),
     ],
 )

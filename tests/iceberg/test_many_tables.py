@@ -88,7 +88,8 @@ def test_an_error_in_one_table_is_its_outcome(lake: dict[str, str]) -> None:
     assert [str(one.error) for one in outcomes if one.error] == [
         "the catalog 'many' has no table 'db.nosuch'",
         "the disk is full",
-        "'noname' is not a table name. Write it as namespace.table, and a file as ./name.",
+        "'noname' is not a table name. Write it as namespace.table, "
+        "all tables of a namespace as 'noname.*', and a file as ./name.",
     ]
 
 
@@ -146,7 +147,7 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.spark_read(None, "t", wrong, "k = 1").__enter__(),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match=r"the table is not open; .* Open it first: sidecar\.open_table\('"):
+        with pytest.raises(UsageError, match=r"the table is not open; .* Open it first: table = sidecar\.open_table"):
             call()
 
 

@@ -328,7 +328,7 @@ def test_the_clock_is_that_of_the_storage(table: Table, monkeypatch: Any) -> Non
 
 def test_below_a_day_takes_force(table: Table) -> None:
     pass_days(table, 0.5)
-    with pytest.raises(UsageError, match="below 24 hours"):
+    with pytest.raises(UsageError, match="at least 24 hours"):
         sidecar.gc(table, older_than=timedelta(hours=23), dry_run=True)
     assert sidecar.gc(table, older_than=timedelta(hours=24)).files == []
     make_older(table, 0.1, "*.metadata.json")

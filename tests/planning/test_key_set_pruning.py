@@ -131,7 +131,7 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     more = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:101])})
     assert (some.files_kept, some.notes) == (0, ())
     assert more.funnel.kept_because == {KeptBecause.TOO_MANY.text: 3}
-    assert "wrong once in 100 lookups" in more.notes[0]
+    assert "one lookup in 100 is a false positive. Filters of build --fpp 1e-0" in more.notes[0]
     monkeypatch.setattr(key_pruning, "MAX_BYTES", 1000)
     costly = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
     assert costly.files_kept == 3

@@ -286,6 +286,11 @@ class Parser:
         names = [self._name()]
         while self._skip("."):
             names.append(self._name())
+        if self._next.text == "(":
+            raise UsageError(
+                f"a predicate cannot call a function: {names[-1]}(...)",
+                hint="It compares columns with literals, as in mail = 'a@example.com' AND id > 5.",
+            )
         return find_column(self._schema, ".".join(names), self._case_sensitive)
 
     def _name(self) -> str:

@@ -160,7 +160,11 @@ class KeyPruner:
         counts = end - first
         futile = counts * rate >= 1  # at least one false positive is expected in each of these
         if futile.any():
-            self._note(counts[futile], f"the filters are wrong once in {1 / max(rate, 1e-9):,.0f} lookups")
+            self._note(
+                counts[futile],
+                f"one lookup in {1 / max(rate, 1e-9):,.0f} is a false positive. Filters of build --fpp "
+                f"{_rate_for(int(counts.max())):.0e} would be asked",
+            )
         most = int(counts[~futile].max(initial=0))
         runs = KeyRuns(first, np.where(futile, first, end))
         # Leave out the units with the most keys first, because filters help them least.
@@ -241,3 +245,8 @@ class _Probes:
         if encoding not in self._made:
             self._made[encoding] = [probe_for(value, self._type, encoding) for value in self._values]
         return self._made[encoding]
+
+
+def _rate_for(keys: int) -> float:
+    """Return a rate of false positives with which filters help for so many keys: a tenth of one is expected."""
+    return float(10.0 ** -math.ceil(math.log10(10 * keys)))
