@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 def plan(
     table: Table,
-    predicate: str | BooleanExpression,
+    predicate: str | BooleanExpression = "TRUE",
     *,
     at: int | str | None = None,
     case_sensitive: bool = True,
@@ -73,9 +73,9 @@ def plan(
     same if ``table`` is refreshed before they are read.
 
     ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
-    have one of them (a semi-join). Integers and decimals may be narrower or wider than the column if every key fits.
-    ``allow_equality_deletes`` is for callers whose engine applies these deletes when it reads the kept files, as Spark
-    does.
+    have one of them (a semi-join); no ``predicate`` is needed then. Integers and decimals may be narrower or wider than
+    the column if every key fits. ``allow_equality_deletes`` is for callers whose engine applies these deletes when it
+    reads the kept files, as Spark does.
 
     ``encryption_keys`` open encrypted bundles of the sidecar and encrypted data files. Without its key, a bundle keeps
     all files, with one warning.

@@ -67,7 +67,7 @@ _Batches = Generator[pa.RecordBatch, None, None]
 
 def scan(
     source: Table | AnyPath | Source,
-    predicate: str | BooleanExpression,
+    predicate: str | BooleanExpression = "TRUE",
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     *,
@@ -105,7 +105,7 @@ def scan(
 
 def scan_batches(
     source: Table | AnyPath | Source,
-    predicate: str | BooleanExpression,
+    predicate: str | BooleanExpression = "TRUE",
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     *,

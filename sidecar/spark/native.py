@@ -46,7 +46,7 @@ def spark_read(
     session: Any,
     name: str,
     table: Table,
-    predicate: str | BooleanExpression,
+    predicate: str | BooleanExpression = "TRUE",
     columns: Sequence[str] | None = None,
     *,
     case_sensitive: bool = True,

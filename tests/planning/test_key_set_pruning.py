@@ -127,7 +127,7 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     assert "are not asked" in found.notes[0]
     assert found.to_arrow().num_rows == 0
     monkeypatch.setattr(key_pruning, "rate_of", lambda bundle: 0.01)
-    some = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
+    some = sidecar.plan(table, keys={"k": pa.array(absent[:99])})
     more = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:101])})
     assert (some.files_kept, some.notes) == (0, ())
     assert more.funnel.kept_because == {KeptBecause.TOO_MANY.text: 3}

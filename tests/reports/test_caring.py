@@ -213,7 +213,7 @@ def test_a_night_merges_a_large_sidecar_too(lake: Any, monkeypatch: pytest.Monke
     ("options", "said"),
     [
         ("--only sweep", "unknown step 'sweep'"),
-        ("--older-than 2h", "below 24 hours"),
+        ("--older-than 2h", "at least 24 hours"),
         ("--min-coverage 101", "a share of rows"),
         ("--report data.parquet", "no page: a page is no data file"),
     ],
