@@ -32,8 +32,8 @@ Taken = Iterator[tuple[int, Key, Outcome]]
 
 AMBIGUOUS = "another column of the file has the same path, and neither has a field id"
 
-ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
-"""Column chunk, and what became of one of its indexes."""
+ChunkOutcomes = Iterator[tuple[int, Outcome]]
+"""Leaf index of a column chunk, and what became of one of its indexes."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def take_parquet(
     first = collection.add_file(file_entry(identity_of_parquet(source, footer)))
     left_out = _left_out(footer, collection, what, keys)
     for leaf in what.leaves:
-        is_open = not any(footer.is_encrypted(group.columns[leaf.index]) for group in footer.row_groups)
+        is_open = leaf.index not in footer.encrypted
         collection.name_column(keys[leaf.index], StoredColumn(leaf.parts, leaf.iceberg_type) if is_open else None)
     witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:
@@ -72,8 +72,8 @@ def take_parquet(
             outcomes.append(_filters(source, chunks, collection, keys, unit, witness))
         if what.page_index:
             outcomes.append(_page_indexes(source, footer, group, chunks, collection, keys, unit, witness))
-        for chunk, outcome in chain.from_iterable(outcomes):
-            yield unit, keys[chunk.leaf.index], outcome
+        for leaf_index, outcome in chain.from_iterable(outcomes):
+            yield unit, keys[leaf_index], outcome
 
 
 def parquet_keys(footer: Footer) -> dict[int, Key]:
@@ -89,10 +89,9 @@ def _left_out(footer: Footer, collection: Collection, what: ParquetWanted, keys:
         if footer.is_ambiguous(leaf) and not keys[leaf.index].field_id:
             found[leaf.index] = AMBIGUOUS
             continue
-        chunks = [group.columns[leaf.index] for group in footer.row_groups]
-        if not any(map(footer.is_encrypted, chunks)):
+        if leaf.index not in footer.encrypted:
             continue
-        if any(chunk.encrypted for chunk in chunks):
+        if leaf.index in footer.locked:
             found[leaf.index] = UnitState.ENCRYPTED
         elif protection.seals(leaf.path):
             pass
@@ -108,12 +107,12 @@ def _left_out(footer: Footer, collection: Collection, what: ParquetWanted, keys:
 def _left(group: RowGroup, left_out: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
     """Yield an outcome for each index of a column that is left out."""
     for leaf, reason in left_out.items():
-        chunk = group.columns[leaf]
-        place = name, group.ordinal, chunk.leaf.path
-        if what.bloom and (chunk.bloom_filter_offset or chunk.encrypted):
-            yield chunk, Outcome(*place, BLOOM, reason=reason)
-        if what.page_index and (chunk.offset_index_offset or chunk.encrypted):
-            yield chunk, Outcome(*place, PAGE_INDEX, reason=reason)
+        chunk = group.columns.get(leaf)
+        place = name, group.ordinal, group.columns.stored[leaf].leaf.path
+        if what.bloom and (chunk is None or chunk.bloom_filter_offset):
+            yield leaf, Outcome(*place, BLOOM, reason=reason)
+        if what.page_index and (chunk is None or chunk.offset_index_offset):
+            yield leaf, Outcome(*place, PAGE_INDEX, reason=reason)
 
 
 def _filters(
@@ -131,18 +130,18 @@ def _filters(
             raise found
         if isinstance(found, SidecarError):
             damaged = isinstance(found, DamagedFileError)
-            yield chunk, Outcome(*place, reason=reason_of(found), damaged=damaged)
+            yield chunk.leaf.index, Outcome(*place, reason=reason_of(found), damaged=damaged)
             continue
         if found is None:
             continue
         reason = _not_taken(found) or witness.contradiction(chunk, GivenIndexes(found.filter))
         rate = found.filter.estimated_fpp()
         if reason or not isinstance(found.filter, SplitBlockBloomFilter):
-            yield chunk, Outcome(*place, rate_before=rate, reason=reason)
+            yield chunk.leaf.index, Outcome(*place, rate_before=rate, reason=reason)
             continue
         key = keys[chunk.leaf.index]
         collection.add_filter(key, unit, chunk.leaf.encoding.name, found.filter)
-        yield chunk, Outcome(*place, EXACT, found.bitset_length, rate, rate)
+        yield chunk.leaf.index, Outcome(*place, EXACT, found.bitset_length, rate, rate)
 
 
 def _page_indexes(
@@ -161,17 +160,17 @@ def _page_indexes(
         sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
         place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
         if sound.offset_index is None:
-            yield chunk, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
+            yield leaf, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
             continue
         if contradiction := witness.contradiction(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
-            yield chunk, Outcome(*place, reason=contradiction)
+            yield leaf, Outcome(*place, reason=contradiction)
             continue
         column = b"" if sound.column_index is None else sound.column_index.raw
         offset = sound.offset_index.raw
         kind = page_index_kind(footer, chunk.leaf, keys[leaf].resolution)
         collection.add_page_index(keys[leaf], unit, kind, column, offset)
         yield (
-            chunk,
+            leaf,
             Outcome(*place, EXACT, len(column) + len(offset), reason=sound.reason, damaged=sound.damaged),
         )
 

@@ -83,8 +83,7 @@ def rebuild(evidence: ParquetEvidence, build: Build[F]) -> tuple[F, Way]:
 
 
 def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
-    reason = "is encrypted" if chunk.encrypted else "is in another file" if chunk.file_path else ""
-    reason = reason and f"the column chunk {reason}"
+    reason = "the column chunk is in another file" if chunk.file_path else ""
     if reason or chunk.leaf.encoding.not_indexable:
         raise UnsupportedFeatureError(
             reason or f"no filter for {chunk.leaf.encoding}: {chunk.leaf.encoding.not_indexable}",

@@ -38,7 +38,7 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.footer import read_footer
+from sidecar.parquet.footer import LOCKED, ColumnChunk, read_footer
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
 
@@ -101,15 +101,14 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     footer = read_footer(source)
     keys = parquet_keys(footer)
     for group in footer.row_groups:
-        chunks = [
-            chunk
-            for chunk in group.columns
-            if chunk.bloom_filter_offset and (columns is None or chunk.leaf.path in columns)
-        ]
+        for chunk in _having_filters(group.columns.locked, columns):
+            place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
+            into.refuse(place, keys[chunk.leaf.index], first + group.ordinal, LOCKED)
+        chunks = _having_filters(group.columns, columns)
         for chunk, found in read_bloom_filters(source, chunks):
             if isinstance(found, StorageError):
                 raise found
-            place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
+            place = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
             key, unit = keys[chunk.leaf.index], first + group.ordinal
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
@@ -127,6 +126,10 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
             build = orc_filter_of(OrcEncoding.parse(encoding), group.num_rows, into.fpp)
             into.put(place, key, unit, encoding, partial(rebuild, evidence, build), rate)
     check_unchanged(source)
+
+
+def _having_filters(chunks: Iterable[ColumnChunk], columns: Wanted) -> list[ColumnChunk]:
+    return [c for c in chunks if c.bloom_filter_offset and (columns is None or c.leaf.path in columns)]
 
 
 def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:

@@ -25,7 +25,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import OrcTail
-from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer
 from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 
 
@@ -169,7 +169,10 @@ def restore_pages(
             for unit, stored in blob.read(match.units).items():
                 leaf = leaf_of(field_id, stored.kind.resolution, stored.kind.encoding)
                 if leaf is not None and (wanted is None or leaf.index in wanted):
-                    chunk = footer.row_groups[by_unit[unit]].columns[leaf.index]
+                    chunk = footer.row_groups[by_unit[unit]].columns.get(leaf.index)
+                    if chunk is None:
+                        found[by_unit[unit], leaf.index] = RestoredPages(None, None, LOCKED)
+                        continue
                     # A proven file has the indexed pages, so a page index is right if the first page is at the same
                     # offset. Then the full check, which decodes the page index, is not needed.
                     known = match.is_proven and first_page(stored.offset_index) == chunk.data_page_offset

@@ -32,7 +32,7 @@ from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.footer import LOCKED, Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
@@ -138,7 +138,10 @@ def _filter_problems(
         for row_group in sorted(part.units):
             if not pool.has(part, row_group):
                 continue
-            chunk = footer.row_groups[row_group].columns[part.column]
+            chunk = footer.row_groups[row_group].columns.get(part.column)
+            if chunk is None:
+                yield problem_in(footer.name, f"sidecar: {LOCKED}", part.path, row_group)
+                continue
             found = pool.get(part, row_group)
             assert isinstance(found, SplitBlockBloomFilter)
             for text in value_problems(source, footer, chunk, found, check, forms=False):
@@ -147,15 +150,15 @@ def _filter_problems(
 
 def _page_index_problems(source: Source, footer: Footer, match: Match, check: ValueCheck) -> Iterator[Problem]:
     for (row_group, leaf), stored in restore_pages([match], footer).items():
-        chunk = footer.row_groups[row_group].columns[leaf]
         texts = [stored.reason] if stored.reason else []
         if stored.offset_index is not None:
             check.indexes += 1
             column = None if stored.column_index is None else decode_column_index(stored.column_index)
             offset = decode_offset_index(stored.offset_index)
+            chunk = footer.row_groups[row_group].columns[leaf]
             texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
         for text in dict.fromkeys(texts):
-            yield problem_in(footer.name, f"sidecar: {text}", chunk.leaf.path, row_group)
+            yield problem_in(footer.name, f"sidecar: {text}", footer.columns[leaf].path, row_group)
 
 
 class _GivenFile(NamedTuple):

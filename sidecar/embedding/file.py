@@ -18,10 +18,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.conversion.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Way
+from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
+from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, locked_indexes
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
@@ -32,7 +32,6 @@ from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
@@ -249,12 +248,12 @@ def _removed(footer: Footer) -> Iterator[Outcome]:
     for group in footer.row_groups:
         for chunk in group.columns:
             place = (footer.name, group.ordinal, chunk.leaf.path)
-            way: Way = EXACT if chunk.encrypted else NONE
-            reason = NO_KEY if chunk.encrypted else "removed"
             if chunk.bloom_filter_offset:
-                yield Outcome(*place, BLOOM, way, reason=reason)
+                yield Outcome(*place, BLOOM, reason="removed")
             if chunk.column_index_offset or chunk.offset_index_offset:
-                yield Outcome(*place, PAGE_INDEX, way, reason=reason)
+                yield Outcome(*place, PAGE_INDEX, reason="removed")
+        for kind in (BLOOM, PAGE_INDEX):
+            yield from locked_indexes(footer.name, group, kind).values()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.conversion.outcome import BLOOM, EXACT, NONE, VALUES, IndexPlace, Outcome
+from sidecar.conversion.outcome import BLOOM, EXACT, NONE, VALUES, IndexKind, IndexPlace, Outcome
 from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
@@ -109,21 +109,21 @@ class ParquetFilterMaker:
 
     def begin(self, group: RowGroup) -> GroupFilters:
         """Make all filters of a row group that do not need its values: carry over, then use dictionaries."""
-        work = GroupFilters(group)
-        for chunk, outcome in self._old(group):
-            work.outcomes[chunk.leaf.index] = outcome
-            if outcome.way == EXACT and not chunk.encrypted:
-                work.filters[chunk.leaf.index] = Range(chunk.bloom_filter_offset or 0, outcome.bytes)
+        work = GroupFilters(group, outcomes=locked_indexes(self._source.name, group, BLOOM))
+        for old, outcome in self._old(group):
+            work.outcomes[old.leaf.index] = outcome
+            if outcome.way == EXACT:
+                work.filters[old.leaf.index] = Range(old.bloom_filter_offset or 0, outcome.bytes)
         by_indexer: list[Leaf] = []
         for leaf in self._rules.leaves:
             if leaf.index in work.filters:
                 continue
-            if group.columns[leaf.index].encrypted:
-                old = work.outcomes.get(leaf.index)
-                work.outcomes[leaf.index] = old or Outcome(*self._place(group.columns[leaf.index]), reason=NO_KEY)
-                continue
-            if leaf.encoding.not_indexable is None and not self._is_dictionary(group.columns[leaf.index]):
-                work.waiting[leaf.index] = self._from_values(group.columns[leaf.index])
+            chunk = group.columns.get(leaf.index)
+            if chunk is None:
+                place: IndexPlace = (self._source.name, group.ordinal, leaf.path, BLOOM)
+                work.outcomes.setdefault(leaf.index, Outcome(*place, reason=NO_KEY))
+            elif leaf.encoding.not_indexable is None and not self._is_dictionary(chunk):
+                work.waiting[leaf.index] = self._from_values(chunk)
             else:
                 by_indexer.append(leaf)
         self._index(work, by_indexer)
@@ -185,13 +185,6 @@ class ParquetFilterMaker:
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
         """Yield the source's filters: carried over (``exact``) or dropped (``none``)."""
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
-        for chunk in chunks:
-            if chunk.encrypted:
-                yield (
-                    chunk,
-                    Outcome(*self._place(chunk), EXACT, chunk.bloom_filter_length or 0, reason=NO_KEY),
-                )
-        chunks = [chunk for chunk in chunks if not chunk.encrypted]
         for chunk, found in read_bloom_filters(self._source, chunks):
             if isinstance(found, StorageError):
                 raise found
@@ -214,6 +207,20 @@ class ParquetFilterMaker:
 
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
+
+
+def locked_indexes(file: str, group: RowGroup, kind: IndexKind) -> dict[int, Outcome]:
+    """Return the indexes of columns whose key is missing, by leaf index. The new file keeps them as they are."""
+    kept: dict[int, Outcome] = {}
+    for chunk in group.columns.locked:
+        if kind == BLOOM:
+            length, has_one = chunk.bloom_filter_length or 0, bool(chunk.bloom_filter_offset)
+        else:
+            length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
+            has_one = bool(chunk.offset_index_offset or chunk.column_index_offset)
+        if has_one:
+            kept[chunk.leaf.index] = Outcome(file, group.ordinal, chunk.leaf.path, kind, EXACT, length, reason=NO_KEY)
+    return kept
 
 
 def encode_filter(bitset: bytes) -> bytes:

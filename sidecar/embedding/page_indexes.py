@@ -9,15 +9,14 @@ So if one page index of a row group cannot be built, the row group gets no new o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import NEVER
-from sidecar.embedding.filters import ValuesFilter
+from sidecar.embedding.filters import ValuesFilter, locked_indexes
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
-from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.build import build_page_index, nan_doubt
@@ -61,11 +60,10 @@ class PageIndexMaker:
         The filters in ``waiting`` (by leaf index) get the values of the pages that are read on the way.
         """
         made = RowGroupPageIndexes()
-        outcomes = dict(self._old(group, made))
+        kept = locked_indexes(self._source.name, group, PAGE_INDEX)
+        outcomes = kept | dict(self._old(group, made))
         if self._build and group.num_rows:
             for chunk in group.columns:
-                if chunk.encrypted:
-                    continue
                 if chunk.leaf.index not in made.column_indexes or self._rebuild:
                     outcomes[chunk.leaf.index] = self.build(chunk, made, waiting.get(chunk.leaf.index))
             self._all_or_none(group, made, outcomes)
@@ -73,12 +71,7 @@ class PageIndexMaker:
 
     def _old(self, group: RowGroup, made: RowGroupPageIndexes) -> Iterator[tuple[int, Outcome]]:
         """Carry over the sound page indexes of the source."""
-        for chunk in group.columns:
-            if chunk.encrypted and chunk.offset_index_offset:
-                length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
-                yield chunk.leaf.index, Outcome(*self._place(chunk), EXACT, length, reason=NO_KEY)
-        ours = [chunk for chunk in group.columns if not chunk.encrypted]
-        columns, offsets = read_indexes_by_leaf(self._source, self._footer, ours)
+        columns, offsets = read_indexes_by_leaf(self._source, self._footer, group.columns)
         for leaf in sorted(columns.keys() | offsets.keys()):
             yield leaf, self._carry(group.columns[leaf], columns.get(leaf), offsets.get(leaf), made)
 
@@ -160,12 +153,21 @@ class PageIndexMaker:
 
     def _all_or_none(self, group: RowGroup, made: RowGroupPageIndexes, outcomes: dict[int, Outcome]) -> None:
         """If a chunk has no OffsetIndex, drop the page indexes that were built; old ones stay."""
-        lacking = (c for c in group.columns if c.leaf.index not in made.offset_indexes)
-        missing = next((c.leaf for c in lacking if not (c.encrypted and c.offset_index_offset)), None)
+        missing = first_without_pages(group, made.offset_indexes)
         if missing is None:
             return
         for leaf, outcome in outcomes.items():
             if outcome.way == VALUES:
                 made.drop(leaf)
-                reason = f"{missing.path} of the row group has no page index"
+                reason = f"{missing} of the row group has no page index"
                 outcomes[leaf] = Outcome(*self._place(group.columns[leaf]), reason=reason)
+
+
+def first_without_pages(group: RowGroup, offset_indexes: Collection[int]) -> str | None:
+    """Return the path of the first column that has no OffsetIndex in the new file; ``None`` if all have one.
+
+    ``offset_indexes`` are the leaves that get one. Locked columns keep theirs.
+    """
+    kept = {chunk.leaf.index for chunk in group.columns.locked if chunk.offset_index_offset}
+    leaves = (chunk.leaf for chunk in group.columns.stored)
+    return next((leaf.path for leaf in leaves if leaf.index not in kept and leaf.index not in offset_indexes), None)

@@ -40,7 +40,7 @@ from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
-from sidecar.embedding.page_indexes import PageIndexMaker
+from sidecar.embedding.page_indexes import PageIndexMaker, first_without_pages
 from sidecar.embedding.report import has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.block_filter import BlockFilter
@@ -138,7 +138,7 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], proof
     if footer.columns[leaf].encoding.not_indexable is not None:
         return ""
     bundle = sum(part.group.layout.length for part in parts)
-    values = sum(footer.row_groups[i].columns[leaf].total_compressed_size for p in parts for i in p.units)
+    values = sum(footer.row_groups[i].columns.stored[leaf].total_compressed_size for p in parts for i in p.units)
     return why_not_bundle(parts, bundle, values, proof)
 
 
@@ -242,6 +242,12 @@ class Restorer:
         parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
         pages = restore_pages(plan.matches, plan.footer, _indexes(plan.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
+        locked = {(c.row_group, c.leaf.index) for group in plan.footer.row_groups for c in group.columns.locked}
+        for place in locked:
+            if parts.pop(place, None) is not None:
+                lacking[BLOOM, place[0], place[1]] = NO_KEY
+            if pages.pop(place, None) is not None:
+                lacking[PAGE_INDEX, place[0], place[1]] = NO_KEY
         unreadable: dict[tuple[int, int], str] = {}
         for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index)):
             for row_group, leaf, state in coverage(plan.matches, plan.footer, kind):
@@ -250,7 +256,7 @@ class Restorer:
                     continue
                 if state != UnitState.INDEXED:
                     lacking[kind, row_group, leaf.index] = state
-                elif kind == PAGE_INDEX and place not in pages:
+                elif kind == PAGE_INDEX and place not in pages.keys() | locked:
                     unreadable[place] = UNREADABLE
         return _Loaded(parts, pages, lacking, unreadable)
 
@@ -279,7 +285,7 @@ class Restorer:
         chunk = self._plan.footer.row_groups[row_group].columns[leaf]
         part, pages = loaded.parts.get(place), loaded.pages.get(place)
         bits = None if part is None else self._pool.get(part, row_group)
-        if chunk.encrypted or (bits is None and (pages is None or pages.offset_index is None)):
+        if bits is None and (pages is None or pages.offset_index is None):
             return None
         try:
             column = None if pages is None or not pages.column_index else decode_column_index(pages.column_index)
@@ -355,11 +361,7 @@ class Restorer:
         self, group: RowGroup, loaded: _Loaded, maker: ParquetFilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """Return the filters of a row group: those of the sidecar, and those that only the file has."""
-        own = {
-            leaf: part
-            for (row_group, leaf), part in loaded.parts.items()
-            if row_group == group.ordinal and not group.columns[leaf].encrypted
-        }
+        own = {leaf: part for (row_group, leaf), part in loaded.parts.items() if row_group == group.ordinal}
         begun = maker.begin(_without(group, own, filters=True))
         made, noted = maker.finish(begun)
         pieces = dict(made)
@@ -375,10 +377,6 @@ class Restorer:
             outcomes[part.path] = Outcome(
                 self._source.name, group.ordinal, part.path, BLOOM, EXACT, len(data), rate, rate
             )
-        for row_group, leaf in loaded.parts:
-            if row_group == group.ordinal and group.columns[leaf].encrypted:
-                path = group.columns[leaf].leaf.path
-                outcomes.setdefault(path, Outcome(self._source.name, row_group, path, BLOOM, reason=NO_KEY))
         self._add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 
@@ -389,25 +387,20 @@ class Restorer:
             leaf: found
             for (row_group, leaf), found in loaded.pages.items()
             if row_group == group.ordinal and found.offset_index is not None
-            if not group.columns[leaf].encrypted
         }
         made, noted = self._pages.make(_without(group, own, filters=False), {})
         outcomes = {outcome.column: outcome for outcome in noted}
         for (row_group, leaf), reason in loaded.unreadable_pages.items():
-            if row_group != group.ordinal or group.columns[leaf].encrypted:
-                continue
-            if leaf not in made.offset_indexes:
+            if row_group == group.ordinal and leaf not in made.offset_indexes:
                 built = self._pages.build(group.columns[leaf], made)
                 outcomes[built.column] = replace(built, reason=built.reason or reason)
         columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
-        missing = _first_without(group, {*own, *offsets})
+        missing = first_without_pages(group, {*own, *offsets}) if group.num_rows else None
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
             place: IndexPlace = (self._source.name, group.ordinal, path, PAGE_INDEX)
-            if group.columns[leaf].encrypted:
-                outcomes.setdefault(path, Outcome(*place, reason=NO_KEY))
-            elif found.offset_index is None:
+            if found.offset_index is None:
                 outcomes.setdefault(path, Outcome(*place, reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
@@ -425,11 +418,11 @@ class Restorer:
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
 
     def _add_lacking(self, group: RowGroup, kind: IndexKind, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
-        for chunk in group.columns:
-            reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
+        for leaf in self._plan.footer.columns:
+            reason = loaded.lacking.get((kind, group.ordinal, leaf.index))
             if reason is not None:
-                place: IndexPlace = (self._source.name, group.ordinal, chunk.leaf.path, kind)
-                outcomes.setdefault(chunk.leaf.path, Outcome(*place, reason=reason))
+                place: IndexPlace = (self._source.name, group.ordinal, leaf.path, kind)
+                outcomes.setdefault(leaf.path, Outcome(*place, reason=reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
         """Return why NaN keeps a ColumnIndex out of the file; an empty text if it does not."""
@@ -458,12 +451,4 @@ def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowG
             offset_index_length=None,
         )
 
-    return replace(group, columns=tuple(map(bare, group.columns)))
-
-
-def _first_without(group: RowGroup, leaves: Collection[int]) -> str | None:
-    """Return the path of the first column without an OffsetIndex; ``None`` if there is none, or no rows."""
-    if not group.num_rows:
-        return None
-    lacking = (chunk for chunk in group.columns if chunk.leaf.index not in leaves)
-    return next((c.leaf.path for c in lacking if not (c.encrypted and c.offset_index_offset)), None)
+    return replace(group, columns=replace(group.columns, stored=tuple(map(bare, group.columns.stored))))

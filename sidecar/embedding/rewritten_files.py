@@ -272,7 +272,7 @@ def _split_offsets(file: FileToRewrite, before: Footer, after: Footer) -> tuple[
     moved = {
         old.start: new.start
         for group, successor in zip(before.row_groups, after.row_groups, strict=True)
-        for old, new in zip(group.columns, successor.columns, strict=True)
+        for old, new in zip(group.columns.stored, successor.columns.stored, strict=True)
     }
     if not moved.keys() >= set(offsets):
         return None

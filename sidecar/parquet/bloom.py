@@ -92,8 +92,8 @@ def read_bloom_filter(source: Source, chunk: ColumnChunk) -> FoundFilter | None:
     """Read the filter of a column chunk; ``None`` if it has none, which an offset of 0 also means.
 
     This takes one read if the length is known or the filter is small, else two. Raises :class:`DamagedFileError` if the
-    bytes are not a filter or are outside the file, and :class:`UnsupportedFeatureError` for an encrypted column or a
-    chunk in another file.
+    bytes are not a filter or are outside the file, and :class:`UnsupportedFeatureError` for a chunk in another
+    file.
     """
     if not chunk.bloom_filter_offset:
         return None
@@ -155,15 +155,13 @@ def _first_range(source: Source, chunk: ColumnChunk) -> tuple[int, int] | None:
     """Return the first range to read: the whole filter if its length is plausible, else a guess; ``None`` for none."""
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
     end = source.size - _TRAILER
-    if not offset or not 0 < offset < end or chunk.encrypted or chunk.file_path is not None:
+    if not offset or not 0 < offset < end or chunk.file_path is not None:
         return None
     plausible = length is not None and MIN_BYTES < length <= min(MAX_BYTES + MAX_HEADER, end - offset)
     return offset, length if plausible and length is not None else min(_GUESS, end - offset)
 
 
 def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
-    if chunk.encrypted:
-        raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption), its filter too")
     if chunk.file_path is not None:
         raise UnsupportedFeatureError("the column chunk is in another file (file_path), and so is its filter")
     first = _first_range(source, chunk)

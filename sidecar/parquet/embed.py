@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
-from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.parquet.footer import KEYS_HINT, Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
@@ -83,15 +83,13 @@ def check_embeddable(source: Source, footer: Footer) -> Sealing:
     """
     if source.read(0, MAGIC_LENGTH) != MAGIC:
         raise DamagedFileError("the file begins with the wrong magic", file=source.name, offset=0, expected=MAGIC)
-    chunks = [chunk for group in footer.row_groups for chunk in group.columns]
-    locked = any(chunk.encrypted for chunk in chunks)
-    if footer.encryption is None and (locked or {8, 9} & footer.metadata.fields.keys()):
+    if footer.encryption is None and (footer.locked or {8, 9} & footer.metadata.fields.keys()):
         raise UnsupportedFeatureError(
             "the file is encrypted (Parquet modular encryption)",
             file=source.name,
-            hint="Give its keys as encryption_keys, on the command line as --encryption-keys.",
+            hint=KEYS_HINT,
         )
-    for chunk in chunks:
+    for chunk in (chunk for group in footer.row_groups for chunk in group.columns.stored):
         if chunk.file_path is not None:
             raise UnsupportedFeatureError(
                 "a column chunk is in another file (file_path), so the footer is not rewritten",
@@ -309,13 +307,13 @@ class _Rewrite:
         return [
             [
                 None
-                if group.columns[leaf].encrypted
+                if group.columns.get(leaf) is None
                 else ChunkPlaces(
                     self.filters[group.ordinal].get(leaf),
                     _shifted(self.column_indexes[group.ordinal].get(leaf), column_base),
                     _shifted(self.offset_indexes[group.ordinal].get(leaf), offset_base),
                 )
-                for leaf in range(len(group.columns))
+                for leaf in range(len(self.footer.columns))
             ]
             for group in self.footer.row_groups
         ]

@@ -11,6 +11,7 @@ only that chunk unreadable.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -38,6 +39,11 @@ MAX_FOOTER = 512 << 20
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 
+LOCKED = "the column is encrypted (Parquet modular encryption), and its key was not given"
+"""Why a column chunk is absent."""
+
+KEYS_HINT = "Give its keys as encryption_keys, on the command line as --encryption-keys."
+
 _SMALLEST = 12  # magic, an empty footer's length, magic
 _MOST_ROWS = (1 << 63) - 1
 _INTERVAL_KEY = "duckdb.interval_bloom_filter"
@@ -62,7 +68,6 @@ class ColumnChunk:
     leaf: Leaf
     row_group: int
     file_path: str | None
-    encrypted: bool
     codec: str
     """A name of :data:`CODECS`, or the number of an unknown codec."""
     num_values: int
@@ -88,6 +93,9 @@ class ColumnChunk:
     may_show_other_values: bool = False
     """Whether bounds do not rule out integers beyond the column's annotation, of which readers show other numbers."""
 
+    was_decrypted: bool = False
+    """Whether the chunk is encrypted in the file, and this is what its key shows."""
+
     @property
     def start(self) -> int:
         """Offset of the first page. A dictionary page counts only if it is before the data pages, as in all readers.
@@ -106,13 +114,55 @@ class ColumnChunk:
 
 
 @dataclass(frozen=True)
+class ColumnChunks(Collection[ColumnChunk]):
+    """The column chunks of a row group that can be read, in the order of the schema.
+
+    An encrypted chunk whose key is missing is *locked*, and absent: iteration skips it, ``chunks[leaf index]`` raises
+    :class:`UnsupportedFeatureError` with the reason, and :meth:`get` returns ``None``. So no reader takes a locked
+    chunk for one without values, and none has to ask.
+    """
+
+    stored: tuple[ColumnChunk, ...]
+    """All chunks as the footer has them in the clear. Of a locked one it may say where it is, and proves nothing of its
+    values: use it to copy bytes and to tell what a file has, not to read."""
+    _locked: frozenset[int] = frozenset()
+
+    @property
+    def locked(self) -> list[ColumnChunk]:
+        """What :attr:`stored` has of the chunks that are absent."""
+        return [self.stored[leaf_index] for leaf_index in sorted(self._locked)]
+
+    @cached_property
+    def _readable(self) -> tuple[ColumnChunk, ...]:
+        return tuple(c for c in self.stored if c.leaf.index not in self._locked) if self._locked else self.stored
+
+    def __iter__(self) -> Iterator[ColumnChunk]:
+        return iter(self._readable)
+
+    def __len__(self) -> int:
+        return len(self._readable)
+
+    def __contains__(self, chunk: object) -> bool:
+        return chunk in self._readable
+
+    def __getitem__(self, leaf_index: int) -> ColumnChunk:
+        if leaf_index in self._locked:
+            raise UnsupportedFeatureError(LOCKED, column=self.stored[leaf_index].leaf.path, hint=KEYS_HINT)
+        return self.stored[leaf_index]
+
+    def get(self, leaf_index: int) -> ColumnChunk | None:
+        """Return the chunk of a leaf; ``None`` if it is locked."""
+        return None if leaf_index in self._locked else self.stored[leaf_index]
+
+
+@dataclass(frozen=True)
 class RowGroup:
     """A row group. ``ordinal`` is its place in the footer, ``first_row`` its first row in the file, both from 0."""
 
     ordinal: int
     num_rows: int
     first_row: int
-    columns: tuple[ColumnChunk, ...]
+    columns: ColumnChunks
 
 
 @dataclass(frozen=True)
@@ -168,10 +218,16 @@ class Footer:
         """Return a text that names no other leaf of the file: the path, with the leaf's number if it is ambiguous."""
         return f"{leaf.path} (leaf {leaf.index})" if self.is_ambiguous(leaf) else leaf.path
 
-    def is_encrypted(self, chunk: ColumnChunk) -> bool:
-        """Return whether the chunk is encrypted in the file, with or without a key."""
-        known = {} if self.encryption is None else self.encryption.columns
-        return chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known
+    @cached_property
+    def locked(self) -> set[int]:
+        """The indexes of the leaves that have a locked chunk."""
+        return {chunk.leaf.index for group in self.row_groups for chunk in group.columns.locked}
+
+    @cached_property
+    def encrypted(self) -> set[int]:
+        """The indexes of the leaves that are encrypted in a row group of the file, with or without a key."""
+        chunks = (chunk for group in self.row_groups for chunk in group.columns)
+        return {chunk.leaf.index for chunk in chunks if chunk.was_decrypted} | self.locked
 
 
 class Tail(NamedTuple):
@@ -198,7 +254,7 @@ def decode_footer(source: Source, tail: Tail) -> Footer:
         raise UnsupportedFeatureError(
             "the footer is encrypted (Parquet modular encryption, magic PARE)",
             offset=source.size - 4,
-            hint="Give its keys as encryption_keys, on the command line as --encryption-keys.",
+            hint=KEYS_HINT,
         )
     metadata, _ = decode_struct(tail.data, base=tail.offset)
     metadata.fields.pop(PADDING, None)
@@ -249,10 +305,12 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
     columns = decode_leaves(elements, normalized_interval=_INTERVAL_KEY in key_value)
     metadata.count(3, "the file's num_rows")
     created_by = metadata.text(6)
+    encryption: FileEncryption | None = getattr(source, "encryption", None)
+    decrypted = {} if encryption is None else encryption.columns
     groups: list[RowGroup] = []
     first_row = 0
     for ordinal, group in enumerate(metadata.structs(4) or ()):
-        groups.append(_row_group(group, ordinal, first_row, columns, created_by))
+        groups.append(_row_group(group, ordinal, first_row, columns, created_by, decrypted))
         first_row += groups[-1].num_rows
         if first_row > _MOST_ROWS:
             raise DamagedFileError("the row groups have more rows than fit into a file", found=first_row)
@@ -270,13 +328,13 @@ def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Foot
         created_by=created_by,
         key_value=key_value,
         raw=raw,
-        encryption=getattr(source, "encryption", None),
+        encryption=encryption,
     )
 
 
 def _with_room(groups: list[RowGroup], end: int) -> list[RowGroup]:
     """Return row groups whose chunks reach to where the next part of the file begins; the last one to ``end``."""
-    chunks = [chunk for group in groups for chunk in group.columns]
+    chunks = [chunk for group in groups for chunk in group.columns.stored]
     places = {end}
     for chunk in chunks:
         named = (chunk.bloom_filter_offset, chunk.column_index_offset, chunk.offset_index_offset)
@@ -290,7 +348,10 @@ def _with_room(groups: list[RowGroup], end: int) -> list[RowGroup]:
             return chunk
         return replace(chunk, total_compressed_size=room, may_end_early=True)
 
-    return [replace(group, columns=tuple(map(with_room, group.columns))) for group in groups]
+    return [
+        replace(group, columns=replace(group.columns, stored=tuple(map(with_room, group.columns.stored))))
+        for group in groups
+    ]
 
 
 def _key_value(metadata: Struct) -> dict[str, str]:
@@ -304,7 +365,14 @@ def _key_value(metadata: Struct) -> dict[str, str]:
     return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
 
-def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf], created_by: str | None) -> RowGroup:
+def _row_group(
+    group: Struct,
+    ordinal: int,
+    first_row: int,
+    columns: list[Leaf],
+    created_by: str | None,
+    decrypted: Collection[tuple[int, int]],
+) -> RowGroup:
     chunks = group.structs(1) or []
     if len(chunks) != len(columns):
         raise DamagedFileError(
@@ -313,17 +381,22 @@ def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf],
             found=len(chunks),
         )
     num_rows = group.count(3, "a row group's num_rows")
-    decoded = tuple(
-        _chunk(chunk, leaf, ordinal, num_rows, created_by) for chunk, leaf in zip(chunks, columns, strict=True)
-    )
-    return RowGroup(ordinal, num_rows, first_row, decoded)
+    decoded = [_chunk(chunk, leaf, ordinal, num_rows, created_by) for chunk, leaf in zip(chunks, columns, strict=True)]
+    if decrypted:
+        decoded = [replace(c, was_decrypted=(ordinal, i) in decrypted) for i, c in enumerate(decoded)]
+    locked = frozenset(i for i, chunk in enumerate(chunks) if _is_locked(chunk))
+    return RowGroup(ordinal, num_rows, first_row, ColumnChunks(tuple(decoded), locked))
+
+
+def _is_locked(chunk: Struct) -> bool:
+    """Return whether a chunk says how it is encrypted. After unlocking, only chunks whose key is missing do."""
+    return 8 in chunk.fields
 
 
 def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: str | None) -> ColumnChunk:
     meta = chunk.struct(3)
-    encrypted = 8 in chunk.fields
     if meta is None:
-        if not encrypted:
+        if not _is_locked(chunk):
             raise DamagedFileError(f"a column chunk of row group {ordinal} has no metadata", column=leaf.path)
         meta = Struct()
     elif meta.integer(1) != PHYSICAL.index(leaf.physical) or tuple(meta.texts(3) or ()) != leaf.parts:
@@ -333,7 +406,7 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
             found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
         )
     number = meta.integer(4) or 0
-    num_values = meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0
+    num_values = meta.count(5, "num_values") if not _is_locked(chunk) else meta.integer(5) or 0
     encodings = tuple(meta.integers(2) or ())
     null_count = _null_count(meta, leaf, num_values, num_rows)
     if null_count is not None and why_not_believed(created_by, "null_count", leaf, encodings):
@@ -342,7 +415,6 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
         leaf=leaf,
         row_group=ordinal,
         file_path=chunk.text(1),
-        encrypted=encrypted,
         codec=CODECS[number] if 0 <= number < len(CODECS) else str(number),
         num_values=num_values,
         total_compressed_size=meta.integer(7) or 0,

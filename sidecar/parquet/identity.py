@@ -44,7 +44,7 @@ def pages_digest(source: Source, footer: Footer, *, check: bool) -> bytes:
     With ``check``, raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum: its digest would
     be of no file.
     """
-    chunks = (chunk for group in footer.row_groups for chunk in group.columns)
+    chunks = (chunk for group in footer.row_groups for chunk in group.columns.stored)
     ranges = [(chunk.start, chunk.total_compressed_size) for chunk in chunks]
     return digest_ranges(CheckedPages(source, footer) if check else source, ranges)
 

@@ -6,7 +6,7 @@ A damaged filter does not hide the others: it is listed with its reason. Only a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
-from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
+from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer, RowGroup, read_footer, read_tail
 from sidecar.parquet.page_indexes.page_bounds import footer_findings
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
@@ -170,13 +170,19 @@ def _index_findings(source: Source, footer: Footer) -> Iterator[Problem]:
 
 
 def _describe_row_group(source: Source, footer: Footer, group: RowGroup) -> ParquetRowGroupInfo:
+    filters: dict[int, ParquetFilterInfo | None] = {
+        chunk.leaf.index: describe_filter(chunk, found) for chunk, found in read_bloom_filters(source, group.columns)
+    }
+    for chunk in group.columns.locked:
+        if chunk.bloom_filter_offset:
+            filters[chunk.leaf.index] = _unread_filter(chunk, LOCKED)
     columns = {
         footer.label(chunk.leaf): ParquetColumnInfo(
-            describe_filter(chunk, found),
+            filters.get(chunk.leaf.index),
             _range(chunk.column_index_offset, chunk.column_index_length),
             _range(chunk.offset_index_offset, chunk.offset_index_length),
         )
-        for chunk, found in read_bloom_filters(source, group.columns)
+        for chunk in group.columns.stored
     }
     return ParquetRowGroupInfo(group.ordinal, group.num_rows, columns)
 
@@ -197,7 +203,7 @@ def describe_encryption(source: Source, footer: Footer | None) -> ParquetEncrypt
         verified=unlocked is not None,
         aad_prefix=_place_of_prefix(declaration),
         columns=None if footer is None else encrypted_columns(footer),
-        locked=None if footer is None else _paths(footer, lambda chunk: chunk.encrypted),
+        locked=None if footer is None else _paths(footer, footer.locked),
     )
 
 
@@ -209,13 +215,11 @@ def _place_of_prefix(declaration: Declaration) -> Literal["stored", "supplied"] 
 
 def encrypted_columns(footer: Footer) -> list[str]:
     """Return the dotted paths of the columns that are encrypted in the file, with or without a key."""
-    known = {} if footer.encryption is None else footer.encryption.columns
-    return _paths(footer, lambda chunk: chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known)
+    return _paths(footer, footer.encrypted)
 
 
-def _paths(footer: Footer, which: Callable[[ColumnChunk], bool]) -> list[str]:
-    chunks = (chunk for group in footer.row_groups for chunk in group.columns)
-    return list(dict.fromkeys(chunk.leaf.path for chunk in chunks if which(chunk)))
+def _paths(footer: Footer, leaves: Iterable[int]) -> list[str]:
+    return list(dict.fromkeys(footer.columns[leaf].path for leaf in sorted(leaves)))
 
 
 def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> ParquetFilterInfo | None:
@@ -223,9 +227,13 @@ def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> ParquetFilterInf
     if found is None:
         return None
     if isinstance(found, SidecarError):
-        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-        return ParquetFilterInfo(offset=offset, length=length, trusted=False, reason=reason_of(found))
+        return _unread_filter(chunk, reason_of(found))
     return describe_found(found)
+
+
+def _unread_filter(chunk: ColumnChunk, reason: str) -> ParquetFilterInfo:
+    offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+    return ParquetFilterInfo(offset=offset, length=length, trusted=False, reason=reason)
 
 
 def describe_found(found: FoundFilter) -> ParquetFilterInfo:
@@ -288,23 +296,28 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     leaf = find_leaf(footer, column)
     value = as_literal(literal, leaf.iceberg_type)
     probe = probe_hashes(value, leaf.iceberg_type, leaf.encoding)
-    chunks = [group.columns[leaf.index] for group in footer.row_groups]
     if probe.verdict != "probe":
         might = False if probe.verdict == "cannot-exist" else None
-        return [_unit(chunk, might, probe.reason) for chunk in chunks]
-    return [_ask(chunk, found, value) for chunk, found in read_bloom_filters(source, chunks)]
+        return [_unit(group.ordinal, might, probe.reason) for group in footer.row_groups]
+    found = [group.columns.get(leaf.index) for group in footer.row_groups]
+    answers = {
+        chunk.row_group: _ask(chunk, answer, value)
+        for chunk, answer in read_bloom_filters(source, (chunk for chunk in found if chunk is not None))
+    }
+    return [answers.get(group.ordinal) or _unit(group.ordinal, None, LOCKED) for group in footer.row_groups]
 
 
 def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> ProbedRowGroup:
     """Return the answer of one filter. A filter of the historical form is asked with its own hash function."""
     if found is None:
-        return _unit(chunk, None, "no filter")
+        return _unit(chunk.row_group, None, "no filter")
     if isinstance(found, SidecarError):
-        return _unit(chunk, None, reason_of(found))
+        return _unit(chunk.row_group, None, reason_of(found))
     if found.defect:
-        return _unit(chunk, None, found.defect)
-    return _unit(chunk, found.filter.might_contain(value, chunk.leaf.iceberg_type, chunk.leaf.encoding), "")
+        return _unit(chunk.row_group, None, found.defect)
+    might = found.filter.might_contain(value, chunk.leaf.iceberg_type, chunk.leaf.encoding)
+    return _unit(chunk.row_group, might, "")
 
 
-def _unit(chunk: ColumnChunk, might_contain: bool | None, reason: str) -> ProbedRowGroup:
-    return ProbedRowGroup(row_group=chunk.row_group, might_contain=might_contain, reason=reason)
+def _unit(row_group: int, might_contain: bool | None, reason: str) -> ProbedRowGroup:
+    return ProbedRowGroup(row_group=row_group, might_contain=might_contain, reason=reason)

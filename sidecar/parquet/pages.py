@@ -77,8 +77,6 @@ class ChunkReader:
     """Reads a column chunk in windows of at least ``window`` bytes, and keeps one window in memory."""
 
     def __init__(self, source: Source, chunk: ColumnChunk, window: int) -> None:
-        if chunk.encrypted:
-            raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)")
         if chunk.file_path is not None:
             raise UnsupportedFeatureError("the column chunk is in another file (file_path)")
         self.start = chunk.start

@@ -50,7 +50,7 @@ def _footer_is_false(metadata: Any, leaves: Sequence[int]) -> bool:
         footer = read_footer(BytesSource(sink.getvalue()))
     except (pa.ArrowException, OSError, SidecarError):
         return True
-    chunks = (group.columns[i] for group in footer.row_groups for i in leaves)
+    chunks = (chunk for group in footer.row_groups for chunk in group.columns if chunk.leaf.index in leaves)
     return any(any(statistics_problems(footer, chunk)) for chunk in chunks)
 
 

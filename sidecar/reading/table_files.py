@@ -37,7 +37,7 @@ from sidecar.errors import (
     advisory,
 )
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.footer import KEYS_HINT, LOCKED, Footer, read_footer
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
@@ -258,12 +258,7 @@ class _LockedError(UnsupportedFeatureError):
 def _check_readable(footer: Footer, field_ids: set[int], path: str) -> None:
     """Raise :class:`UnsupportedFeatureError` if a column that is read is encrypted and its key was not given."""
     for group in footer.row_groups:
-        for chunk in group.columns:
+        for chunk in group.columns.locked:
             # A leaf without field id may be any of the columns, by the name mapping.
-            if chunk.encrypted and chunk.leaf.field_id in {None, *field_ids}:
-                raise _LockedError(
-                    "the column is encrypted and its key was not given",
-                    file=path,
-                    column=chunk.leaf.path,
-                    hint="Keys are given as encryption_keys, on the command line as --encryption-keys.",
-                )
+            if chunk.leaf.field_id in {None, *field_ids}:
+                raise _LockedError(LOCKED, file=path, column=chunk.leaf.path, hint=KEYS_HINT)

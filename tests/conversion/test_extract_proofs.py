@@ -121,7 +121,7 @@ def _swapped(folder: Path) -> Path:
     for group in read_footer(LocalSource(str(path))).row_groups:
         a, b = (
             slice(chunk.bloom_filter_offset, (chunk.bloom_filter_offset or 0) + (chunk.bloom_filter_length or 0))
-            for chunk in group.columns[:2]
+            for chunk in list(group.columns)[:2]
         )
         data[a], data[b] = data[b], data[a]
     path.write_bytes(data)

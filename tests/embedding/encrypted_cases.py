@@ -57,5 +57,5 @@ def opened(path: Path, keys: EncryptionKeys) -> tuple[Source, Footer]:
 
 def filters_of(path: Path, keys: EncryptionKeys) -> dict[tuple[int, str], bytes]:
     view, footer = opened(path, keys)
-    found = {(c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer) if not c.encrypted}
+    found = {(c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer)}
     return {place: one.filter.to_bytes() for place, one in found.items() if one is not None}

@@ -86,14 +86,16 @@ def test_pages_with_more_values_than_are_read_are_copied(monkeypatch: pytest.Mon
 
 
 def footer_of(chunks: list[Any]) -> Any:
-    return SimpleNamespace(row_groups=[SimpleNamespace(columns=chunks)], is_encrypted=lambda _: False)
+    return SimpleNamespace(row_groups=[SimpleNamespace(columns=chunks)])
 
 
 def test_a_chunk_of_no_bytes_at_the_place_of_another_hides_no_page() -> None:
     data = stored()
     source = BytesSource(data)
     first = read_footer(source).row_groups[0].columns[0]
-    footer = footer_of([SimpleNamespace(start=first.start, total_compressed_size=0, leaf=first.leaf), first])
+    footer = footer_of(
+        [SimpleNamespace(start=first.start, total_compressed_size=0, leaf=first.leaf, was_decrypted=False), first]
+    )
     page = next(walk_pages(source, first))
     damaged = data[: page.body] + bytes([data[page.body] ^ 1]) + data[page.body + 1 :]
     with pytest.raises(WrongChecksumError):
@@ -125,7 +127,9 @@ def test_little_more_than_headers_is_decoded(monkeypatch: pytest.MonkeyPatch) ->
 def test_chunks_in_one_place_do_not_have_its_bytes_decoded_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"PAR1" + b"\x15\x02" * 10_000  # fields without an end
     chunks = [
-        SimpleNamespace(start=at, total_compressed_size=len(data) - at, leaf=SimpleNamespace(path="c"))
+        SimpleNamespace(
+            start=at, total_compressed_size=len(data) - at, leaf=SimpleNamespace(path="c"), was_decrypted=False
+        )
         for at in range(4, 404, 2)
     ]
     assert decoded(data, footer_of(chunks), 1 << 20, monkeypatch) <= 2 * len(data)

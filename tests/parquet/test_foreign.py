@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,10 +13,13 @@ import xxhash
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter, read_bloom_filters
 from sidecar.parquet.dictionary import read_dictionary, read_used
-from sidecar.parquet.footer import read_footer
+from sidecar.parquet.footer import footer_of, read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.pages import wholly_dictionary
+from sidecar.parquet.scan.survivors import _GroupVerdict
 from sidecar.parquet.stored_values import entries_of
+from sidecar.parquet.thrift import I64, STRUCT, Struct
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import CountingSource
 from tests.parquet.foreign import DATA, WRITERS, expected, leaf_values, written
@@ -157,7 +161,7 @@ def test_dictionaries_hold_exactly_the_values_of_their_chunk(path: object) -> No
     source = LocalSource(str(path))
     for group in read_footer(source).row_groups:
         for chunk in group.columns:
-            if chunk.encrypted or chunk.file_path is not None or not wholly_dictionary(source, chunk):
+            if chunk.file_path is not None or not wholly_dictionary(source, chunk):
                 continue
             page = read_dictionary(source, chunk)
             used = read_used(source, chunk)[1]
@@ -221,11 +225,31 @@ def test_an_encrypted_footer_is_named(path: object) -> None:
 @pytest.mark.parametrize("path", [p for p in ENCRYPTED if p.read_bytes()[-4:] == b"PAR1"], ids=lambda path: path.name)
 def test_encrypted_columns_of_a_plaintext_footer_are_named(path: object) -> None:
     source = LocalSource(str(path))
-    encrypted = [c for group in read_footer(source).row_groups for c in group.columns if c.encrypted]
-    assert encrypted
-    for chunk in encrypted:
-        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-            read_dictionary(source, chunk)
-        if chunk.bloom_filter_offset:
-            with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-                read_bloom_filter(source, chunk)
+    footer = read_footer(source)
+    assert footer.locked
+    for group in footer.row_groups:
+        for index in footer.locked:
+            assert group.columns.get(index) is None
+            assert all(chunk.leaf.index != index for chunk in group.columns)
+            with pytest.raises(UnsupportedFeatureError, match="its key was not given"):
+                group.columns[index]
+
+
+def test_statistics_in_the_clear_of_a_locked_column_rule_out_nothing() -> None:
+    """Anybody can write them into a footer whose signature nobody checks, for example that all values are null."""
+    source = LocalSource(str(DATA / "j118_enc_gcmctr_plainfooter_aadsupplied.parquet"))
+    whole = read_footer(source)
+    for group in whole.metadata.structs(4) or ():
+        for chunk in group.structs(1) or ():
+            meta = chunk.struct(3)
+            if 8 in chunk.fields and meta is not None:
+                meta.fields[12] = (STRUCT, Struct({3: (I64, meta.integer(5))}))
+    footer = footer_of(source, whole.offset, whole.raw, whole.metadata)
+    indexes: Any = None
+    nullable = [index for index in footer.locked if footer.columns[index].max_def]
+    for group in footer.row_groups:
+        verdict = _GroupVerdict(footer, group, RowRanges.all(group.num_rows), indexes, indexes, [])
+        for index in nullable:
+            found = verdict.statistics(index)
+            assert (found.lower, found.upper, found.all_null, found.null_counts) == ([None], [None], [False], [None])
+    assert nullable

@@ -167,7 +167,7 @@ class FileWitness:
 
     def contradiction(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
         """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
-        if chunk.encrypted or not is_local(self._source.name):
+        if not is_local(self._source.name):
             return ""
         place = chunk.leaf.index, given.filter is None
         if place not in self._contradictions:

@@ -80,9 +80,9 @@ class ChunkIndexer:
             self._reader.close()
 
     def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf) -> _Chunk:
-        chunk = group.columns[leaf.index]
+        chunk = group.columns.stored[leaf.index]
         work = _Chunk(self._source.name, field_id, column_type, chunk, self._options)
-        if chunk.encrypted:
+        if group.columns.get(leaf.index) is None:
             work.fail(UnitState.ENCRYPTED)
         elif chunk.file_path:
             work.fail("the column chunk is in another file")

@@ -33,9 +33,8 @@ def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution
     gives no ColumnIndex either, the result has only the file's OffsetIndex.
     """
     kind = page_index_kind(footer, chunk.leaf, resolution)
-    if chunk.encrypted or chunk.file_path is not None:
-        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk is in another file"
-        return PagesResult(kind, reason=where)
+    if chunk.file_path is not None:
+        return PagesResult(kind, reason="the column chunk is in another file")
     counting = CountingSource(source)
     own = None
     try:

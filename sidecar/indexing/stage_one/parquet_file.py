@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sidecar.bundle.model import UnitEntry
+from sidecar.bundle.indexes.page_indexes import page_index_kind
+from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.filters.leaf import Leaf
 from sidecar.indexing.columns import Options
 from sidecar.indexing.sketches import TaskSketches
@@ -31,11 +32,11 @@ class ParquetDataFile:
 
     def is_encrypted(self, leaf: Leaf) -> bool:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return any(self._footer.is_encrypted(group.columns[leaf.index]) for group in self._footer.row_groups)
+        return leaf.index in self._footer.encrypted
 
     def is_locked(self, leaf: Leaf) -> bool:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return any(group.columns[leaf.index].encrypted for group in self._footer.row_groups)
+        return leaf.index in self._footer.locked
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`. A row group begins at its first page."""
@@ -56,11 +57,15 @@ class ParquetDataFile:
         self._indexer.close()
 
     def _pages(self, group: RowGroup, wanted: WantedColumn) -> PagesResult:
-        chunk = group.columns[wanted.leaf.index]
+        chunk = group.columns.get(wanted.leaf.index)
+        if chunk is None:
+            return PagesResult(
+                page_index_kind(self._footer, wanted.leaf, wanted.resolution), reason=UnitState.ENCRYPTED
+            )
         return page_index_of(self._source, self._footer, chunk, wanted.resolution, self._options.reuse)
 
 
 def _start(group: RowGroup, size: int) -> int:
     """Return where a row group begins, clamped to the file: some piece must own it, even if the footer is wrong."""
-    offsets = [chunk.start for chunk in group.columns]
+    offsets = [chunk.start for chunk in group.columns.stored]
     return min(max(min(offsets, default=0), 0), size - 1)

@@ -6,7 +6,8 @@ becomes plaintext of the same length. The plain footer takes the place of footer
 and the magic is ``PAR1`` at both ends.
 
 Only modules that a read touches are decrypted, each as a whole, because only a whole module can be authenticated.
-Columns whose key is not available stay encrypted: ``ColumnChunk.encrypted`` says so, and readers refuse them.
+Columns whose key is not available stay encrypted: their chunks are absent from the footer
+(:class:`sidecar.parquet.footer.ColumnChunks`).
 
 Some changes go unnoticed (Encryption.md, 4.1.2 and 4.4): changed page bodies under AES_GCM_CTR_V1, unless the header
 has a checksum that no longer fits; a whole file in the place of another one, if no AAD prefix is expected; a module

@@ -29,7 +29,7 @@ class CheckedPages(ObservingSource):
 
     def __init__(self, inner: Source, footer: Footer) -> None:
         super().__init__(inner)
-        chunks = [c for group in footer.row_groups for c in group.columns if not footer.is_encrypted(c)]
+        chunks = [c for group in footer.row_groups for c in group.columns if not c.was_decrypted]
         with_pages = [c for c in chunks if c.total_compressed_size > 0]
         self._chunks = sorted((c.start, c.start + c.total_compressed_size, c.leaf.path) for c in with_pages)
         self._at = 0

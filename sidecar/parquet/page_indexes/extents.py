@@ -71,16 +71,14 @@ def find_extents(source: Source, footer: Footer) -> Extents:
     dropped, and ``cut`` is the footer's offset. Raises :class:`DamagedFileError` for a column chunk outside the file's
     body.
     """
-    locked = tuple(chunk for group in footer.row_groups for chunk in group.columns if chunk.encrypted)
-    chunks = [_pages(footer, chunk) for group in footer.row_groups for chunk in group.columns]
-    taken = sorted(part for part in chunks if part.length)
+    locked = tuple(chunk for group in footer.row_groups for chunk in group.columns.locked)
+    parts_of = [[_pages(footer, chunk) for chunk in group.columns.stored] for group in footer.row_groups]
+    taken = sorted(part for parts in parts_of for part in parts if part.length)
     data_end = max((part.end for part in taken), default=MAGIC_LENGTH)
     known = [part for part in _named(source, footer) if _is_free(part, taken, footer.offset)]
     groups: list[Range | None] = []
-    at = 0
-    for group in footer.row_groups:
-        parts = [part for part in chunks[at : at + len(group.columns)] if part.length]
-        at += len(group.columns)
+    for some in parts_of:
+        parts = [part for part in some if part.length]
         start = min((part.offset for part in parts), default=0)
         groups.append(Range(start, max(part.end for part in parts) - start) if parts else None)
     cut = footer.offset if locked else _cut(known, data_end, footer.offset)
@@ -106,8 +104,6 @@ def _named(source: Source, footer: Footer) -> Iterator[Range]:
     unknown_length: list[ColumnChunk] = []
     for group in footer.row_groups:
         for chunk in group.columns:
-            if chunk.encrypted:
-                continue
             if chunk.bloom_filter_offset and chunk.bloom_filter_length is None:
                 unknown_length.append(chunk)
             for offset, length in (

@@ -474,8 +474,6 @@ def stated_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
 
 def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
     """Yield which statistics of a chunk contradict what else the footer says of it, and so are not believed."""
-    if chunk.encrypted:
-        return
     statistics = _statistics(footer, chunk)
     if not statistics.fields:
         return

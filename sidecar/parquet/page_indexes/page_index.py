@@ -24,7 +24,7 @@ Specification: PageIndex.md and parquet.thrift.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,7 +250,7 @@ def marked_offset_index(index: OffsetIndex) -> OffsetIndex:
 
 
 def read_indexes_by_leaf(
-    source: Source, footer: Footer, chunks: Sequence[ColumnChunk]
+    source: Source, footer: Footer, chunks: Iterable[ColumnChunk]
 ) -> tuple[dict[int, ColumnIndexAnswer], dict[int, OffsetIndexAnswer]]:
     """Read the page indexes that ``chunks`` of one row group have, by leaf index; see :func:`read_page_indexes`."""
     with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
@@ -265,8 +265,8 @@ def read_indexes_by_leaf(
 def read_page_indexes(
     source: Source,
     footer: Footer,
-    column_index_of: Sequence[ColumnChunk],
-    offset_index_of: Sequence[ColumnChunk],
+    column_index_of: Collection[ColumnChunk],
+    offset_index_of: Collection[ColumnChunk],
 ) -> tuple[list[ColumnIndexAnswer], list[OffsetIndexAnswer]]:
     """Read the ColumnIndexes of some chunks and the OffsetIndexes of others, neighbours in one read.
 
@@ -299,8 +299,6 @@ def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, le
     if offset is None and length is None:
         return None
     place: dict[str, Any] = {"file": footer.name, "column": chunk.leaf.path, "offset": offset}
-    if chunk.encrypted:
-        return UnsupportedFeatureError(f"the {what} is encrypted (Parquet modular encryption)", **place)
     if chunk.file_path is not None:
         return UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
     if offset is None or length is None:

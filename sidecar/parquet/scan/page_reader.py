@@ -198,14 +198,13 @@ class RowGroupReader:
         return {part: self._choose(part, rows) if sparse and part not in self._large else None for part in parts}
 
     def _chunk(self, leaf_index: int) -> ColumnChunk:
-        return self._group.columns[leaf_index]
+        with located(self._footer.name):
+            return self._group.columns[leaf_index]
 
     def _check(self, part: SchemaPart) -> None:
         for leaf in part.leaves:
             chunk = self._chunk(leaf.index)
             place: dict[str, Any] = {"file": self._footer.name, "column": leaf.path}
-            if chunk.encrypted:
-                raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)", **place)
             if chunk.file_path is not None:
                 raise UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
             with located(**place):

@@ -21,7 +21,7 @@ from sidecar.filters.leaf import Leaf
 from sidecar.filters.values import plain_forms
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.page_indexes.page_bounds import (
     chunk_bounds,
@@ -151,7 +151,10 @@ class _GroupVerdict:
     def statistics(self, index: int) -> Bounds:
         """Return the bounds that the chunk statistics of a leaf prove, as if the chunk were one page."""
         if index not in self._bounds:
-            chunk = self.group.columns[index]
+            chunk = self.group.columns.get(index)
+            if chunk is None:
+                self._bounds[index] = Bounds.of_one(None, None, reason=LOCKED)
+                return self._bounds[index]
             self._bounds[index] = chunk_bounds(self._footer, chunk)
             if self._bounds[index].reason or chunk.null_count is None:
                 self._add_doubts(chunk)
@@ -171,7 +174,11 @@ class _GroupVerdict:
 
     def helpful(self, condition: Condition) -> set[int] | None:
         """Return the indexes of the leaves whose page indexes can narrow the condition; ``None`` if none can."""
-        return helpful(condition, self.statistics, lambda i: self._indexes.has_both(self.group.columns[i]))
+        return helpful(condition, self.statistics, self._has_page_index)
+
+    def _has_page_index(self, index: int) -> bool:
+        chunk = self.group.columns.get(index)
+        return chunk is not None and self._indexes.has_both(chunk)
 
     def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
         """Keep the page bounds of a chunk. Returns the reason if the column index proves nothing, else ``""``.
@@ -242,8 +249,8 @@ class _Filters:
         return RowRanges() if self._known[condition] else rows
 
     def _is_absent(self, condition: HoldsAny, rows: RowRanges) -> bool:
-        column, chunk = condition.column, self._verdict.group.columns[condition.column.index]
-        if not condition.is_for_filters or chunk.encrypted or chunk.file_path is not None:
+        column, chunk = condition.column, self._verdict.group.columns.get(condition.column.index)
+        if not condition.is_for_filters or chunk is None or chunk.file_path is not None:
             return False
         forms: list[bytes] = []
         for value in condition.values:

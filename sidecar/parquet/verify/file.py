@@ -61,10 +61,9 @@ def _of_chunk(footer: Footer, chunk: ColumnChunk, texts: Iterable[str]) -> Itera
 def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
     taken: list[tuple[int, int, str]] = []
     for group in footer.row_groups:
+        for chunk in group.columns.locked:
+            yield from _of_chunk(footer, chunk, _locked_problems(source, chunk))
         for chunk, found in read_bloom_filters(source, group.columns):
-            if chunk.encrypted:
-                yield from _of_chunk(footer, chunk, _locked_problems(source, chunk))
-                continue
             yield from _of_chunk(footer, chunk, _filter_problems(found))
             yield from _of_chunk(footer, chunk, _index_problems(chunk, footer.offset))
             yield from _of_chunk(footer, chunk, _page_problems(source, chunk))
@@ -83,14 +82,13 @@ def _value_problems(source: Source, footer: Footer, values: ValueCheck | None, c
 
 def _is_compared(chunk: ColumnChunk) -> bool:
     """Return whether a chunk has a page index that can be compared with its pages."""
-    return not chunk.encrypted and bool(chunk.column_index_offset or chunk.offset_index_offset)
+    return bool(chunk.column_index_offset or chunk.offset_index_offset)
 
 
 def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> Iterator[Problem]:
     for ordinal in sorted(chosen):
         for chunk in footer.row_groups[ordinal].columns:
-            if not chunk.encrypted:
-                yield from _of_chunk(footer, chunk, value_statistics_problems(source, footer, chunk))
+            yield from _of_chunk(footer, chunk, value_statistics_problems(source, footer, chunk))
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:

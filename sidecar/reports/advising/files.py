@@ -129,7 +129,7 @@ class ParquetSample:
 
     def is_encrypted(self, leaf: Any) -> bool:
         """See :class:`SampleFile`."""
-        return any(self._footer.is_encrypted(group.columns[leaf.index]) for group in self._footer.row_groups)
+        return leaf.index in self._footer.encrypted
 
     def has_filter(self, part: int, leaf: Any) -> bool:
         """See :class:`SampleFile`."""
@@ -137,7 +137,7 @@ class ParquetSample:
 
     def size(self, part: int) -> int:
         """See :class:`SampleFile`."""
-        return sum(chunk.total_compressed_size for chunk in self._footer.row_groups[part].columns)
+        return sum(chunk.total_compressed_size for chunk in self._footer.row_groups[part].columns.stored)
 
     def cost(self, part: int, leaf: Any) -> int:
         """See :class:`SampleFile`. Of a column that is wholly in its dictionary, only the dictionary is read."""

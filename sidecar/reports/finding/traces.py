@@ -189,9 +189,11 @@ def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys
             found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
             if not isinstance(found, FoundColumn) or not found.leaf.compared.compares_with(str(question.column.type)):
                 return
-            chunks = [group.columns[found.leaf.index] for group in footer.row_groups]
+            stored = [group.columns.stored[found.leaf.index] for group in footer.row_groups]
             named = NamedValues(question, found.leaf.compared)
-            yield from _in_chunks(question, file, footer, chunks, named)
+            yield from _in_chunks(question, file, footer, stored, named)
+            here = (group.columns.get(found.leaf.index) for group in footer.row_groups)
+            chunks = [chunk for chunk in here if chunk is not None]
             columns, _ = read_page_indexes(source, footer, chunks, [])
     except SidecarError:
         return
