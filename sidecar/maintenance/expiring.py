@@ -1,8 +1,8 @@
 """Removes statistics entries of sidecar that no plan of a branch or tag needs. Files stay; ``gc`` deletes them later.
 
-An entry goes only if all of this is true: its snapshot is old, its file is a sidecar of this table without blobs of
-others, and it is not one of the nearest sidecars of a branch or tag. What cannot be read is kept. Nothing is removed
-from a table whose property ``gc.enabled`` is false: its files may be those of other tables.
+An entry goes only if all of this is true: its snapshot is old, its file is a sidecar of this table, and it is not one
+of the nearest sidecars of a branch or tag. Blobs of others stay registered, in a file of their own. What cannot be read
+is kept. Nothing is removed from a table whose property ``gc.enabled`` is false: its files may be those of other tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version, snapshots_by_id
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.statistics_files.merge import has_blobs_of_others
-from sidecar.iceberg.statistics_files.registering import check_writable, unregister
+from sidecar.iceberg.statistics_files.registering import check_writable, register_others_alone, unregister
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.garbage import why_left_alone
 from sidecar.results.base import Result
@@ -107,9 +107,10 @@ def expire(
     """Remove the statistics entries of sidecar that nothing needs from the metadata of ``table``. No file is deleted.
 
     An entry stays if its snapshot is not ``older_than``, if it is one of the ``retain_last`` nearest sidecars of a
-    branch or tag (the nearest one is what plans use), if its file has blobs of other writers, and if its file cannot be
-    read. In a table whose property ``gc.enabled`` is false all stay. All removals are one commit, after which ``table``
-    is refreshed; an entry that somebody sets at the same moment is set again. ``dry_run`` changes nothing.
+    branch or tag (the nearest one is what plans use), and if its file cannot be read. If its file has blobs of other
+    writers, it stays for a new file that has these alone. In a table whose property ``gc.enabled`` is false all stay.
+    All removals are one commit, after which ``table`` is refreshed; an entry that somebody sets at the same moment is
+    set again. ``dry_run`` changes nothing.
 
     Raises :class:`sidecar.errors.UsageError` for a negative ``older_than``, for ``retain_last`` below 1 and for a table
     that was opened from a metadata file (unless ``dry_run``), :class:`sidecar.errors.UnsupportedFeatureError` if
@@ -126,12 +127,16 @@ def expire(
     left_alone = why_left_alone(now, "no registration is removed")
     decision = _decide(now, older_than, retain_last) if left_alone is None else _Decision()
     hit("expire: decided")
-    if decision.expired and not dry_run:
-        unregister(table, decision.expired)
+    if (decision.expired or decision.reduced) and not dry_run:
+        if decision.expired:
+            unregister(table, decision.expired)
+        for entry in decision.reduced:
+            register_others_alone(table, entry)
         hit("expire: done")
         show_commit(table)
-    named = {entry.statistics_path for entry in decision.kept_entries}
-    sizes = {e.statistics_path: e.file_size_in_bytes for e in decision.expired if e.statistics_path not in named}
+    named = {entry.statistics_path for entry in decision.kept_entries if entry not in decision.reduced}
+    unnamed = [one for one in (*decision.expired, *decision.reduced) if one.statistics_path not in named]
+    sizes = {one.statistics_path: one.file_size_in_bytes for one in unnamed}
     report = ExpireReport(
         table=name_of(table),
         dry_run=dry_run,
@@ -148,6 +153,8 @@ def expire(
 @dataclass
 class _Decision:
     expired: list[StatisticsFile] = field(default_factory=list)
+    reduced: list[StatisticsFile] = field(default_factory=list)
+    """Entries that stay for the blobs of others alone."""
     kept: list[KeptEntry] = field(default_factory=list)
     kept_entries: list[StatisticsFile] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -188,6 +195,8 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
             because = "young"
         elif len(entries[entry.snapshot_id]) > MOST_ENTRIES or contents(entry).has_others:
             because = "others"
+            if len(entries[entry.snapshot_id]) == 1 and snapshot is not None and contents(entry).is_sidecar:
+                decision.reduced.append(entry)
         elif not contents(entry).is_sidecar:
             because = "unreadable"
         if because is None:

@@ -3,7 +3,7 @@
 A sidecar file is deleted only if all of this is true:
 
 - it is in the table's metadata folder, and its name ends as those of Puffin files do;
-- sidecar wrote it, and each of its segments has the UUID of this table;
+- sidecar wrote it, and each of its segments has the UUID of this table, or it has only copied blobs of others;
 - it is older than ``older_than`` by the storage's clock;
 - no build would carry over from it: it is not the last sidecar of a branch or tag, displaced by another writer's
   statistics (:func:`sidecar.iceberg.statistics_files.find_sidecar.find_displaced`);
@@ -40,12 +40,13 @@ from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.statistics_files.find_sidecar import find_reusable
-from sidecar.iceberg.statistics_files.registering import REGISTRABLE_FOR
+from sidecar.iceberg.statistics_files.registering import OTHERS_PROPERTY, REGISTRABLE_FOR
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder, storage_error
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS
 from sidecar.many_files.stored_files import StoredFile, list_stored_files
+from sidecar.puffin.types import is_ours
 from sidecar.puffin.writer import CREATED_BY
 from sidecar.results.base import Result
 from sidecar.run import report_progress
@@ -291,18 +292,21 @@ def _not_reusable(table: Table, files: Sequence[StoredFile], warnings: list[str]
 
 
 def _is_ours(table: Table, path: str, size: int, warnings: list[str]) -> bool:
-    """Return whether sidecar wrote a file, and all its segments are of this table."""
+    """Return whether sidecar wrote a file for this table: its segments are of it, or it has blobs of others alone."""
     try:
         source = open_source(path, table.io, size)
         try:
             sidecar = SidecarFile.open(source, file_size=size)
             uuids = {segment.header.table_uuid for segment in sidecar.segments}
+            properties = sidecar.puffin.metadata.properties
+            if OTHERS_PROPERTY in properties and not any(is_ours(blob.type) for blob in sidecar.puffin.metadata.blobs):
+                uuids = {properties[OTHERS_PROPERTY]}
         finally:
             source.close()
     except SidecarError as error:
         warnings.append(f"an old file that no metadata names cannot be read, and stays: {error}")
         return False
-    by_us = sidecar.puffin.metadata.properties.get(CREATED_BY, "").startswith("sidecar")
+    by_us = properties.get(CREATED_BY, "").startswith("sidecar")
     if by_us and not uuids:
         warnings.append(f"an old file that no metadata names has no readable segment, and stays: {path}")
     return by_us and uuids == {str(table.metadata.table_uuid)}

@@ -7,18 +7,23 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.iceberg.statistics_files import entry_commits
+from sidecar.iceberg.statistics_files.registering import unregister
 from sidecar.maintenance import expiring
+from sidecar.puffin.reader import PuffinReader
 from sidecar.results import ExpireReport
+from sidecar.storage.source import BytesSource
 from tests.maintenance.cases import (
     append_and_build,
     entries,
     head,
     make,
     metadata_folder,
+    pass_days,
     register_others,
     rows,
     stored,
@@ -94,14 +99,37 @@ def test_statistics_of_others_are_neither_counted_nor_removed(tmp_path: Path) ->
     assert set(entries(table).values()) >= {theirs, report_theirs}
 
 
-def test_a_sidecar_with_a_sketch_of_another_writer_stays(tmp_path: Path) -> None:
+def test_of_a_sidecar_with_a_sketch_of_another_writer_the_sketch_stays(tmp_path: Path) -> None:
     table = make(tmp_path)
     first = head(table)
-    register_others(table, first)
+    theirs = _stored(table, register_others(table, first))
     sidecar.build(table, ["k", "s"], engine="local")  # merges their sketch
     append_and_build(table, 1)
+    merged = entries(table)[first]
+    dry = sidecar.expire(table, older_than=NOW, dry_run=True)
+    assert entries(table)[first] == merged
     report = sidecar.expire(table, older_than=NOW)
+    assert reasons(report) == reasons(dry)
     assert reasons(report)[first] == ("others", [])
+    assert report.unreferenced_bytes == dry.unreferenced_bytes > 0
+    sketch, left = (_blobs(data) for data in (theirs, _stored(table, entries(table)[first])))
+    assert left == sketch
+    again = entries(table)
+    assert (sidecar.expire(table, older_than=NOW).unreferenced_bytes, entries(table)) == (0, again)
+    pass_days(table, 9)
+    assert merged in {file.path for file in sidecar.gc(table).files}
+    unregister(table, [one for one in table.refresh().metadata.statistics if one.snapshot_id == first])
+    pass_days(table, 9)
+    assert [file.path for file in sidecar.gc(table).files] == [again[first]]
+
+
+def _stored(table: Table, path: str) -> bytes:
+    return (metadata_folder(table) / path.rpartition("/")[2]).read_bytes()
+
+
+def _blobs(data: bytes) -> list[tuple[str, bytes]]:
+    reader = PuffinReader(BytesSource(data, "a file"))
+    return [(blob.type, reader.read_raw(blob)) for blob in reader.metadata.blobs]
 
 
 def test_young_snapshots_and_the_last_n_stay(tmp_path: Path) -> None:

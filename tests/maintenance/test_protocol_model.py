@@ -19,7 +19,7 @@ from sidecar.errors import CommitConflictError, StorageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files import entry_commits, registering
 from sidecar.iceberg.statistics_files.merge import MARK, KeptSketch
-from sidecar.iceberg.statistics_files.registering import register, register_again, unregister
+from sidecar.iceberg.statistics_files.registering import register, register_again, register_others_alone, unregister
 from sidecar.maintenance import garbage
 from sidecar.maintenance.garbage import gc
 from sidecar.puffin.reader import PuffinReader
@@ -227,6 +227,25 @@ def test_registering_again_gives_way(model: Callable[..., Model], strict: bool) 
         return [lambda: register_again(table, ours, LATER), overwrite(made, 3, LATER)], check
 
     assert explore(scene, switches=3) >= 6
+
+
+@STRICT
+@pytest.mark.parametrize("setter", [registration, overwrite])
+def test_blobs_of_others_get_a_file_of_their_own(model: Callable[..., Model], setter: Any, strict: bool) -> None:
+    def scene(turns: Turns) -> Any:
+        made = model(turns, strict)
+        overwrite(made, 3)()
+        registration(made, 1)()
+        whole, table = entry_of(made), made.table()
+
+        def check(results: list[object]) -> None:
+            assert not [r for r in results if isinstance(r, Exception)]
+            assert fields(made) in ([{2}] if setter is overwrite else [{2, 3}, {1, 2, 3}]), "no sketch is lost"
+            every_entry_names_a_file(made)
+
+        return [lambda: register_others_alone(table, whole), setter(made, 2)], check
+
+    assert explore(scene, switches=3) >= 10
 
 
 @STRICT

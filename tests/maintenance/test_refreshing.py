@@ -14,8 +14,9 @@ import sidecar
 from sidecar.bundle.runs import history_of
 from sidecar.errors import UsageError
 from sidecar.maintenance import costs
+from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
-from tests.iceberg.registering_cases import set_foreign
+from tests.iceberg.registering_cases import blobs_of, set_foreign
 from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
@@ -113,14 +114,31 @@ def test_the_entry_that_a_tag_or_branch_needs_stays(table: Any) -> None:
     assert len(refresh(table.refresh(), at="audit").unregistered) == 1
 
 
-def test_an_entry_with_blobs_of_others_stays(table: Any) -> None:
+def test_of_an_entry_with_blobs_of_others_these_stay_alone(table: Any) -> None:
     old = head(table)
-    set_foreign(table, {1: "40"}, [("their-type", [1], b"bytes")])
+    theirs = blobs_of(set_foreign(table, {1: "40"}, [("their-type", [1], b"bytes")]))
     assert refresh(table).action == "written"  # which merges their blobs
     table.append(rows(3))
-    report = refresh(table)
-    assert (report.action, report.unregistered) == ("written", [])
-    assert entries(table).keys() == {old, head(table)}
+    for _ in range(2):
+        report = refresh(table)
+        assert report.unregistered == []
+        assert entries(table).keys() == {old, head(table)}
+        (left,) = [one for one in table.metadata.statistics if one.snapshot_id == old]
+        assert blobs_of(left.statistics_path) == theirs
+        assert [(one.fields, one.properties["ndv"]) for one in left.blob_metadata] == [([1], "40")]
+        assert kept(table, 21) == 0
+
+
+def test_statistics_of_others_each_night_leave_no_copies_of_the_sidecar(table: Any) -> None:
+    for number in range(3, 6):
+        set_foreign(table, {1: "40"}, [("their-type", [1], b"bytes")])
+        table.append(rows(number))
+        if number == 4:
+            set_foreign(table, {1: "40"})
+        assert refresh(table).files_indexed == 1
+    registered = [set(blobs_of(path)) for path in entries(table).values()]
+    assert sum(any(name.startswith("sidecar") for name, _ in blobs) for blobs in registered) == 1
+    assert sum((THETA, (1,)) in blobs for blobs in registered) == len(registered) - 1
 
 
 def test_an_entry_of_others_on_the_snapshot_is_merged(table: Any) -> None:

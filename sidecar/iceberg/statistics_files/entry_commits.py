@@ -29,7 +29,7 @@ from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.metadata_log import Entries, as_entries, is_shown, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
-from sidecar.iceberg.statistics_files.merge import registers_only_ours
+from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.storage.remote import is_stored
 
@@ -136,10 +136,9 @@ def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
 
 def _may_replace(entries: Entries, other: StatisticsFile) -> bool:
     """Return whether nothing of others is lost if ``entries`` stand and ``other`` does not, by what they register."""
-    if other in entries or (other.blob_metadata and registers_only_ours(other)):
-        return True
     kept = {(blob.type, tuple(blob.fields)) for entry in entries for blob in entry.blob_metadata}
-    return bool(other.blob_metadata) and {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata} <= kept
+    theirs = {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata if not is_our_theta(blob)}
+    return other in entries or (bool(other.blob_metadata) and theirs <= kept)
 
 
 def restorable(table: Table, displaced: Mapping[int, StatisticsFile]) -> Displaced:

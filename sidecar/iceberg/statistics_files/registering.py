@@ -51,6 +51,8 @@ from sidecar.iceberg.statistics_files.write_statistics import (
 )
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.writer import PuffinWriter
 
 REGISTRABLE_FOR = 12 * 3600.0
 """Seconds from the first byte of a file within which it is registered; later it is written anew.
@@ -58,6 +60,10 @@ REGISTRABLE_FOR = 12 * 3600.0
 The removal of unreferenced files spares every file for twice this time, so that a run that was stopped and goes on
 registers no file that is about to be deleted.
 """
+
+
+OTHERS_PROPERTY = "sidecar.others"
+"""Property of a file into which sidecar has copied the blobs of others alone: the UUID of the table."""
 
 
 @dataclass(frozen=True)
@@ -379,3 +385,39 @@ def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> boo
         return False
     _check_file(last, registered, ())
     return True
+
+
+def register_others_alone(table: Table, entry: StatisticsFile) -> StatisticsFile | None:
+    """Set an entry for a new file that has only the blobs of others in the place of ``entry``; return it.
+
+    The blobs are copied byte for byte. ``None``: the snapshot is gone or has another entry, which stays. An entry that
+    somebody sets at the same moment is set again. Files stay.
+
+    Raises the errors of :func:`unregister`, and that of a file that cannot be read.
+    """
+    check_writable(table)
+    now = reload_table(table)
+    snapshot_id, standing = entry.snapshot_id, (entry,)
+    snapshot = now.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None or statistics_of(now).get(snapshot_id) != standing:
+        return None
+    live = set(now.schema().field_ids)
+    merge = plan_merge([open_existing(now.io, entry, force=False)], (), live, unsketched=live)
+
+    def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
+        writer.properties[OTHERS_PROPERTY] = str(now.metadata.table_uuid)
+
+    hit("register: write")
+    try:
+        path, written = write_file(now, snapshot, merge, write)
+    finally:
+        merge.close()
+    alone = statistics_entry(path, snapshot, written, merge)
+
+    def decide(later: Table, displaced: Displaced) -> Changes:
+        if displaced:
+            return restorable(later, displaced)
+        return {snapshot_id: alone} if statistics_of(later).get(snapshot_id) == standing else {}
+
+    last = change_entries(table, decide)
+    return alone if names(statistics_of(last).get(snapshot_id, ()), path) else None
