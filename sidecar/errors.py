@@ -37,7 +37,7 @@ CATALOG_VARIABLE = "SIDECAR_CATALOG"
 
 def without_credentials(url: str) -> str:
     """Return a URL without its password and its query, which may be a signature; a local path is returned as it is."""
-    if "://" not in url or url.startswith("file:"):
+    if "://" not in url or url[:5].lower() == "file:":
         return url
     return re.sub("(?<=://)[^@/]*@", "", url.partition("?")[0])
 

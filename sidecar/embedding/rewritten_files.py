@@ -31,6 +31,7 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.opening import open_source
+from sidecar.storage.remote import is_stored
 from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
@@ -212,15 +213,12 @@ class RewrittenFiles:
         if isinstance(answer, RewrittenFile):
             self._stored += answer.stored
 
-    def delete_written(self) -> None:
-        """Delete every successor. Raises :class:`StorageError` if some could not be deleted."""
+    def delete_written(self) -> str | None:
+        """Delete every successor. Return a sentence if some could not be deleted."""
         left = delete_files(self._writer.io, dict.fromkeys([*self._writer.begun, *self._stored]))
-        if left:
-            raise StorageError(
-                f"nothing was replaced, but {len(left)} new files could not be deleted",
-                file=left[0],
-                hint="Remove them with the table's orphan files.",
-            )
+        if not left:
+            return None
+        return f"Nothing was replaced, but {len(left)} new files could not be deleted, such as {left[0]}: remove them."
 
 
 def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
@@ -232,8 +230,17 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
         except FileNotFoundError:
             continue
         except Exception:
-            left.append(path)
+            if _may_exist(io, path):
+                left.append(path)
     return left
+
+
+def _may_exist(io: FileIO, path: str) -> bool:
+    """Return whether a file may exist. A store that refuses to write and delete mostly says what there is."""
+    try:
+        return is_stored(path, io)
+    except Exception:
+        return True
 
 
 def _offsets(file: SnapshotFile) -> tuple[int, ...] | None:

@@ -31,6 +31,7 @@ from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.table_names import name_of
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
 from sidecar.run_log import log_run
 
@@ -98,7 +99,7 @@ def embed_table(
 def _fields(table: Table, bloom: Sequence[str]) -> EmbeddedFields:
     schema = table.schema()
     columns = tuple(resolve_columns(schema, bloom)) if bloom else ()
-    return EmbeddedFields(columns, schema, table.name_mapping())
+    return EmbeddedFields(columns, schema, name_mapping_of(table))
 
 
 def _threads(threads: int | None, files: int) -> tuple[int, int]:
@@ -141,8 +142,12 @@ def _run(
     except CommitUnknownError as error:
         error.file = f"{next(iter(new_files.values())).path} and {len(new_files) - 1} more"
         raise
-    except BaseException:
-        work.delete_written()
+    except BaseException as error:
+        left = work.delete_written()
+        if left and isinstance(error, SidecarError):  # the cause is what the caller must know
+            error.hint = " ".join(filter(None, (error.hint, left)))
+        elif left:
+            log.warning(left)
         raise
     hit("embed: committed")
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id

@@ -24,7 +24,7 @@ from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.file_identity import is_same_file
-from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes.delete_index import read_deletes
@@ -35,10 +35,13 @@ from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, is_refused, pause
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
+from sidecar.iceberg.table_properties import check_commit_properties, location_provider_of
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
-_LONGEST_STEM = 180
+_LONGEST_NAME = 200
+"""Bytes of a new file's name. File systems allow 255, and a temporary name has 45 more, a file of keys 25."""
+_LONGEST_EXTENSION = 20
 
 
 class CommitUnknownError(StorageError):
@@ -84,6 +87,7 @@ def find_replaceable(table: Table) -> Replaceable:
 def check_version(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` unless files of this table can be replaced."""
     refuse_partly_loaded(table)
+    check_commit_properties(table)
     version = table.metadata.format_version
     if version == 1:
         raise UnsupportedFeatureError(
@@ -110,7 +114,7 @@ class NewPaths:
     @classmethod
     def of(cls, table: Table) -> NewPaths:
         """Return what makes the paths of a table."""
-        return cls(table.location(), table.location_provider())
+        return cls(table.location(), location_provider_of(table))
 
     def path_for(self, path: str) -> str:
         """Return a path for the file that replaces ``path``: in the same folder, the name extended by a UUID.
@@ -120,13 +124,18 @@ class NewPaths:
         """
         folder, _, name = path.rpartition("/")
         stem, dot, extension = name.rpartition(".")
-        stem, extension = (stem, extension) if dot else (name, "parquet")
-        stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
-        fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
+        is_extension = dot and len(extension.encode(errors="replace")) <= _LONGEST_EXTENSION
+        stem, extension = (stem, extension) if is_extension else (name, "parquet")
+        end = f"{MARK}{uuid.uuid4()}.{extension}"
+        room = _LONGEST_NAME - len(end.encode(errors="replace"))  # bytes, of which a letter has up to four
+        fresh = _OUR_NAME.sub("", stem).encode(errors="replace")[:room].decode(errors="ignore") + end
         location = f"{self.location.rstrip('/')}/"
         if any(spelling.startswith(location) for spelling in spellings(f"{folder}/")):
             return f"{folder}/{fresh}"
-        return self.provider.new_data_location(fresh)
+        try:
+            return self.provider.new_data_location(fresh)
+        except Exception as error:  # it may be the table's own
+            raise StorageError(f"the table's location provider fails: {foreign_reason(error)}", file=path) from error
 
 
 def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFile]) -> Replaced:

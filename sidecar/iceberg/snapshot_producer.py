@@ -51,6 +51,7 @@ from pyiceberg.types import NestedField, StructType
 
 from sidecar.errors import DamagedFileError
 from sidecar.iceberg.manifests import ManifestContents
+from sidecar.iceberg.table_properties import location_provider_of
 
 FORMAT_VERSION: Literal[2] = 2
 _FIELDS = {part.name: position for position, part in enumerate(DATA_FILE_TYPE[FORMAT_VERSION].fields)}
@@ -133,7 +134,7 @@ class ReplaceProducer:
         self._written.clear()
 
     def _new_path(self, name: str) -> str:
-        path = self._table.location_provider().new_metadata_location(name)
+        path = location_provider_of(self._table).new_metadata_location(name)
         self._written.append(path)
         return path
 

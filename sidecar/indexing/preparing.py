@@ -18,6 +18,7 @@ from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_reusable
 from sidecar.iceberg.statistics_files.merge import SketchToCopy
 from sidecar.iceberg.statistics_files.registering import check_writable
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
@@ -147,7 +148,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
-    plan = BuildPlan(wanted, request.schema_for_names(table), table.name_mapping(), options, request.encryption_keys)
+    plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files)
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 

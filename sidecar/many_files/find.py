@@ -41,7 +41,7 @@ Parts = tuple[str, ...]
 
 _ANY_DEPTH = "**"
 _MAGIC = re.compile(r"[*?\[]")
-_ROOT = re.compile(r"file:/+|[\w+.-]+://[^/]*/?|/*")
+_ROOT = re.compile(r"(?i:file):/+|[\w+.-]+://[^/]*/?|/*")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import Opener, find_sidecar, may_have_pages
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
@@ -119,7 +120,7 @@ class OpenedSidecar:
         known = (field_id, resolution)
         if known not in self._resolutions:  # it is asked about each row group, and the name mapping is JSON
             table = self.table
-            found = resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
+            found = resolution_holds(resolution, field_id, name_mapping_of(table), table.schema())
             self._resolutions[known] = found
         return self._resolutions[known]
 

@@ -50,7 +50,7 @@ def check_scheme(url: str, io: FileIO | None) -> None:
 
 def local_path(location: str) -> str | None:
     """Return the local path that a location names, ``None`` for an object store or another host."""
-    if location.startswith("file:"):
+    if location[:5].lower() == "file:":  # the scheme of a URL may be in capitals
         rest = location[5:]
         return "/" + rest.lstrip("/") if not rest.startswith("//") or rest.startswith("///") else None
     return None if "://" in location else location

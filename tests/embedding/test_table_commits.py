@@ -17,6 +17,7 @@ from sidecar.embedding import rewritten_files
 from sidecar.errors import (
     CommitConflictError,
     StorageError,
+    UsageError,
 )
 from sidecar.iceberg import replace
 from sidecar.iceberg.replace import CommitUnknownError
@@ -309,7 +310,9 @@ def test_a_refused_commit_leaves_nothing(table: Table, monkeypatch: pytest.Monke
     assert_untouched(table, before)
 
 
-def test_new_files_that_cannot_be_deleted_are_named(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_files_that_cannot_be_deleted_are_named(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(location: str) -> None:
         raise PermissionError(location)
 
@@ -318,5 +321,64 @@ def test_new_files_that_cannot_be_deleted_are_named(table: Table, monkeypatch: p
     def progress(*told: Any) -> None:
         raise RuntimeError("stop")
 
-    with sidecar.progress(progress), pytest.raises(StorageError, match=r"new files could not be deleted.*-sidecar-"):
+    with sidecar.progress(progress), pytest.raises(RuntimeError, match="stop"):
         embed(table)
+    assert "new files could not be deleted, such as" in caplog.text
+    assert "-sidecar-" in caplog.text
+    fail_reading_back(monkeypatch)
+    with pytest.raises(StorageError, match=r"no answer.*new files could not be deleted.*-sidecar-"):
+        embed(table)
+
+
+def fail_reading_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(rewritten_files.SuccessorWriter, "_read_back", fail)
+
+
+def test_refused_writes_show_their_cause_and_no_file_that_does_not_exist(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StorageError("the store refuses to write")
+
+    def keep(location: str) -> None:
+        raise PermissionError(location)
+
+    monkeypatch.setattr(rewritten_files, "create_target", refuse)
+    monkeypatch.setattr(table.io, "delete", keep)
+    with pytest.raises(StorageError) as error:
+        embed(table)
+    assert str(error.value) == "the store refuses to write"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("commit.retry.num-retries", "often"),
+        ("write.py-location-provider.impl", "no.such.Provider"),
+        ("schema.name-mapping.default", '{"a": 1}'),
+    ],
+)
+def test_properties_that_pyiceberg_cannot_read_are_named(table: Table, name: str, text: str) -> None:
+    before = state(table)
+    table.metadata.properties[name] = text
+    sound = table.catalog.load_table
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table.catalog, "load_table", lambda _: with_property(sound(table.name()), name, text))
+        with pytest.raises(UsageError, match=f"the table property {name} makes no sense"):
+            embed(table)
+        with pytest.raises(UsageError, match=f"the table property {name} makes no sense"):
+            sidecar.build(table, ["k"], engine="local")
+    assert_untouched(table.refresh(), before)
+
+
+def with_property(table: Table, name: str, text: str) -> Table:
+    table.metadata.properties[name] = text
+    return table
+
+
+def test_a_name_mapping_without_names_maps_nothing(table: Table) -> None:
+    table.metadata.properties["schema.name-mapping.default"] = '[{"field-id": 1}, {"names": ["s"], "field-id": 2}]'
+    assert len(embed(table, refresh=False).replaced) == FILES

@@ -248,7 +248,9 @@ def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) 
         ("a.parquet", "a-sidecar-", ".parquet"),
         ("a.zstd.parquet", "a.zstd-sidecar-", ".parquet"),
         ("a", "a-sidecar-", ".parquet"),
-        ("x" * 250 + ".parquet", "x" * 180 + "-sidecar-", ".parquet"),
+        ("x" * 250 + ".parquet", "x" * 147 + "-sidecar-", ".parquet"),
+        ("ü" * 120 + ".parquet", "ü" * 73 + "-sidecar-", ".parquet"),
+        ("a." + "x" * 240, "a." + "x" * 145 + "-sidecar-", ".parquet"),
     ],
 )
 def test_names_of_new_files(table: Table, name: str, stem: str, ending: str) -> None:

@@ -50,6 +50,7 @@ from sidecar.iceberg.statistics_files.write_statistics import (
     write_file,
 )
 from sidecar.iceberg.table_names import name_of
+from sidecar.iceberg.table_properties import check_commit_properties
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
@@ -165,6 +166,7 @@ def check_mergeable(table: Table, snapshot_id: int, force: bool = False) -> tupl
 def check_writable(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata, or nothing keeps it."""
     refuse_partly_loaded(table)
+    check_commit_properties(table)
     check_registrable(table)
 
 

@@ -16,6 +16,7 @@ from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.statistics_files.find_sidecar import PAGES
 from sidecar.iceberg.statistics_files.merge import MARK, NDV, Merge, registered_blob
 from sidecar.iceberg.table_names import name_of
+from sidecar.iceberg.table_properties import location_provider_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
@@ -29,7 +30,7 @@ WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
 
 def statistics_folder(table: Table) -> str:
     """Return the folder in which statistics files of a table are written."""
-    return table.location_provider().new_metadata_location("file").rpartition("/")[0]
+    return location_provider_of(table).new_metadata_location("file").rpartition("/")[0]
 
 
 def write_file(
@@ -42,8 +43,9 @@ def write_file(
     """
     has_pages |= any(blob.type == PAGE_INDEX for reader in merge.sources for blob in reader.metadata.blobs)
     name = f"{snapshot.snapshot_id}-{uuid.uuid4()}{PAGES if has_pages else '.stats'}"
+    provider = location_provider_of(table)
     with _located(table, name, "cannot create the statistics file"):
-        path = table.location_provider().new_metadata_location(name)
+        path = provider.new_metadata_location(name)
     secrets = {**table.catalog.properties, **table.io.properties}
     with create_target(path, table.io, lambda text: redact(text, secrets)) as target:
         writer = PuffinWriter(target, properties=merge.properties)

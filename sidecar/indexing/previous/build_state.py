@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
 from sidecar.conversion.outcome import BLOOM
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.declaration import ColumnWish
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class BuildOutcome:
 
 def mapping_digest(table: Table) -> str:
     """Return a digest of the table's name mapping, 16 hexadecimal digits; empty without one."""
-    mapping = table.name_mapping()
+    mapping = name_mapping_of(table)
     return "" if mapping is None else hashlib.sha256(mapping.model_dump_json().encode()).hexdigest()[:16]
 
 

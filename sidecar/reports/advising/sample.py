@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.stage_one.fault import reason_of
 from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.parquet.footer import read_tail
@@ -110,7 +111,7 @@ class _OpenedSample:
 class _Reader:
     def __init__(self, table: Table, listing: Listing, columns: Sequence[TableColumn], stack: ExitStack) -> None:
         self._opener: Callable[[str, int], Source] = TableOpener(table.io.properties, table.location(), table.io)
-        self._name_mapping = table.name_mapping()
+        self._name_mapping = name_mapping_of(table)
         self._schema = table.schema()
         self._listing = listing
         self._columns = {column.field_id: column for column in columns}

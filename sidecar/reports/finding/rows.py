@@ -25,6 +25,7 @@ from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, 
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.stage_one.orc_file import leaves_of
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.stripe import read_stripe_footer
@@ -141,7 +142,7 @@ class RowCounter:
         kind = str(question.column.type)
         with closing(open_source(path, question.table.io, file.file_size_in_bytes)) as source:
             tail = read_tail(source)
-            mapping = question.table.name_mapping()
+            mapping = name_mapping_of(question.table)
             found = ColumnsInFile(leaves_of(tail), question.schema, mapping, {}).find(question.field_id)
             if not isinstance(found, FoundColumn):
                 return

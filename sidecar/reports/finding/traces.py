@@ -24,6 +24,7 @@ from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
+from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.orc.statistics.bounds import compared_column
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.encrypted.plain_view import unlock
@@ -185,7 +186,7 @@ def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys
         with closing(open_source(file.file_path, table.io, file.file_size_in_bytes)) as opened:
             source = unlock(opened, keys)
             footer = read_footer(source)
-            mapping = table.metadata.name_mapping()
+            mapping = name_mapping_of(table)
             found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
             if not isinstance(found, FoundColumn) or not found.leaf.compared.compares_with(str(question.column.type)):
                 return
