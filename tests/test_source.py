@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -201,3 +202,10 @@ def test_no_location_has_control_characters(text: str, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="control characters"):
             refused()
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_scheme_of_a_local_url_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    for place in (f"FILE:{tmp_path}/a", f"File://{tmp_path}/a"):
+        with closing(open_source(place)) as source:
+            assert source.read(0, 3) == b"abc"
