@@ -18,6 +18,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from sidecar.bundle.units.reader import UnitsReader
+from sidecar.errors import DamagedFileError
 from sidecar.reports.finding.find import find
 from sidecar.reports.finding.rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
@@ -201,7 +203,11 @@ def test_equality_deletes_are_named_and_their_own_values_are_found(table: Table)
     assert by_id.files[0].snapshots[0].equality_deletes == [delete.file]
 
 
-def test_bounds_and_sidecars_outlive_the_rows(table: Table) -> None:
+def _raise_damage(*args: Any) -> None:
+    raise DamagedFileError("the units of the files do not add up")
+
+
+def test_bounds_and_sidecars_outlive_the_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sidecar.build(table, ["mail"], kinds=["bloom", "page-index", "theta"], engine="local")
     first = min(f"person-{n * 37 % 100}@example.com" for n in range(80))  # the lower bound of a file
     table.delete(f"mail = '{first}'")
@@ -216,6 +222,10 @@ def test_bounds_and_sidecars_outlive_the_rows(table: Table) -> None:
     assert answer.registered_for
     assert len(answer.admits) == 1
     assert answer.sketch_has == [first]
+    with monkeypatch.context() as patch:
+        patch.setattr(UnitsReader, "first_units", _raise_damage)
+        of_nobody = [one.of for one in find(table, {"mail": first}).traces if one.kind == "page index in a sidecar"]
+    assert of_nobody == ["a file of a segment"]
     entry = table.metadata.statistics[0]
     with table.update_statistics() as update:
         update.remove_statistics(entry.snapshot_id)

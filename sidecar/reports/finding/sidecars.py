@@ -158,12 +158,13 @@ def _in_indexes(
     if not stored:
         return
     of_file = np.searchsorted(segment.unit_ranges, sorted(stored), side="right") - 1
-    entries = dict(zip(of_file.tolist(), segment.files(of_file.tolist()), strict=True))
+    known = of_file[of_file < segment.num_files].tolist()  # a unit is in no file if the units of files are not known
+    entries = dict(zip(known, segment.files(known), strict=True))
     for unit, ordinal in zip(sorted(stored), of_file.tolist(), strict=True):
-        entry = entries[ordinal]
+        entry = entries.get(ordinal)
         at = unit - int(segment.unit_ranges[ordinal])
         rows = entry.units[at].rows if entry is not None and at < len(entry.units) else 0
-        of = f"file {ordinal} of a segment" if entry is None else entry.path
+        of = "a file of a segment" if entry is None else entry.path
         with suppress(SidecarError):  # an index that cannot be decoded has no bounds
             for text, bound, cut in values_in_stored_index(question, stored[unit], rows):
                 yield trace(question, path, of, "page index in a sidecar", text, bound, cut)
