@@ -132,16 +132,17 @@ def catalog_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def catalog(catalog_dir: Path) -> Any:
     """pyiceberg's side of the catalog ``cat``."""
-    return open_catalog(catalog_dir)
+    from tests.tables import new_catalog
+
+    return new_catalog(catalog_dir)
 
 
-def open_catalog(catalog_dir: Path) -> Any:
-    """The catalog ``cat`` in a folder, with the namespace ``db``."""
-    from pyiceberg.catalog.sql import SqlCatalog
+@pytest.fixture
+def own_catalog(tmp_path: Path) -> Any:
+    """A catalog of the test's own."""
+    from tests.tables import new_catalog
 
-    catalog = SqlCatalog("cat", uri=f"sqlite:///{catalog_dir}/cat.db", warehouse=f"file:{catalog_dir}/wh")
-    catalog.create_namespace_if_not_exists("db")
-    return catalog
+    return new_catalog(tmp_path)
 
 
 def class_path(spark_home: Path) -> dict[str, str]:

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
 
 import sidecar
+
+
+def new_catalog(folder: Path | str, name: str = "cat", *namespaces: str, **properties: str) -> SqlCatalog:
+    """The catalog of a folder, which has its SQLite file ``cat.db`` and its warehouse ``wh``.
+
+    Namespaces that it lacks are made: ``db``, if none is named.
+    """
+    uri, warehouse = f"sqlite:///{folder}/cat.db", f"file:{folder}/wh"
+    catalog = SqlCatalog(name, **{"uri": uri, "warehouse": warehouse, **properties})
+    for namespace in namespaces or ("db",):
+        catalog.create_namespace_if_not_exists(namespace)
+    return catalog
+
+
+def configure(patch: pytest.MonkeyPatch, catalog: Any) -> None:
+    """Have pyiceberg find a catalog by its name: it reads its configuration once, when it is imported."""
+    for key, value in {"type": "sql", **catalog.properties}.items():
+        variable = f"{catalog.name}__{key}".upper().replace("-", "_")
+        patch.setenv(f"PYICEBERG_CATALOG__{variable}", value)
+    patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
 def create_with_rows(

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 
@@ -26,7 +25,7 @@ from sidecar.storage.opening import open_source
 from sidecar.storage.source import CountingSource
 from sidecar.storage.target import create_target
 from tests.s3_store import MemoryS3, MemoryS3IO
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, new_catalog
 
 MB = 1 << 20
 OLD, NEW = "s3://bucket/old.stats", "s3://bucket/wh/new.stats"
@@ -222,16 +221,8 @@ def test_errors_do_not_show_secrets(io: FileIO, store: MemoryS3) -> None:
 
 def test_a_refresh_does_not_carry_the_earlier_segments_through(store: MemoryS3, tmp_path: Path) -> None:
     """The base of 16 MB is copied by the store; the table's answers are those of a fresh build."""
-    catalog = SqlCatalog(
-        "s3",
-        **{
-            "uri": f"sqlite:///{tmp_path}/cat.db",
-            "warehouse": "s3://bucket/wh",
-            "py-io-impl": f"{MemoryS3IO.__module__}.{MemoryS3IO.__name__}",
-            "s3.endpoint": "memory",
-        },
-    )
-    catalog.create_namespace("db")
+    io = {"py-io-impl": f"{MemoryS3IO.__module__}.{MemoryS3IO.__name__}", "s3.endpoint": "memory"}
+    catalog = new_catalog(tmp_path, "s3", warehouse="s3://bucket/wh", **io)
     table = create_with_rows(catalog, "db.t", map(rows, (0, 4, 8, 12)))
     built = sidecar.build(table, ["k"], kinds=["bloom"], fpp=2.8e-17, engine="local")
     assert built.file_size > 16 * MB

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.failpoints import observe
@@ -32,6 +31,7 @@ from sidecar.storage.target import (
     repeatable,
 )
 from tests.object_store import FolderIO
+from tests.tables import new_catalog
 
 
 class Store:
@@ -420,8 +420,7 @@ def test_an_orc_file_without_magic_at_its_end_may_be_a_data_file(tmp_path: Path)
 
 def test_a_later_run_deletes_no_whole_file_of_a_killed_one(tmp_path: Path) -> None:
     """Somebody has added all files of the folder to a table, and the table names it by its temporary name."""
-    catalog = SqlCatalog("added", uri=f"sqlite:///{tmp_path}/added.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "added")
     table = catalog.create_table("db.t", ROWS.schema)
     folder = tmp_path / "lake"
     folder.mkdir()

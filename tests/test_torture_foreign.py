@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.torturing.corpus import asker, files_of, share_of
 from scripts.torturing.foreign.differences import AS_SIDECAR, Answers, Difference
@@ -23,6 +22,7 @@ from scripts.torturing.foreign.readers import readers_of
 from scripts.torturing.tables import asker as table_asker
 from tests.conftest import SHARED_DATA
 from tests.lost_values import change_filters
+from tests.tables import new_catalog
 
 CORPUS = SHARED_DATA / "corpus"
 SHARE = 40
@@ -94,8 +94,7 @@ def test_a_process_that_ends_or_hangs_is_a_difference_unless_a_reader_ends_it() 
 def test_tables_of_another_machine_differ_in_nothing(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
-    catalog = SqlCatalog("made", uri=f"sqlite:///{tmp_path}/made.db", warehouse=f"file://{made}")
-    catalog.create_namespace("db")
+    catalog = new_catalog(made, "made")
     table = catalog.create_table("db.t", ROWS.select(["k", "s", "t"]).schema)
     table.append(ROWS.select(["k", "s", "t"]))
     table.append(ROWS.select(["k", "s", "t"]).slice(50))

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError
 from scripts.fuzzing.mutation import bytes_like, damaged, text_like
@@ -23,7 +22,7 @@ from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.protocol.errors import place_of
 from sidecar.serving.settings import ServeSettings
 from tests.serving.asgi import Answer, ask
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, new_catalog
 
 TABLE = "/v1/namespaces/db/tables/fuzzed"
 PLAN, TASKS = f"{TABLE}/plan", f"{TABLE}/tasks"
@@ -86,8 +85,7 @@ class PlanRequests(Fuzzer):
     def make_seeds(self) -> list[bytes]:
         self.folder = tempfile.TemporaryDirectory()
         place = self.folder.name
-        catalog = SqlCatalog("fuzzed", uri=f"sqlite:///{place}/cat.db", warehouse=f"file:{place}/wh")
-        catalog.create_namespace("db")
+        catalog = new_catalog(place, "fuzzed")
         create_with_rows(catalog, "db.fuzzed", [rows(file) for file in range(FILES)], columns=["n", "s"])
         planner = ScanPlanner(self.TOKEN_KEY, page_files=2, shares_manifests=True)
         with patch.object(application, "open_catalog", lambda name: catalog):

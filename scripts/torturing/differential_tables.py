@@ -26,6 +26,7 @@ from tests.iceberg.cases import local, predicate
 from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table
 from tests.iceberg.forging import Forgery, sections_of
 from tests.reports.find_cases import as_text, leaves, name_of, random_table, random_value
+from tests.tables import new_catalog
 
 PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
 """Properties of tables whose metadata can be moved by replacing texts of one length."""
@@ -54,8 +55,7 @@ class Case:
 def make_cases(folder: Path, tables: int, predicates: int, seed: int = 0) -> Iterator[Case]:
     """Make about so many tables, with so many predicates for each."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/lake.db", warehouse=f"file:{folder}/lake")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "lake")
     shares = {histories: 0.6, searched_tables: 0.1, tables_with_segments: 0.2, encrypted_tables: 0.1}
     for make, share in shares.items():
         for number in range(seed, seed + max(1, round(share * tables))):

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from tests.iceberg.encrypted_tables import ROWS, SECRET, encrypted_table, rows
+from tests.tables import configure, new_catalog
 
 ROOT = str(Path(__file__).resolve().parents[2])
 FILE_KEY, MASTER, OTHER = b"key of all files", b"master key of the column bundles", b"another master!!"
@@ -102,21 +101,18 @@ NAMED = {"keys": {"ssn key": "env:MASTER"}, "bundle_keys": {"ssn": "ssn key"}}
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """With the table ``db.t``, whose files are encrypted with one key, and its encrypted sidecar built."""
     made = Shell(tmp_path_factory.mktemp("bundle_keys"))
-    catalog = SqlCatalog("cli", uri=f"sqlite:///{made.folder}/cat.db", warehouse=f"file://{made.folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(made.folder, "cli")
     encrypted_table(catalog, "db.t", FILES, key=FILE_KEY)
-    catalog.close()
     keys = made.keys("right", **NAMED)
     options = ["--columns", "ssn", "--kinds", "bloom,page-index", "--engine", "local", "--json"]
     built = made.process("build", "db.t", "--catalog", "cli", *options, "--encryption-keys", keys).answer
     assert built["units"] == FILES
     assert not built.get("files_failed")
     with pytest.MonkeyPatch.context() as patch:
-        # pyiceberg reads its configuration once, when it is imported.
-        patch.setenv("PYICEBERG_CATALOG__CLI__URI", made.env["PYICEBERG_CATALOG__CLI__URI"])
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, catalog)
         yield made
     made.close()
+    catalog.close()
 
 
 def statistics(shell: Shell) -> Path:

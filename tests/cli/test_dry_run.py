@@ -9,14 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from tests.conversion.cases import indexed
 from tests.dry_runs import unchanged
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 FIRST = "dry run: nothing is written"
 
@@ -31,16 +29,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in (1, 2):
         shutil.copy(f"plain-{number}.parquet", "parts")
     assert run("extract", "./part-1.parquet", "./one.puffin").exit_code == 0
-    catalog = SqlCatalog("dry", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "dry")
     numbers = [pa.table({"k": list(range(start, start + 100))}) for start in (0, 100)]
     create_with_rows(catalog, "db.a", numbers)
     create_with_rows(catalog, "db.b", numbers, columns=["k"])
     create_with_rows(catalog, "db.other", [pa.table({"x": [1]})])
     catalog.create_table("db.empty", numbers[0].schema)
-    # pyiceberg reads its configuration once, when it is imported.
-    monkeypatch.setenv("PYICEBERG_CATALOG__DRY__URI", catalog.properties["uri"])
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    configure(monkeypatch, catalog)
     return tmp_path
 
 

@@ -8,23 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
+from tests.tables import configure, new_catalog
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    catalog = SqlCatalog("cli", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
-    # pyiceberg reads its configuration once, when it is imported
-    monkeypatch.setenv("PYICEBERG_CATALOG__CLI__URI", catalog.properties["uri"])
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = new_catalog(tmp_path, "cli")
+    configure(monkeypatch, catalog)
     return catalog
 
 

@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -23,7 +21,7 @@ from sidecar.cli.app import app
 from sidecar.cli.reference import examples
 from sidecar.filters import historical
 from sidecar.serving.settings import checked_settings
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 EXAMPLES = [example for parser in PARSERS.values() for example in examples(parser)]
@@ -68,8 +66,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("examples")
     make_files(folder)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    catalog = SqlCatalog("default", uri=f"sqlite:///{warehouse}/cat.db", warehouse=f"file:{warehouse}")
-    catalog.create_namespace("db")
+    catalog = new_catalog(warehouse, "default")
     table = create_with_rows(catalog, "db.lineitem", map(lineitem, (0, 1)))
     sidecar.build(table, ["l_partkey"], engine="local")
     users = pa.table({"user_id": [1, 2], "mail": ["eve@example.com", "joe@example.com"]})
@@ -78,9 +75,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     catalog.create_namespace("crm")
     sidecar.build(create_with_rows(catalog, "crm.orders", [users]), ["mail"], engine="local", save=True)
     with pytest.MonkeyPatch.context() as patch:
-        # pyiceberg reads its configuration once, when it is imported.
-        patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, catalog)
         yield folder
 
 

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
 from tests.conversion.cases import as_remote
+from tests.tables import configure, new_catalog
 
 
 def run(*args: object) -> Any:
@@ -86,10 +85,8 @@ def test_all_to(files: list[Path], tmp_path: Path) -> None:
 
 
 def test_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = SqlCatalog("cli", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
-    monkeypatch.setenv("PYICEBERG_CATALOG__CLI__URI", lake.properties["uri"])
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    lake.create_namespace("db")
+    lake = new_catalog(tmp_path, "cli")
+    configure(monkeypatch, lake)
     table = lake.create_table("db.t", pa.schema([("k", pa.int64())]))
     table.append(pa.table({"k": range(1000)}))
     path = next(iter(table.scan().plan_files())).file.file_path

@@ -8,18 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from tests.iceberg.cases import local
+from tests.tables import new_catalog
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("find")
-    catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "c")
     made = catalog.create_table("db.t", pa.schema([("mail", pa.string()), ("n", pa.int64())]))
     made.append(pa.table({"mail": ["ann", "ben"], "n": [-5, 2]}))
     made.delete("mail = 'ben'")

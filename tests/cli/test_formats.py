@@ -14,15 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, cell_text, lines_of
 from sidecar.errors import visible
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 FORMS = [OutputFormat.jsonl, OutputFormat.csv, OutputFormat.markdown]
 VARYING = {"seconds", "target"}
@@ -61,13 +59,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("forms")
     rows = pa.table({"k": list(range(40)), "t|x": [HOSTILE[n % len(HOSTILE)] for n in range(40)]})
     pq.write_table(rows, folder / "a.parquet", row_group_size=20)
-    uri = f"sqlite:///{folder}/forms.db"
-    catalog = SqlCatalog("forms", uri=uri, warehouse=f"file://{folder}")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "forms")
     create_with_rows(catalog, "db.t", [rows, rows.slice(0, 5)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYICEBERG_CATALOG__FORMS__URI", uri)
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, catalog)
         patch.setenv("SIDECAR_CATALOG", "forms")
         patch.chdir(folder)
         for words in ("embed a.parquet --into b.parquet --bloom k --page-index", "extract b.parquet c.puffin"):

@@ -9,12 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 FILES = Path(__file__).resolve().parents[1] / "data"
 DATA = FILES / "parquet" / "j118_v1_none.parquet"
@@ -25,15 +23,12 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("hints")
-    catalog = SqlCatalog("default", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "default")
     create_with_rows(catalog, "db.t", [pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]})])
     create_with_rows(catalog, "db.stats", [pa.table({"a": [1]})])
     catalog.create_table("db.empty", pa.schema([("a", pa.int64())]))
     with pytest.MonkeyPatch.context() as patch:
-        # pyiceberg reads its configuration once, when it is imported.
-        patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, catalog)
         yield folder
 
 

@@ -12,16 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
 from sidecar.cli.output import Output
 from sidecar.cli.shell.logs import printed_logs
-from tests.tables import create_with_rows
+from tests.iceberg.cases import local
+from tests.tables import configure, create_with_rows, new_catalog
 
 PACKAGE = Path(sidecar.__file__).parent
 SECRET = 424242
@@ -29,12 +28,9 @@ SECRET = 424242
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
-    uri = f"sqlite:///{tmp_path}/logs.db"
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOGS__URI", uri)
+    catalog = new_catalog(tmp_path, "logs")
+    configure(monkeypatch, catalog)
     monkeypatch.setenv("SIDECAR_CATALOG", "logs")
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    catalog = SqlCatalog("logs", uri=uri, warehouse=f"file://{tmp_path}")
-    catalog.create_namespace("db")
     rows = pa.table({"k": [1, 2, SECRET], "s": ["x", "y", "z"]})
     more = pa.table({"k": [0, 5, SECRET + 9], "s": ["x", "y", "z"]})
     return create_with_rows(catalog, "db.t", [rows, more])
@@ -107,7 +103,7 @@ def test_warnings_of_a_plan_are_logged_once(table: Table, caplog: pytest.LogCapt
 def damaged_sidecar(table: Table) -> None:
     path = sidecar.build(table, ["k"], engine="local").statistics_path
     assert path is not None
-    file = Path(path.removeprefix("file://"))
+    file = local(path)
     table.refresh()
     file.write_bytes(b"PFA1" + b"\0" * (file.stat().st_size - 4))
 

@@ -10,13 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 Run = Callable[..., Any]
 
@@ -28,9 +26,7 @@ def numbers(start: int) -> pa.Table:
 @pytest.fixture
 def run(tmp_path: Any) -> Iterator[Run]:
     folder = tmp_path
-    catalog = SqlCatalog("many", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    for namespace in ("db", "db.deep"):
-        catalog.create_namespace(namespace)
+    catalog = new_catalog(folder, "many", "db", "db.deep")
     create_with_rows(catalog, "db.a", [numbers(0), numbers(100)])
     create_with_rows(catalog, "db.b", [numbers(0)])
     create_with_rows(catalog, "db.deep.c", [numbers(0)])
@@ -41,9 +37,7 @@ def run(tmp_path: Any) -> Iterator[Run]:
         return CliRunner().invoke(app, [*args, "--catalog", "many"], prog_name="sidecar")
 
     with pytest.MonkeyPatch.context() as patch:
-        # pyiceberg reads its configuration once, when it is imported.
-        patch.setenv("PYICEBERG_CATALOG__MANY__URI", catalog.properties["uri"])
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, catalog)
         yield invoke
 
 

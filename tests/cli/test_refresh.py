@@ -10,14 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from sidecar.cli.care.spans import duration, share
 from sidecar.errors import UsageError
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 Run = Callable[..., Any]
 
@@ -28,12 +26,9 @@ def rows(start: int) -> pa.Table:
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    uri = f"sqlite:///{tmp_path}/cat.db"
-    monkeypatch.setenv("PYICEBERG_CATALOG__CARE__URI", uri)
+    made = new_catalog(tmp_path, "care")
+    configure(monkeypatch, made)
     monkeypatch.setenv("SIDECAR_CATALOG", "care")
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    made = SqlCatalog("care", uri=uri, warehouse=f"file:{tmp_path}/wh")
-    made.create_namespace("db")
     create_with_rows(made, "db.a", [rows(0), rows(50)])
     create_with_rows(made, "db.b", [rows(0)])
     return made

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, encrypted_table
+from tests.tables import configure, new_catalog
 
 FILE_KEY, OTHER = b"planted-file-key", b"planted-other-ke"
 FILES = 3
@@ -36,16 +35,13 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table whose sidecar has an encrypted column, and one without a sidecar."""
     folder = tmp_path / "lake"
     folder.mkdir()
-    uri = f"sqlite:///{folder}/cat.db"
-    catalog = SqlCatalog("cli", uri=uri, warehouse=f"file://{folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "cli")
     for name in ("built", "bare"):
         encrypted_table(catalog, f"db.{name}", FILES, key=FILE_KEY)
     keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), FILE_KEY, bundle_keys={"ssn": METADATA})
     kinds = ["bloom", "page-index"]
     sidecar.build(catalog.load_table("db.built"), ["ssn"], kinds=kinds, encryption_keys=keys)
-    monkeypatch.setenv("PYICEBERG_CATALOG__CLI__URI", uri)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when pyiceberg is imported
+    configure(monkeypatch, catalog)
     return folder
 
 

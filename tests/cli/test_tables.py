@@ -16,12 +16,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows, new_catalog
 
 ROOT = str(Path(__file__).resolve().parents[2])
 FILES, ROWS = 12, 50
@@ -57,8 +55,7 @@ def rows(part: int) -> pa.Table:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("cli")
-    catalog = SqlCatalog("cli", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "cli")
     for name in ("t", "bare", "grown"):
         table = catalog.create_table(f"db.{name}", SCHEMA)
         with table.transaction() as transaction:
@@ -73,9 +70,7 @@ def run(lake: Any) -> Any:
         return CliRunner(env=env).invoke(app, [*args, "--catalog", "cli"], prog_name="sidecar")
 
     with pytest.MonkeyPatch.context() as patch:
-        # pyiceberg reads its configuration once, when it is imported.
-        patch.setenv("PYICEBERG_CATALOG__CLI__URI", lake.properties["uri"])
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        configure(patch, lake)
         yield invoke
 
 

@@ -12,6 +12,7 @@ import pytest
 import sidecar
 from tests.embedding.cases import opened
 from tests.parquet.single_indexes import read_column_index, read_offset_index
+from tests.tables import new_catalog
 
 ROWS, PAGE = 4_000, 500
 NAN_ROW = 2_100
@@ -81,10 +82,7 @@ def test_what_comes_out_of_a_sidecar_is_held_to_the_same_rule(foreign: Path, tmp
 
 
 def test_a_tables_sidecar_keeps_the_index_and_its_plans_keep_nan(foreign: Path, tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "local")
     table = catalog.create_table("db.t", pq.read_schema(foreign))
     table.add_files([str(foreign)])
     sidecar.build(table, ["f", "g"], kinds=["page-index"], engine="local")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -14,7 +13,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from tests.iceberg.cases import local
 from tests.orc_cases import write_orc
+from tests.tables import new_catalog
 
 SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
 COUNT = 2_500
@@ -22,11 +23,10 @@ COUNT = 2_500
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "local")
     made: Table = catalog.create_table("db.t", SCHEMA)
     data = pa.table({"k": [i * 7 for i in range(COUNT)], "s": [f"v{i}" for i in range(COUNT)]})
-    folder = Path(made.location().removeprefix("file://")) / "data"
+    folder = local(made.location()) / "data"
     folder.mkdir(parents=True)
     path = write_orc(folder / "a.orc", data, made.schema())
     file = DataFile.from_args(
@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Table:
 def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: Path) -> None:
     sidecar.build(table, ["k", "s"], as_=kind)
     table.refresh()
-    path = f"{table.location()}/data/a.orc".removeprefix("file://")
+    path = str(local(table.location()) / "data/a.orc")
     opened = sidecar.open_sidecar(table)
     try:
         (report,) = sidecar.embed([path], into=str(tmp_path / "out"), from_=opened)

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys, encryption_keys_from
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from tests.iceberg.encrypted_tables import encrypted_table, rows
+from tests.tables import new_catalog
 
 KEY = b"key of one file!"
 FOOTER = EncryptionKeys(footer_key=KEY)
@@ -82,8 +82,7 @@ def test_keys_that_may_be_of_other_files_log_a_warning(twin: str, caplog: pytest
 
 
 def test_one_among_the_files_of_a_table_is_neither_indexed_nor_read(tmp_path: Path) -> None:
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "c")
     table = encrypted_table(catalog, "db.t", 3, key=KEY)
     path = tmp_path / "wh/db/t/data/part-0001.parquet"
     other = rows(1).set_column(0, rows(1).schema.field(0), pa.array(range(500, 600), pa.int64()))

@@ -15,6 +15,7 @@ from xxhash import xxh64_intdigest
 
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from tests.tables import new_catalog
 
 I32 = 2**31
 NAN = math.nan
@@ -105,12 +106,10 @@ def test_equal_strings_and_binaries_are_never_denied(values: list[str]) -> None:
 
 def test_whatever_pyiceberg_finds_in_promoted_files_is_kept(tmp_path: Path) -> None:
     """pyiceberg rounds the values of an IN to the file's float32, and so finds 0.1 where 0.1f was written."""
-    from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.expressions import In
     from pyiceberg.types import DoubleType, LongType
 
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "c")
     rows = pa.table({"f": pa.array([0.1, 0.5, -0.0], pa.float32()), "i": pa.array([1, -2, 3], pa.int32())})
     table = catalog.create_table("db.t", rows.schema)
     table.append(rows)

@@ -268,7 +268,7 @@ def matching_files(table: Table, row_filter: BooleanExpression, snapshot_id: int
 
 def local(path: str) -> Path:
     """The file that a ``file:`` location names."""
-    return Path(path.removeprefix("file:"))
+    return Path(path.removeprefix("file://").removeprefix("file:"))
 
 
 @contextmanager

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
 import sidecar
 from sidecar.iceberg.catalog import command_for
+from tests.tables import new_catalog
 
 ROWS = pa.table({"k": list(range(10))})
 
 
 def made(folder: Path, catalog: str, name: str = "db.t") -> Table:
-    opened = SqlCatalog(catalog, uri=f"sqlite:///{folder}/{catalog}.db", warehouse=f"file:{folder}/{catalog}")
-    opened.create_namespace("db")
-    return opened.create_table(name, ROWS.schema)
+    return new_catalog(folder, catalog).create_table(name, ROWS.schema)
 
 
 def test_a_catalog_is_named_unless_a_bare_command_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

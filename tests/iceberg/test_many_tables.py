@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import StorageError, UsageError
 from sidecar.iceberg.many_tables import each_table, find_tables
+from tests.tables import new_catalog
 
 SCHEMA = pa.schema([("k", pa.int64())])
 TABLES = ["db.orders", "db.orders_2", "db.items", "db.deep.orders", "db.deep.er.x", "other.orders", "db.t[1]"]
@@ -23,13 +23,10 @@ SORTED = ["db.deep.er.x", "db.deep.orders", "db.items", "db.orders", "db.orders_
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("many")
-    properties = {"uri": f"sqlite:///{folder}/cat.db", "warehouse": f"file:{folder}/wh", "type": "sql"}
-    catalog = SqlCatalog("many", **properties)
-    for namespace in ("db", "db.deep", "db.deep.er", "other", "empty"):
-        catalog.create_namespace(namespace)
+    catalog = new_catalog(folder, "many", "db", "db.deep", "db.deep.er", "other", "empty", type="sql")
     for name in TABLES:
         catalog.create_table(name, SCHEMA)
-    return properties
+    return catalog.properties
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
 from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
@@ -18,14 +17,13 @@ from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.puffin.types import THETA, UNITS
 from tests.iceberg.cases import local
 from tests.iceberg.rest_server import Server, client, serving
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, new_catalog
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Server, str]]:
     """A server with one table of three files, indexed."""
-    catalog = SqlCatalog("made", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "made")
     parts = [pa.table({"k": [2 * (part + 3 * n) for n in range(50)]}) for part in range(3)]
     table = create_with_rows(catalog, "db.t", parts)
     with serving() as (server, address):

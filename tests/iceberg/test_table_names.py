@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
@@ -33,6 +32,7 @@ from sidecar.iceberg.table_names import (
     parts_of,
     shown_name,
 )
+from tests.tables import configure, new_catalog
 
 DOTTED, NESTED = ("dn", "dot.ted"), ("dn", "dot", "ted")
 NAMES = [
@@ -60,7 +60,7 @@ def make(catalog: SqlCatalog, name: tuple[str, ...], folder: Path, key: int) -> 
 def lake(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalog:
     """A table for each of :data:`NAMES`; its number is its only row."""
     folder = tmp_path_factory.mktemp("names")
-    catalog = SqlCatalog("names", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}")
+    catalog = new_catalog(folder, "names", warehouse=f"file:{folder}")
     for number, name in enumerate(NAMES):
         make(catalog, name, folder, number)
     return catalog
@@ -71,10 +71,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Types a command line, in a shell whose catalog is that of the first argument."""
 
     def typed(catalog: SqlCatalog, line: str) -> Any:
-        for key, value in catalog.properties.items():
-            monkeypatch.setenv(f"PYICEBERG_CATALOG__{catalog.name.upper()}__{key.upper()}", value)
+        configure(monkeypatch, catalog)
         monkeypatch.setenv("SIDECAR_CATALOG", catalog.name)
-        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
         return CliRunner().invoke(app, shlex.split(line)[1:], prog_name="sidecar")
 
     return typed
@@ -156,7 +154,7 @@ def test_a_printed_name_reaches_its_table(lake: SqlCatalog, run: Any, number: in
 
 
 def test_statements_for_spark_quote_each_part(tmp_path: Path) -> None:
-    catalog = SqlCatalog("dots", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}")
+    catalog = new_catalog(tmp_path, "dots", warehouse=f"file:{tmp_path}")
     table = make(catalog, DOTTED, tmp_path, 0)
     keys = random.Random(3).sample(range(10**15), 40_000)
     for part in range(4):
@@ -189,7 +187,7 @@ def tables_in(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_a_glob_works_on_the_tables_that_it_matches_and_on_no_other(tmp_path: Path, run: Any) -> None:
     """In ``dn`` is a table ``dot.ted``, and in ``dn.dot`` is ``ted``."""
-    catalog = SqlCatalog("dots", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}")
+    catalog = new_catalog(tmp_path, "dots", warehouse=f"file:{tmp_path}")
     dotted, nested = (make(catalog, name, tmp_path, number) for number, name in enumerate((DOTTED, NESTED)))
     for glob, mine, other in (("dn.*", dotted, nested), ("dn.dot.*", nested, dotted), ("dn.d?t.ted", nested, dotted)):
         shown = shown_name(mine.name())

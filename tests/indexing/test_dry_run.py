@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import StaticTable
 
@@ -27,15 +26,8 @@ def rows(start: int) -> pa.Table:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Any:
-    catalog = SqlCatalog("dry", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
-    return catalog
-
-
-@pytest.fixture
-def table(lake: Any) -> Any:
-    return create_with_rows(lake, "db.t", [rows(0), rows(500), rows(1000)])
+def table(own_catalog: Any) -> Any:
+    return create_with_rows(own_catalog, "db.t", [rows(0), rows(500), rows(1000)])
 
 
 @pytest.fixture
@@ -146,8 +138,8 @@ def test_files_that_are_counted_no_more_are_named(table: Any) -> None:
     assert (len(planned.files), planned.commits, planned.warnings) == (report.units, True, [])
 
 
-def test_a_table_without_a_snapshot(lake: Any) -> None:
-    table = lake.create_table("db.empty", SCHEMA)
+def test_a_table_without_a_snapshot(own_catalog: Any) -> None:
+    table = own_catalog.create_table("db.empty", SCHEMA)
     planned = dry(table, "k")
     assert (planned.snapshot_id, planned.commits, planned.files_total) == (None, False, 0)
 

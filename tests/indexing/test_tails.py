@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -20,6 +19,7 @@ from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import LocalSource
 from sidecar.storage.target import create_target
+from tests.tables import new_catalog
 
 ROWS = 40
 
@@ -47,8 +47,7 @@ def write_with_filters(path: Path, first: int, tails: list[bytes]) -> dict[int, 
 @pytest.mark.parametrize("files", [1, 3])
 def test_each_unit_gets_its_own_tail_back(files: int, tmp_path: Path) -> None:
     """Two files in one group of equal sizes: a tail of the wrong unit would come back in another file's filter."""
-    catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "local")
     table = catalog.create_table("db.t", Schema(NestedField(1, "k", LongType(), required=False)))
     expected: list[bytes] = []
     for n in range(files):

@@ -14,13 +14,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.catalog import load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.life import changes, spark_changes
 from tests.life.checks import check
 from tests.life.sidecar_changes import build
 from tests.life.spark_changes import check_in_spark
 from tests.life.table_life import Change, Life, SharedCatalog
+from tests.tables import new_catalog
 
 SEEDS = st.integers(0, (1 << 16) - 1)
 """What a change chooses and what is asked afterwards."""
@@ -111,9 +111,7 @@ class LocalLives(Lives):
         self.folder = tempfile.mkdtemp(prefix="life-")
 
     def new_life(self, seed: int) -> Life:
-        catalog = SqlCatalog("cat", uri=f"sqlite:///{self.folder}/cat.db", warehouse=f"file:{self.folder}/wh")
-        catalog.create_namespace("db")
-        return Life(SharedCatalog(catalog), next(numbers), random.Random(seed), mixed=seed % 4 == 3)
+        return Life(SharedCatalog(new_catalog(self.folder)), next(numbers), random.Random(seed), mixed=seed % 4 == 3)
 
     def teardown(self) -> None:
         super().teardown()

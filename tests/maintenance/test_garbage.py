@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import sidecar
@@ -40,6 +39,7 @@ from tests.maintenance.cases import (
     touch,
 )
 from tests.object_store import FolderIO
+from tests.tables import new_catalog
 
 
 @pytest.fixture
@@ -486,8 +486,7 @@ def test_local_files_are_listed_without_a_store(catalog: Any) -> None:
 
 
 def test_the_target_of_a_link_that_is_named_stays(tmp_path: Path) -> None:
-    catalog = SqlCatalog("links", uri=f"sqlite:///{tmp_path}/links.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "links")
     table = catalog.create_table("db.t", pa.schema([("k", pa.int64())]))
     table.append(pa.table({"k": [1, 2]}))
     path = local(sidecar.build(table, ["k"], engine="local").statistics_path)

@@ -13,10 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
@@ -25,6 +23,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from tests.case_counts import NIGHTS, TABLES
 from tests.iceberg.cases import comparable, local
 from tests.maintenance.cases import DAY
+from tests.tables import configure, new_catalog
 
 NAMES = tuple(f"table_{number:02}" for number in range(TABLES))
 AGE = 3 * DAY
@@ -44,12 +43,9 @@ CUSTOMER = 2
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A catalog with a namespace of empty tables that declare what is indexed, and one that declares nothing."""
-    uri = f"sqlite:///{tmp_path}/cat.db"
-    monkeypatch.setenv("PYICEBERG_CATALOG__NIGHT__URI", uri)
+    catalog = new_catalog(tmp_path, "night", "shop")
+    configure(monkeypatch, catalog)
     monkeypatch.setenv("SIDECAR_CATALOG", "night")
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    catalog = SqlCatalog("night", uri=uri, warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("shop")
     schema = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("note", pa.string())])
     for name in NAMES:
         table = catalog.create_table(f"shop.{name}", schema)

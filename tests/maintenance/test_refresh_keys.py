@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import sidecar
@@ -15,13 +13,6 @@ from sidecar.errors import UsageError
 from tests.iceberg.encrypted_tables import METADATA, SECRET, Retriever, add_encrypted, bundle_keys, encrypted_table
 
 NEW_KEY = EncryptionKeys(Retriever(newer=b"another-master-1"), bundle_keys={"ssn": b"newer"})
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Any:
-    made = SqlCatalog("keys", uri=f"sqlite:///{tmp_path}/keys.db", warehouse=f"file://{tmp_path}")
-    made.create_namespace("db")
-    return made
 
 
 def locks(table: Table) -> set[bytes | None]:
@@ -40,8 +31,8 @@ def kept(table: Table, number: int, keys: EncryptionKeys) -> int:
     return len(sidecar.plan(table, f"ssn = '{SECRET.format(number)}'", encryption_keys=keys).tasks)
 
 
-def test_indexes_in_plaintext_are_encrypted(catalog: Any) -> None:
-    table = encrypted_table(catalog, "db.plain", 2, encrypted=False)
+def test_indexes_in_plaintext_are_encrypted(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.plain", 2, encrypted=False)
     sidecar.build(table, ["ssn", "v"], engine="local")
     assert locks(table) == {None}
     assert sidecar.refresh(table, engine="local", encryption_keys=bundle_keys()).action == "written"
@@ -50,8 +41,8 @@ def test_indexes_in_plaintext_are_encrypted(catalog: Any) -> None:
     assert kept(table, 5, bundle_keys()) == 1
 
 
-def test_a_new_key_is_used(catalog: Any) -> None:
-    table = encrypted_table(catalog, "db.rotated", 2)
+def test_a_new_key_is_used(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.rotated", 2)
     sidecar.build(table, ["ssn", "v"], engine="local", encryption_keys=bundle_keys())
     assert sidecar.refresh(table, engine="local", encryption_keys=NEW_KEY).action == "written"
     assert locks(table) == {b"newer"}
@@ -59,8 +50,8 @@ def test_a_new_key_is_used(catalog: Any) -> None:
     assert kept(table, 5, NEW_KEY) == 1
 
 
-def test_columns_are_indexed_once_their_keys_are_there(catalog: Any) -> None:
-    table = encrypted_table(catalog, "db.late", 1, encrypted=False)
+def test_columns_are_indexed_once_their_keys_are_there(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.late", 1, encrypted=False)
     sidecar.build(table, ["ssn", "v"], engine="local", encryption_keys=bundle_keys())
     add_encrypted(table.refresh(), [1])
     sidecar.build(table.refresh(), ["ssn", "v"], engine="local", encryption_keys=_without_file_keys())
@@ -80,8 +71,8 @@ def _without_file_keys() -> EncryptionKeys:
     return EncryptionKeys(Bundles(), bundle_keys={"ssn": METADATA})
 
 
-def test_a_named_column_is_not_written_in_plaintext_beside_its_encrypted_indexes(catalog: Any) -> None:
-    table = encrypted_table(catalog, "db.named", 2, encrypted=False)
+def test_a_named_column_is_not_written_in_plaintext_beside_its_encrypted_indexes(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.named", 2, encrypted=False)
     sidecar.build(table, ["ssn", "v"], engine="local", encryption_keys=bundle_keys())
     assert locks(table) == {METADATA}
     with pytest.raises(UsageError, match="indexes of ssn are encrypted, and their bundle keys are not given"):

@@ -8,11 +8,9 @@ import logging
 import pickle
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
 from sidecar.bundle.model import UnitState
@@ -29,6 +27,7 @@ from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
 from sidecar.storage.opening import open_source
+from tests.iceberg.cases import local
 from tests.iceberg.encrypted_tables import (
     MASTER,
     METADATA,
@@ -47,32 +46,25 @@ WANTED = SECRET.format(250)
 ASKED = f"ssn = '{WANTED}'"
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Any:
-    made = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("db")
-    return made
-
-
 def blobs_of(path: str) -> list[tuple[str, tuple[int, ...], dict[str, str]]]:
     reader = PuffinReader(open_source(path))
     return [(blob.type, blob.fields, dict(blob.properties)) for blob in reader.metadata.blobs]
 
 
 def bytes_of(path: str) -> bytes:
-    return Path(path.removeprefix("file://")).read_bytes()
+    return local(path).read_bytes()
 
 
 @pytest.mark.parametrize("plaintext_footer", [True, False])
-def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_footer, caplog):
-    table = encrypted_table(local, "db.t", plaintext_footer=plaintext_footer)
+def test_encrypted_bundles_answer_with_keys_and_keep_without(own_catalog, plaintext_footer, caplog):
+    table = encrypted_table(own_catalog, "db.t", plaintext_footer=plaintext_footer)
     keys = bundle_keys()
     with caplog.at_level(logging.DEBUG):
         report = build(table, ["ssn", "id"], kinds=ALL, encryption_keys=keys)
     column = next(column for column in report.columns if column.name == "ssn")
     assert column.ndv is None
     assert column.uncovered == {"bloom": {}, "theta": {NO_SKETCH: 4}, "page-index": {}}
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert [fields for kind, fields, _ in blobs_of(report.statistics_path) if "theta" in kind] == [(1,), (1,)]
     assert [list(b.fields) for b in table.metadata.statistics[0].blob_metadata] == [[1]]
     with_keys = plan(table, ASKED, encryption_keys=keys)
@@ -124,13 +116,13 @@ def _check_secrets(path: str, table: Any, log: str, keys: EncryptionKeys) -> Non
             assert secret.decode() not in text
 
 
-def test_plaintext_is_refused_unless_said_in_so_many_words(local):
-    table = encrypted_table(local, "db.t")
+def test_plaintext_is_refused_unless_said_in_so_many_words(own_catalog):
+    table = encrypted_table(own_catalog, "db.t")
     with pytest.raises(UsageError, match="would leak") as refused:
         build(table, ["id", "ssn"], encryption_keys=file_keys())
     assert refused.value.column == "ssn"
     assert "--allow-plaintext" in str(refused.value)
-    assert not local.load_table("db.t").metadata.statistics
+    assert not own_catalog.load_table("db.t").metadata.statistics
     with pytest.raises(UsageError, match="not among the keys"):
         build(table, ["ssn"], encryption_keys=EncryptionKeys(Retriever(), bundle_keys={"ssn": b"none"}))
     report = build(table, ["ssn", "id"], kinds=ALL, encryption_keys=file_keys(), allow_plaintext=True)
@@ -145,8 +137,8 @@ def test_plaintext_is_refused_unless_said_in_so_many_words(local):
         )
         for field in (1, 2)
     }
-    assert plan(local.load_table("db.t"), ASKED).files_kept == 1
-    again = build(local.load_table("db.t"), ["ssn"], kinds=ALL, full=True, encryption_keys=bundle_keys())
+    assert plan(own_catalog.load_table("db.t"), ASKED).files_kept == 1
+    again = build(own_catalog.load_table("db.t"), ["ssn"], kinds=ALL, full=True, encryption_keys=bundle_keys())
     left = [(kind, fields, said) for kind, fields, said in blobs_of(again.statistics_path) if fields == (2,)]
     assert {(kind, PLAINTEXT_PROPERTY in said) for kind, _, said in left} == {
         ("sidecar-page-index-v1", False),
@@ -154,35 +146,35 @@ def test_plaintext_is_refused_unless_said_in_so_many_words(local):
     }
 
 
-def test_without_keys_the_column_is_listed_and_kept_and_indexed_once_they_come(local):
-    table = encrypted_table(local, "db.t")
+def test_without_keys_the_column_is_listed_and_kept_and_indexed_once_they_come(own_catalog):
+    table = encrypted_table(own_catalog, "db.t")
     report = build(table, ["ssn", "id"], kinds=ALL)
     column = next(column for column in report.columns if column.name == "ssn")
     assert column.uncovered == {kind: {UnitState.ENCRYPTED: 4} for kind in ALL}
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert plan(table, ASKED).files_kept == 4
     assert plan(table, "id = 250").files_kept == 1
     again = build(table, ["ssn", "id"], kinds=ALL, encryption_keys=bundle_keys())
     assert (again.files_carried, again.units) == (0, 4)
-    assert plan(local.load_table("db.t"), ASKED, encryption_keys=bundle_keys()).files_kept == 1
+    assert plan(own_catalog.load_table("db.t"), ASKED, encryption_keys=bundle_keys()).files_kept == 1
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_bounds_of_encrypted_columns_stay_in_the_manifests(local, keyed):
+def test_bounds_of_encrypted_columns_stay_in_the_manifests(own_catalog, keyed):
     """Neither the bounds section nor the copied entries of manifests have them; pruning by the manifest goes on."""
-    table = encrypted_table(local, "db.t", bounds=(1, 2))
+    table = encrypted_table(own_catalog, "db.t", bounds=(1, 2))
     add_encrypted(table, range(4, 6), bounds=(1,))
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     keys = bundle_keys() if keyed else None
     report = build(table, ["id", "ssn"], encryption_keys=keys)
     data = bytes_of(report.statistics_path)
-    (segment,) = open_sidecar(local.load_table("db.t")).segments
+    (segment,) = open_sidecar(own_catalog.load_table("db.t")).segments
     assert segment.units.bounded_fields == [1]
     assert [manifest.live_files for manifest in segment.listed_manifests] == [2]
     assert sorted(bool(file.entry) for file in segment.files(range(6)) if file) == [False] * 4 + [True] * 2
     low = min(rows(0)["ssn"].to_pylist()).encode()
     assert low not in data
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     found = plan(table, ASKED, encryption_keys=keys)
     assert found.funnel.dropped_by_metadata > 0
     assert [task.file.file_path for task in found.tasks if "part-0002" in task.file.file_path]
@@ -190,32 +182,32 @@ def test_bounds_of_encrypted_columns_stay_in_the_manifests(local, keyed):
     assert sidecar.verify(table, encryption_keys=keys).problems == []
 
 
-def test_segments_are_carried_to_later_snapshots_and_older_plaintext_stays(local):
-    table = encrypted_table(local, "db.t", 3)
+def test_segments_are_carried_to_later_snapshots_and_older_plaintext_stays(own_catalog):
+    table = encrypted_table(own_catalog, "db.t", 3)
     build(table, ["ssn"], encryption_keys=bundle_keys())
-    add_encrypted(local.load_table("db.t"), range(3, 5))
-    report = build(local.load_table("db.t"), ["ssn"], encryption_keys=bundle_keys())
+    add_encrypted(own_catalog.load_table("db.t"), range(3, 5))
+    report = build(own_catalog.load_table("db.t"), ["ssn"], encryption_keys=bundle_keys())
     assert (report.files_carried, report.segments_carried, report.units) == (3, 1, 2)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     for number in (0, 150, 450):
         found = plan(table, f"ssn = '{SECRET.format(number)}'", encryption_keys=bundle_keys())
         assert (found.files_kept, found.warnings) == (1, ())
     assert len(plan(table, ASKED).warnings) == 1  # of two segments
 
 
-def test_named_columns_are_encrypted_whatever_their_files_are(local):
-    table = encrypted_table(local, "db.t", encrypted=False, bounds=(1, 2))
+def test_named_columns_are_encrypted_whatever_their_files_are(own_catalog):
+    table = encrypted_table(own_catalog, "db.t", encrypted=False, bounds=(1, 2))
     report = build(table, ["ssn"], encryption_keys=bundle_keys())
     assert report.columns[0].ndv is None
     assert b"planted-secret" not in bytes_of(report.statistics_path)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert plan(table, ASKED).warnings
     assert plan(table, ASKED, encryption_keys=bundle_keys()).files_kept == 1
 
 
-def test_a_changed_file_is_not_indexed_and_a_scan_without_keys_says_what_is_missing(local):
-    table = encrypted_table(local, "db.t", 2)
-    path = Path(table.location().removeprefix("file://")) / "data/part-0001.parquet"
+def test_a_changed_file_is_not_indexed_and_a_scan_without_keys_says_what_is_missing(own_catalog):
+    table = encrypted_table(own_catalog, "db.t", 2)
+    path = local(table.location()) / "data/part-0001.parquet"
     with closing(unlock(open_source(str(path)), file_keys())) as view:
         chunk = read_footer(view).row_groups[0].columns[1]
     data = bytearray(path.read_bytes())
@@ -223,13 +215,13 @@ def test_a_changed_file_is_not_indexed_and_a_scan_without_keys_says_what_is_miss
     path.write_bytes(data)
     report = build(table, ["ssn"], encryption_keys=bundle_keys())
     assert list(report.files_failed) == [f"{table.location()}/data/part-0001.parquet"]
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert plan(table, ASKED, encryption_keys=bundle_keys()).files_kept == 1  # the damaged one
     with pytest.raises(SidecarError, match="key was not given"):
         plan(table, ASKED).to_arrow()
 
 
-def test_keys_travel_with_the_plan_and_show_in_no_text(local):
+def test_keys_travel_with_the_plan_and_show_in_no_text(own_catalog):
     made = BuildPlan((), None, None, None, bundle_keys())  # type: ignore[arg-type]
     assert "planted" not in repr(made)
     keys = EncryptionKeys(None, bundle_keys={"ssn": METADATA})
@@ -237,12 +229,12 @@ def test_keys_travel_with_the_plan_and_show_in_no_text(local):
     assert again.encryption_keys == keys
 
 
-def test_the_command_line_takes_keys_and_permission(local, tmp_path, monkeypatch):
+def test_the_command_line_takes_keys_and_permission(own_catalog, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    encrypted_table(local, "db.t")
-    monkeypatch.setattr("sidecar.iceberg.catalog.open_table", lambda *_: local.load_table("db.t"))
-    monkeypatch.setattr("sidecar.open_table", lambda *_: local.load_table("db.t"), raising=False)
+    encrypted_table(own_catalog, "db.t")
+    monkeypatch.setattr("sidecar.iceberg.catalog.open_table", lambda *_: own_catalog.load_table("db.t"))
+    monkeypatch.setattr("sidecar.open_table", lambda *_: own_catalog.load_table("db.t"), raising=False)
     run = CliRunner().invoke
     refused = run(app, ["build", "db.t", "-c", "ssn", "--json"])
     assert refused.exit_code == 0, refused.output  # without keys it is not indexed
@@ -261,15 +253,15 @@ def test_the_command_line_takes_keys_and_permission(local, tmp_path, monkeypatch
 
 
 @pytest.mark.jvm
-def test_spark_seals_on_its_workers(local, spark):
+def test_spark_seals_on_its_workers(own_catalog, spark):
     """The data key goes with the function; answers are those of the in-process engine."""
-    encrypted_table(local, "db.t", 70, encrypted=False)
+    encrypted_table(own_catalog, "db.t", 70, encrypted=False)
     keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), bundle_keys={"ssn": METADATA})
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     report = build(table, ["ssn"], kinds=ALL, engine="spark", spark=spark, encryption_keys=keys)
     assert (report.engine, report.files_failed) == ("spark", {})
     assert b"planted-secret" not in bytes_of(report.statistics_path)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     found = plan(table, f"ssn = '{SECRET.format(6950)}'", encryption_keys=keys)
     assert (found.files_kept, found.warnings) == (1, ())
     assert sidecar.verify(table, encryption_keys=keys).problems == []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
@@ -16,6 +15,7 @@ from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.indexing.driver import build
 from sidecar.planning.planner import plan
+from tests.iceberg.cases import local
 from tests.iceberg.encrypted_tables import (
     SECRET,
     Retriever,
@@ -33,16 +33,9 @@ FILES = 70
 ASKED = [number * 100 + 50 for number in (0, 1, 2, 33, 68, 69)]
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Any:
-    made = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("db")
-    return made
-
-
 def stored(table: Any) -> tuple[StatisticsFile, Path]:
     entry = table.metadata.statistics[-1]
-    return entry, Path(entry.statistics_path.removeprefix("file://"))
+    return entry, local(entry.statistics_path)
 
 
 def register(table: Any, data: bytes) -> Any:
@@ -114,11 +107,11 @@ def shifted(forgery: Forgery) -> None:
 
 
 @pytest.mark.parametrize("change", [swapped_files, doubled_record, shifted], ids=lambda change: change.__name__)
-def test_no_file_is_lost_to_who_has_the_keys(local, change):
-    table = encrypted_table(local, "db.t", FILES)
+def test_no_file_is_lost_to_who_has_the_keys(own_catalog, change):
+    table = encrypted_table(own_catalog, "db.t", FILES)
     keys = bundle_keys()
     build(table, ["ssn"], kinds=KINDS, encryption_keys=keys)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert lost(table, keys) == []
     assert plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=keys).files_kept == 1
     table = forged(table, change)
@@ -128,10 +121,10 @@ def test_no_file_is_lost_to_who_has_the_keys(local, change):
     assert sidecar.verify(table, encryption_keys=keys).problems
 
 
-def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_keys(local):
-    table = encrypted_table(local, "db.t", FILES)
+def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_keys(own_catalog):
+    table = encrypted_table(own_catalog, "db.t", FILES)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
-    table = forged(local.load_table("db.t"), swapped_files)
+    table = forged(own_catalog.load_table("db.t"), swapped_files)
     assert lost(table, trusting(file_keys())), "the forgery denies nothing to anybody"
     for keys, why in ((bundle_keys(), "its key was given"), (file_keys(), "keys of encrypted files were given")):
         assert lost(table, keys) == []
@@ -146,15 +139,15 @@ def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_has_key
         assert any(f"in plaintext although {why}" in problem.problem for problem in problems)
 
 
-def test_what_is_not_believed_is_built_anew(local):
+def test_what_is_not_believed_is_built_anew(own_catalog):
     """Plaintext of a column that is named since, and bundles under its former key."""
-    table = encrypted_table(local, "db.t", 4)
+    table = encrypted_table(own_catalog, "db.t", 4)
     build(table, ["ssn", "id"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
-    report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
+    report = build(own_catalog.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
     assert (report.files_carried, report.units) == (0, 4)
-    entry, path = stored(local.load_table("db.t"))
+    entry, path = stored(own_catalog.load_table("db.t"))
     assert SECRET.format(0).encode() not in path.read_bytes()
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     asked = f"ssn = '{SECRET.format(250)}'"
     assert plan(table, asked, encryption_keys=bundle_keys()).files_kept == 1
     assert plan(table, "id = 250").files_kept == 1
@@ -164,49 +157,49 @@ def test_what_is_not_believed_is_built_anew(local):
     assert ["with another key than bundle_keys name" in warning for warning in planned.warnings] == [True]
     report = build(table, ["ssn"], kinds=KINDS, encryption_keys=former)
     assert (report.files_carried, report.units) == (0, 4)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert plan(table, asked, encryption_keys=former).files_kept == 1
     add_encrypted(table, range(4, 6))
-    report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=former)
+    report = build(own_catalog.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=former)
     assert (report.files_carried, report.units) == (4, 2)
     assert entry.statistics_path
 
 
-def test_a_new_key_for_one_column_leaves_the_indexes_of_the_others(local):
+def test_a_new_key_for_one_column_leaves_the_indexes_of_the_others(own_catalog):
     """Blobs under the former key are built anew; all else of the earlier sidecar is carried."""
-    table = encrypted_table(local, "db.t", 4)
+    table = encrypted_table(own_catalog, "db.t", 4)
     build(table, ["ssn", "id"], kinds=KINDS, encryption_keys=bundle_keys())
     new = EncryptionKeys(Retriever(new=b"another master k"), bundle_keys={"ssn": b"new"})
-    report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=new)
+    report = build(own_catalog.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=new)
     assert (report.files_carried, report.segments_carried, report.units) == (0, 1, 4)
     assert report.warnings == []
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     planned = plan(table, "id = 250")
     assert (planned.files_kept, planned.funnel.dropped_by_filter, planned.warnings) == (1, 3, ())
     planned = plan(table, f"ssn = '{SECRET.format(250)}'", encryption_keys=new)
     assert (planned.files_kept, planned.warnings) == (1, ())
 
 
-def test_a_forged_sidecar_is_not_built_upon(local):
-    table = encrypted_table(local, "db.t", 4)
+def test_a_forged_sidecar_is_not_built_upon(own_catalog):
+    table = encrypted_table(own_catalog, "db.t", 4)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
-    table = forged(local.load_table("db.t"), swapped_files)
+    table = forged(own_catalog.load_table("db.t"), swapped_files)
     add_encrypted(table, range(4, 6))
-    report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
+    report = build(own_catalog.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
     assert (report.files_carried, report.units) == (0, 6)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert sidecar.verify(table, encryption_keys=bundle_keys()).problems == []
     assert plan(table, f"ssn = '{SECRET.format(250)}'", encryption_keys=bundle_keys()).files_kept == 1
 
 
-def test_names_of_keys_follow_a_renamed_column(local):
+def test_names_of_keys_follow_a_renamed_column(own_catalog):
     """The key is named for the column by the name that it had: its field is still the same."""
-    table = encrypted_table(local, "db.t", 4)
+    table = encrypted_table(own_catalog, "db.t", 4)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     with table.update_schema() as update:
         update.rename_column("ssn", "social")
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     asked = f"social = '{SECRET.format(250)}'"
     assert plan(table, asked, encryption_keys=trusting(file_keys())).files_kept == 1
     for name in ("ssn", "social"):

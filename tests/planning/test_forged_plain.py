@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import sidecar
 from scripts.fuzzing.puffin_files import payload_of
 from scripts.fuzzing.sidecar_layout import pieces_of, put_piece
 from sidecar.bundle.units import arrow_tables, writer
-from tests.iceberg.cases import create
+from tests.iceberg.cases import create, local
 from tests.iceberg.forging import Forgery
 from tests.tables import create_with_rows
 
@@ -34,7 +33,7 @@ def with_empty_filters(data: bytes) -> bytes:
 def test_a_forged_filter_loses_rows_until_values_are_compared(catalog: Any) -> None:
     table = create_with_rows(catalog, "db.forged_plain", [pa.table({"n": [1, 2]}), pa.table({"n": [3]})], columns=["n"])
     assert sidecar.plan(table, "n = 3").files_kept == 1
-    path = Path(table.metadata.statistics[0].statistics_path.removeprefix("file://").removeprefix("file:"))
+    path = local(table.metadata.statistics[0].statistics_path)
     path.write_bytes(with_empty_filters(path.read_bytes()))
     plan = sidecar.plan(table, "n = 3")
     assert plan.files_kept == 0

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec import AbstractFileSystem
 from pyarrow.fs import LocalFileSystem
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.fsspec import FsspecInputFile
 from pyiceberg.io.pyarrow import PyArrowFile
@@ -29,7 +28,7 @@ from sidecar.storage.remote import REMOTE_GAP, REMOTE_TAIL, FileIOSource, read_f
 from sidecar.storage.source import CountingSource
 from tests.iceberg.cases import comparable, oracle
 from tests.iceberg.table_cases import delete_by_position
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, new_catalog
 
 FILES, ROWS = 30, 40_000
 
@@ -107,8 +106,7 @@ def table(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Thirty files of random numbers, longer than what is read whole, with filters and page indexes in a sidecar."""
     folder, rng, paths = tmp_path_factory.mktemp("catalog"), np.random.default_rng(3), []
     io = {"py-io-impl": f"{__name__}.StoreIO", "root": str(store.root)}
-    catalog = SqlCatalog("remote", uri=f"sqlite:///{folder}/cat.db", warehouse="mem://bucket/wh", **io)
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "remote", warehouse="mem://bucket/wh", **io)
     for number in range(FILES):
         data = pa.table({"k": rng.integers(0, 2**61, ROWS) * 2, "v": np.arange(ROWS) + number * ROWS})
         path = f"mem://bucket/data/{number}.parquet"

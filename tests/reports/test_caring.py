@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 import sidecar
@@ -18,6 +17,7 @@ from sidecar.cli.app import app
 from sidecar.maintenance import costs
 from sidecar.reports import caring
 from tests.maintenance.cases import DAY, append_and_build, entries, make, metadata_folder, pass_days, rows, stored
+from tests.tables import configure
 
 ORDER = ["repair", "refresh", "expire", "gc", "check"]
 
@@ -35,9 +35,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sidecar.build(damaged.refresh(), ["k"], engine="local", save=True)
     (path,) = metadata_folder(damaged).glob("*.stats")
     path.write_bytes(path.read_bytes()[:-9])
-    for key, value in table.catalog.properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__FOLDER__{key.upper().replace('-', '_')}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    configure(monkeypatch, table.catalog)
     return table
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.indexing.driver import build
 from sidecar.reports.finding.find import find
@@ -17,15 +15,8 @@ KINDS = ["bloom", "page-index"]
 ASKED = [SECRET.format(number) for number in (50, 150, 250, 350)]
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Any:
-    made = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("db")
-    return made
-
-
-def test_a_missing_key_is_never_absent(local: Any) -> None:
-    table = encrypted_table(local, "db.t", 2)
+def test_a_missing_key_is_never_absent(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.t", 2)
     report = find(table, {"ssn": ["nobody", ASKED[0]], "id": 50})
     answers = {one.value: one.answer for one in report.conditions}
     assert answers == {"nobody": "not proven", ASKED[0]: "not proven", "50": "found"}
@@ -35,11 +26,11 @@ def test_a_missing_key_is_never_absent(local: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [swapped_files, doubled_record], ids=lambda change: change.__name__)
-def test_a_forged_sidecar_hides_nothing_from_who_has_the_keys(local: Any, change: Any) -> None:
+def test_a_forged_sidecar_hides_nothing_from_who_has_the_keys(own_catalog: Any, change: Any) -> None:
     keys = bundle_keys()
-    table = encrypted_table(local, "db.t", 4)
+    table = encrypted_table(own_catalog, "db.t", 4)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=keys)
-    table = local.load_table("db.t")
+    table = own_catalog.load_table("db.t")
     assert find(table, {"ssn": ASKED[1]}, encryption_keys=keys).ruled_out_by == {"filter of the sidecar": 3}
     table = forged(table, change)
     report = find(table, {"ssn": ASKED}, encryption_keys=keys)
@@ -48,10 +39,10 @@ def test_a_forged_sidecar_hides_nothing_from_who_has_the_keys(local: Any, change
     assert report.warnings
 
 
-def test_whoever_believes_a_forged_plaintext_sidecar_is_deceived_unless_every_file_is_read(local: Any) -> None:
-    table = encrypted_table(local, "db.t", 4, bounds=(2,))
+def test_whoever_believes_a_forged_plaintext_sidecar_is_deceived_unless_every_file_is_read(own_catalog: Any) -> None:
+    table = encrypted_table(own_catalog, "db.t", 4, bounds=(2,))
     build(table, ["ssn"], kinds=KINDS, encryption_keys=file_keys(), allow_plaintext=True)
-    table = forged(local.load_table("db.t"), swapped_files)
+    table = forged(own_catalog.load_table("db.t"), swapped_files)
     trusted = trusting(file_keys())
     assert [find(table, {"ssn": one}, encryption_keys=trusted).answer for one in ASKED] == ["absent"] * 4
     assert [find(table, {"ssn": one}, encryption_keys=file_keys()).answer for one in ASKED] == ["found"] * 4

@@ -112,13 +112,10 @@ def test_an_old_debt_outlives_its_snapshot(files: dict[str, str]) -> None:
 
 
 def test_what_is_in_a_file_of_ours(tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
     from tests.maintenance.cases import rows
-    from tests.tables import create_with_rows
+    from tests.tables import create_with_rows, new_catalog
 
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file:{tmp_path}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(tmp_path, "c")
     table = create_with_rows(catalog, "db.t", [rows(), rows(5)], columns=["k", "s"])
     found = items(table.metadata.statistics[0].statistics_path)
     data = {task.file.file_path for task in table.scan().plan_files()}

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.serving.application import application_with, make_application
 from sidecar.serving.server import running
@@ -21,7 +20,7 @@ from tests.conftest import add_rest_catalog
 from tests.serving.proxy.fake_upstream import BASE, FakeUpstream
 from tests.serving.reference_server import reference_server
 from tests.serving.stand_in import StandInPlanner
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, new_catalog
 
 
 @dataclass
@@ -70,8 +69,7 @@ class Proxied:
 @pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     folder = tmp_path_factory.mktemp("upstream")
-    catalog = SqlCatalog("made", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
+    catalog = new_catalog(folder, "made")
     parts = [pa.table({"k": list(range(part, 100, 2))}) for part in range(2)]
     table = create_with_rows(catalog, "db.t", parts, columns=["k"])
     return Lake(f"file:{folder}/wh", table.metadata_location)
