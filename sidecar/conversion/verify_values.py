@@ -187,7 +187,7 @@ def verify_against(
     if not sidecar.segments:
         raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
     problems: list[Problem] = []
-    found = list(_find(Finder(sidecar), paths, access, problems))
+    found = list(_find(Finder(sidecar, merged=True), paths, access, problems))
     chosen = check.choose(len(found))
     with closing(FilterPool()) as pool:
         picked = [file for number, file in enumerate(found) if number in chosen]

@@ -19,6 +19,7 @@ These fields change:
 | StripeFooter | 1 streams | the new streams, in the order of their bytes |
 | StripeFooter | 2 columns: ColumnEncoding 3 bloomEncoding | 1 (UTF-8 and UTC) with new filters, else absent |
 | Footer | 3 stripes: StripeInformation 1 offset, 2 indexLength, 4 footerLength | the new places and lengths |
+| Footer | 5 metadata | the columns whose filters are new, see :mod:`sidecar.orc.filter_mark` |
 | Footer | 2 contentLength | the old one plus the growth of the stripes |
 | PostScript | 1 footerLength | the length of the new footer |
 
@@ -30,7 +31,7 @@ Specification: orc-v1.md, "Stripes", "Indexes", "File Tail".
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,6 +39,7 @@ from functools import lru_cache
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.compression import CPP_ZSTD_LEVEL, JAVA_ZSTD_LEVEL, compress, compress_parts
+from sidecar.orc.filter_mark import mark
 from sidecar.orc.protobuf import VARINT, Message, bytes_header, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, MAGIC, OrcTail, Stripe
@@ -109,11 +111,13 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     check_embeddable(tail)
     target.copy(source, 0, _header_length(tail))
     places: list[_StripePlace] = []
+    ours: set[int] = set()
     for stripe, given in zip(tail.stripes, filters, strict=True):
+        ours |= given.new.keys() | given.kept & tail.columns_with_our_filters
         places.append(_write_stripe(source, tail, stripe, target, given))
     grown = target.position - tail.metadata_offset
     target.copy(source, tail.metadata_offset, tail.footer_offset - tail.metadata_offset)
-    footer = compress(encode(_footer(tail, places, grown)), tail.compression, tail.block_size)
+    footer = compress(encode(_footer(tail, places, grown, ours)), tail.compression, tail.block_size)
     postscript = copy.deepcopy(tail.postscript)
     postscript.set(1, len(footer))
     last = encode(postscript)
@@ -153,7 +157,7 @@ class _StripePlace:
     filter_bytes: int
 
 
-def _footer(tail: OrcTail, places: Sequence[_StripePlace], grown: int) -> Message:
+def _footer(tail: OrcTail, places: Sequence[_StripePlace], grown: int, ours: Collection[int]) -> Message:
     footer = copy.deepcopy(tail.footer)
     stripes = footer.messages(3)
     for stripe, place in zip(stripes, places, strict=True):
@@ -162,6 +166,7 @@ def _footer(tail: OrcTail, places: Sequence[_StripePlace], grown: int) -> Messag
         stripe.set(4, place.footer_length)
     footer.set_all(3, stripes)
     footer.set(2, footer.varint(2) + grown)
+    mark(footer, ours)
     return footer
 
 

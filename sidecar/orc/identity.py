@@ -1,8 +1,8 @@
 """Compute fingerprints that tell whether two ORC files have the same data, with or without filters.
 
 The fingerprint covers postscript, footer and metadata (types, stripes, sizes, statistics, user metadata, unknown
-fields) without the fields that filters change: Footer 2 contentLength, StripeInformation 1 offset, 2 indexLength,
-4 footerLength, and PostScript 1 footerLength. So embedding and stripping filters do not change it. It is XXH64 with
+fields) without what filters change: Footer 2 contentLength, StripeInformation 1 offset, 2 indexLength, 4 footerLength,
+PostScript 1 footerLength, and the mark of embedded filters in the user metadata. So embedding and stripping filters do not change it. It is XXH64 with
 seed 0, then with seed 1, of the three parts, each after its length (8 bytes); all numbers are little-endian.
 
 Files of the same sizes without statistics have the same fingerprint for any data: call :func:`is_distinctive` first.
@@ -15,6 +15,7 @@ import struct
 
 import xxhash
 
+from sidecar.orc.filter_mark import mark
 from sidecar.orc.protobuf import Message, decode, encode
 from sidecar.orc.tail import OrcTail, read_stripe_statistics
 from sidecar.storage.ranges import digest_ranges
@@ -31,6 +32,7 @@ def data_fingerprint(source: Source, tail: OrcTail) -> bytes:
     """Return the 16-byte fingerprint of a file. Reads the metadata only if the read of the tail did not have it."""
     footer = _without(tail.footer, {_CONTENT_LENGTH})
     footer.set_all(_STRIPES, (_without(stripe, _STRIPE_PLACES) for stripe in tail.footer.messages(_STRIPES)))
+    mark(footer, ())
     start = tail.metadata_offset - (tail.size - len(tail.read_bytes))
     if start >= 0:
         metadata = tail.read_bytes[start : start + tail.metadata_length]

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, bound, decompress
+from sidecar.orc.filter_mark import marked_columns
 from sidecar.orc.protobuf import VARINT, Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
 from sidecar.storage.source import Source
@@ -165,6 +166,11 @@ class OrcTail:
     def num_row_groups(self) -> int:
         """Number of row groups of all stripes."""
         return sum(stripe.num_row_groups for stripe in self.stripes)
+
+    @cached_property
+    def columns_with_our_filters(self) -> frozenset[int]:
+        """Ids of the columns whose filters sidecar embedded, whoever wrote the file."""
+        return marked_columns(self.footer)
 
     @cached_property
     def _by_path(self) -> dict[str, OrcColumn | None]:

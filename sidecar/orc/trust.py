@@ -18,6 +18,8 @@ These filters are not probed, whoever wrote them:
 Text in BLOOM_FILTER is in the charset of the writing machine, so only ASCII may be probed: see ``orc/ascii`` in
 :mod:`sidecar.filters.orc.encoding`. Java and C++ readers probe some of these filters all the same, and lose rows.
 
+The table does not concern filters that sidecar embedded since: see :mod:`sidecar.orc.filter_mark`.
+
 What a file's own numbers show to be false is found by :mod:`sidecar.orc.statistics.contradictions`.
 """
 
@@ -64,7 +66,7 @@ def encoding_of(
     encoding = _encoding(tail, column, stream_kind, writer_timezone)
     reasons = (
         _column_reason(column),
-        writer_doubt("filters", tail, column, encoding),
+        "" if column.id in tail.columns_with_our_filters else writer_doubt("filters", tail, column, encoding),
         _stream_reason(tail, column, column_encoding, stream_kind),
         "" if encoding else f"the keys of {column.kind} in {stream_kind} are unknown",
     )

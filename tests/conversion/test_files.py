@@ -68,6 +68,11 @@ def test_merged_row_groups_deny_no_value(paths: list[Path], tmp_path: Path) -> N
     assert {unit.reason for unit in report.units if unit.kind == "page-index"} == {
         "page indexes of several row groups do not merge"
     }
+    verified = sidecar.verify(target, against=paths)
+    assert not verified.problems
+    sidecar.extract(paths, tmp_path / "x.puffin", page_index=False)
+    apart = sidecar.verify(tmp_path / "x.puffin", against=paths)
+    assert verified.looked_up == apart.looked_up, "each row group is looked up in the merged filter"
 
 
 def test_merging_equals_building_over_all_values(paths: list[Path], tmp_path: Path) -> None:
@@ -196,5 +201,5 @@ def test_what_does_not_go_together(paths: list[Path], tmp_path: Path) -> None:
 def test_a_merged_sidecar_is_not_embedded(paths: list[Path], tmp_path: Path) -> None:
     target = str(tmp_path / "m.puffin")
     sidecar.convert([str(paths[0])], target, merge=True)
-    with pytest.raises(UsageError, match="indexed"):
+    with pytest.raises(UsageError, match="merged filters, one for all row groups"):
         sidecar.embed(str(paths[0]), into=str(tmp_path / "y.parquet"), from_=target)

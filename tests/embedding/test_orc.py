@@ -15,7 +15,10 @@ from sidecar.embedding.embed import embed
 from sidecar.embedding.strip import strip
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.many_files.probe import probe
 from sidecar.orc.embed import FILTER_STREAMS
+from sidecar.orc.filter_mark import marked_columns
+from sidecar.orc.identity import data_fingerprint
 from sidecar.orc.tail import GO, PRESTO
 from sidecar.orc.verify.verify import verify_file
 from sidecar.storage.source import BytesSource
@@ -157,7 +160,7 @@ def test_options_of_parquet_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("writer", [PRESTO, GO])
 def test_filters_in_a_file_whose_writer_is_doubted_are_proven_by_values(tmp_path: Path, writer: int) -> None:
-    """Its own filters of such columns are not compared with others, so nobody asks them; new ones are no defect."""
+    """Its own filters of such columns are not compared with others, so nobody asks them; the mark has ours asked."""
     rows = pa.table({"d": [n / 3 for n in range(3_000)], "dec": [Decimal(n).scaleb(-2) for n in range(3_000)]})
     orc.write_table(rows, tmp_path / "a.orc", row_index_stride=1_000)
     statements = Statements((tmp_path / "a.orc").read_bytes())
@@ -165,6 +168,19 @@ def test_filters_in_a_file_whose_writer_is_doubted_are_proven_by_values(tmp_path
     (tmp_path / "b.orc").write_bytes(statements.file())
     embed(tmp_path / "b.orc", into=tmp_path / "c.orc", bloom=["d", "dec"])
     assert verify_file(BytesSource((tmp_path / "c.orc").read_bytes())) == []
+    assert all(found.trusted for column in ("d", "dec") for found in found_filters(tmp_path / "c.orc", column))
+    assert probe(tmp_path / "c.orc", "d", 0.5).only.might_contain is False
+    again = embed(tmp_path / "c.orc", into=tmp_path / "again.orc", bloom=["d"]).only
+    assert ways(again) == {"d": {"exact"}, "dec": {"exact"}}
+    assert (tmp_path / "again.orc").read_bytes() == (tmp_path / "c.orc").read_bytes()
+    embed(tmp_path / "c.orc", into=tmp_path / "other.orc", bloom=["d"], reuse="never")
+    strip(tmp_path / "c.orc", tmp_path / "stripped.orc")
+    fingerprints = {data_fingerprint(*opened(tmp_path / f"{name}.orc")) for name in ("b", "c", "stripped")}
+    assert len(fingerprints) == 1, "the mark is no data"
+    assert (tmp_path / "stripped.orc").read_bytes() == (tmp_path / "b.orc").read_bytes()
+    merged = Statements((tmp_path / "c.orc").read_bytes())
+    merged.tail.footer.set_all(3, merged.tail.footer.messages(3) * 2)
+    assert marked_columns(merged.tail.footer) == set(), "a mark that Java copied with the stripes of two files"
     false = Statements((tmp_path / "c.orc").read_bytes())
     false.filter(0, 1, 1, lambda message: message.set(3, bytes(len(message.bytes_(3) or b""))))
     assert {problem.column for problem in verify_file(BytesSource(false.file()))} == {"d"}

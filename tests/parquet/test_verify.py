@@ -50,7 +50,7 @@ DEFECTIVE = {
     "m03_len_plus32": "bloom_filter_length is 304, but header and bitset have 272 bytes",
     "m12_filepath_other": "is in another file (file_path)",
     "m14_alg_unknown": "algorithm is unknown",
-    "p02_no_oi_for_str": "missing, while other columns of the row group have one",
+    "p02_no_oi_for_str": "a column index without an offset index",
     "p03_ci_without_oi_all": "a column index without an offset index",
     "p05_nullpage_nullcount0": "page 0 has 120 nulls, not 0",
     "p06_ci_one_page_less": "2 pages in the column index, 3 in the offset index",

@@ -8,7 +8,8 @@ that lost its indexes since, is found by its footer:
   :mod:`sidecar.orc.identity`). The footer must have statistics, because without them files of one shape look the same.
 - In a table's sidecar: by name, size, record count and row groups, because file names in a table are unique.
 
-In each case the row groups must be those that were indexed. A match in doubt is refused.
+In each case the row groups must be those that were indexed, or one unit for all of them in a sidecar of merged filters
+(:mod:`sidecar.conversion.reshape`). A match in doubt is refused.
 
 A match may still be a different file: names repeat in other folders, and footers with equal sizes and bounds may hide
 different values. :attr:`Match.proof` says what proves that it is the same file: the table's live entry, the recorded
@@ -28,6 +29,7 @@ from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.collection import NO_TABLE
 from sidecar.conversion.matching.identity import Identity
+from sidecar.conversion.reshape import WHOLE_FILE
 from sidecar.errors import UsageError
 from sidecar.parquet.identity import FINGERPRINT_BYTES
 from sidecar.storage.locations import local_path
@@ -65,11 +67,15 @@ def is_plain(segment: Segment) -> bool:
 class Finder:
     """Finds data files in a sidecar. It reads the sidecar's list of files at most once.
 
-    ``live`` has the live files of the sidecar's table by path, if the table is at hand.
+    ``live`` has the live files of the sidecar's table by path, if the table is at hand. ``merged`` says whether files
+    with merged filters are wanted: each row group then has the same unit. Without it they raise :class:`UsageError`.
     """
 
-    def __init__(self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None) -> None:
+    def __init__(
+        self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None, *, merged: bool = False
+    ) -> None:
         self._sidecar = sidecar
+        self._merged = merged
         self._live = live or {}
         self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
         self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
@@ -154,7 +160,15 @@ class Finder:
         first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
         if stop - first != len(entry.units):
             raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
-        return Match(segment, entry, tuple(range(first, stop)))
+        if not _is_merged(entry):
+            return Match(segment, entry, tuple(range(first, stop)))
+        if not self._merged:
+            raise UsageError(
+                "the sidecar has merged filters, one for all row groups that were indexed",
+                file=file.name,
+                hint="Extract the filters again without merging them.",
+            )
+        return Match(segment, entry, (first,) * len(file.units))
 
     def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
         """Return the entries (ordinal, file) of a segment that may be this file at another path."""
@@ -245,9 +259,13 @@ def _digest(file: Identity, recorded: Collection[bytes]) -> bytes:
 
 
 def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
-    if entry.record_count != file.num_rows or entry.units != file.units:
+    if entry.record_count != file.num_rows or (entry.units != file.units and not _is_merged(entry)):
         return False
     return not is_plain(segment) or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
+
+
+def _is_merged(entry: FileEntry) -> bool:
+    return [unit.row_group for unit in entry.units] == [WHOLE_FILE]
 
 
 def _is_unread(entry: FileEntry, file: Identity) -> bool:

@@ -41,12 +41,9 @@ def verify_page_index(source: Source, footer: Footer, compared: Collection[int] 
     problems: list[Problem] = []
     for group in footer.row_groups:
         columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
-        located = [c.offset_index_offset is not None or c.offset_index_length is not None for c in group.columns.stored]
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
             is_compared = group.ordinal in compared
-            texts = list(chunk_index_problems(source, footer, chunk, column, offset, with_statistics=not is_compared))
-            if offset is None and any(located):
-                texts.append("offset index: missing, while other columns of the row group have one")
+            texts = chunk_index_problems(source, footer, chunk, column, offset, with_statistics=not is_compared)
             problems += [problem_in(footer.name, text, chunk.leaf.path, group.ordinal) for text in texts]
     return problems
 
