@@ -99,6 +99,8 @@ def test_each_contradiction_is_named(path: str, field_id: int, kind: int, value:
         (lambda t: [(t[0][0] - 1000, *t[0][1:]), *t[1:]], "a page is outside the column chunk"),
         (lambda t: [(t[0][0], t[0][1] + 1, 0), *t[1:]], "pages overlap or are out of order"),
         (lambda t: [(t[0][0], 0, 0), *t[1:]], "a page has no bytes"),
+        (lambda t: [(o, s - 17, r) for o, s, r in t], "page 0 ends before page 1: its size may lack"),
+        (lambda t: [*t[:-1], (t[-1][0], t[-1][1] - 17, t[-1][2])], "page 3 ends before the end of the column chunk"),
         (lambda t: [], "no page for 250 rows"),
     ],
 )

@@ -80,6 +80,13 @@ def test_defects_of_foreign_files_are_named(name: str) -> None:
     assert DEFECTS[name] <= everything
 
 
+def test_a_column_may_have_no_page_index() -> None:
+    data = write(TABLE.select(["n", "s", "l"]), write_page_index=True)
+    for column in range(3):
+        source = BytesSource(attach(data, {(0, column): (None, None)}))
+        assert verify_page_index(source, read_footer(source)) == []
+
+
 def test_column_indexes_without_any_offset_index() -> None:
     problems = found("variants/p03_ci_without_oi_all")
     assert len(problems) == 6

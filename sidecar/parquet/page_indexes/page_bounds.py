@@ -156,7 +156,10 @@ def _may_have_nan(leaf: Leaf, index: ColumnIndex, all_null: list[bool]) -> list[
 
 
 def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
-    """Yield why an offset index cannot be right; nothing if its pages are in the chunk and their rows increase."""
+    """Yield why an offset index cannot be right; nothing if its pages fill the chunk and their rows increase.
+
+    Some writers leave the page headers out of the sizes. Readers then read pages that are cut off.
+    """
     end = chunk.start + chunk.total_compressed_size
     offsets, sizes = index.offsets, index.compressed_page_sizes
     doubt = why_not_believed(footer.created_by, "offset index", chunk.leaf, chunk.encodings)
@@ -176,6 +179,10 @@ def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex
         yield "a page is outside the column chunk"
     elif (offsets[1:] < offsets[:-1] + sizes[:-1]).any():
         yield "pages overlap or are out of order"
+    elif not index.is_ours and (gaps := np.flatnonzero(np.append(offsets[1:], end) != offsets + sizes)).size:
+        page, last = int(gaps[0]), int(gaps[0]) == index.num_pages - 1
+        following = "the column chunk" if last else f"page {page + 1}"
+        yield f"page {page} ends before {'the end of ' if last else ''}{following}: its size may lack the page header"
 
 
 def first_row_problems(num_rows: int, index: OffsetIndex) -> Iterator[str]:
