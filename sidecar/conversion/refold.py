@@ -16,8 +16,10 @@ from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import GroupIndexes, Piece, check_embeddable, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
 from sidecar.parquet.inspect import find_leaf, reason_of
+from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
+from sidecar.parquet.verify.filters import lacking_form
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
@@ -80,8 +82,9 @@ class _Refolder:
             damaged = isinstance(found, DamagedFileError)
             return None, Outcome(*place, reason=reason_of(found), damaged=damaged)
         before = found.filter.estimated_fpp()
-        if not found.trusted:
-            return None, Outcome(*place, rate_before=before, reason=found.reason)
+        reason = found.reason if not found.trusted else lacking_form(self._source, self._footer, chunk, found.filter)
+        if reason:
+            return None, Outcome(*place, rate_before=before, reason=reason)
         own = found.filter
         made = own.fold_to(self._fpp) if self._wanted is None or chunk.leaf.index in self._wanted else own
         # A range of the source is copied with its own header; a new filter needs a new header.
@@ -104,9 +107,13 @@ class _Refolder:
                 continue
             length = chunk.offset_index_length or 0
             offsets[chunk.leaf.index] = Range(chunk.offset_index_offset or 0, length)
-            if sound.column_index is not None:
+            reason = sound.reason
+            if sound.column_index is not None and not reason:
+                reason = nan_problem(self._source, self._footer, chunk, sound.column_index)
+                reason = f"no column index: {reason}" if reason else ""
+            if sound.column_index is not None and not reason:
                 columns_length = chunk.column_index_length or 0
                 columns[chunk.leaf.index] = Range(chunk.column_index_offset or 0, columns_length)
                 length += columns_length
-            outcomes.append(Outcome(*place, EXACT, length, reason=sound.reason, damaged=sound.damaged))
+            outcomes.append(Outcome(*place, EXACT, length, reason=reason, damaged=sound.damaged))
         return columns, offsets

@@ -2,13 +2,14 @@
 
 Every value is looked up in every filter of its row group, split-block and ORC, in all segments. Row indexes must equal
 those of the file, and their statistics must not exclude a value. :mod:`sidecar.orc.decode` reads the values, as in a
-build.
+build. Values inside unions are not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.orc.decode import read_row_groups
+from sidecar.orc.decode import has_own_values, read_row_groups
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.file_statistics import FileStatistics
@@ -79,12 +80,14 @@ def _column_problems(
     check: ValueCheck,
 ) -> Iterator[Problem]:
     column, name = index.column, work.tail.name
-    arrays = read_row_groups(work.source, work.tail, work.stripe, work.footer, column)
+    arrays: Iterable[pa.Array[Any] | None] = repeat(None, len(work.row_groups))
+    if has_own_values(work.tail, column):
+        arrays = read_row_groups(work.source, work.tail, work.stripe, work.footer, column)
     try:
         for group, (row_group, entries) in enumerate(zip(work.row_groups, arrays, strict=True)):
             texts: list[str] = []
             for part in parts:
-                if row_group in part.units and pool.has(part, row_group):
+                if entries is not None and row_group in part.units and pool.has(part, row_group):
                     texts += _filter_problems(pool, part, row_group, column, entries.drop_null(), check)
             stored = row_indexes.get((row_group, column.id))
             if stored is not None:
@@ -134,7 +137,7 @@ def _in_type_of(encoding: Encoding, values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _row_index_problems(
-    work: _OrcStripe, index: StripeIndex, group: int, stored: StoredRowIndex, entries: pa.Array[Any]
+    work: _OrcStripe, index: StripeIndex, group: int, stored: StoredRowIndex, entries: pa.Array[Any] | None
 ) -> Iterator[str]:
     own = index.row_index
     if own is not None and own.parts[group] != stored.entry:
@@ -146,6 +149,6 @@ def _row_index_problems(
     except SidecarError as error:
         yield f"row index: {place_and_reason(error)}"
         return
-    if statistics is not None:
+    if statistics is not None and entries is not None:
         false = [statistics.contradiction] if statistics.contradiction else []
         yield from (f"row index: {text}" for text in false or observed_in(entries).problems(statistics, "row group"))

@@ -1,8 +1,9 @@
 """Decides which filters the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
 
 An old filter is copied byte for byte, header included, if no new one is requested or if it is good enough. A filter
-that is known to lose rows (contradictory lengths, a BOOLEAN column, empty although there are values, unreadable) is
-dropped: a missing filter loses nothing. An encrypted column whose key is missing keeps its filters.
+that is known to lose rows (wrong lengths, a BOOLEAN column, empty although there are values, unreadable, floats
+without a form that readers look up) is dropped: a missing filter loses nothing. An encrypted column keeps its filters
+if its key is missing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sidecar.parquet.page_indexes.build import take_values
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import PageHasher
+from sidecar.parquet.verify.filters import lacking_form
 from sidecar.storage.source import Source
 
 XXH64 = "XXH64"
@@ -189,6 +191,8 @@ class ParquetFilterMaker:
             if isinstance(found, StorageError):
                 raise found
             reason = _defect(chunk, found)
+            if not reason and isinstance(found, FoundFilter):
+                reason = lacking_form(self._source, self._footer, chunk, found.filter)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
                 reason = self._not_reused(chunk.leaf, found, rate or 0.0)

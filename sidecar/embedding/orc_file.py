@@ -153,7 +153,7 @@ class _Plan:
             for column, place in places.items():
                 self._spool.seek(place.offset)
                 new[column] = self._spool.read(place.length)
-            yield StripeFilters(new, work.kept)
+            yield StripeFilters(new, work.kept, work.without_legacy)
 
     def outcomes(self) -> list[Outcome]:
         """Return all outcomes, by row group and then by column."""

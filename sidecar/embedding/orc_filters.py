@@ -35,7 +35,7 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
 from sidecar.orc.times import old_days_in_proleptic
-from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
+from sidecar.orc.trust import LEGACY, UTF8, UTF8_UTC, encoding_of, hashes_wrongly
 from sidecar.storage.source import Source
 
 _ORC_135 = 6
@@ -74,6 +74,8 @@ class StripeWork:
 
     new: dict[int, list[bytes | memoryview]] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
+    without_legacy: set[int] = field(default_factory=set)
+    """Those of ``kept`` whose BLOOM_FILTER may not be asked, beside a BLOOM_FILTER_UTF8 that may."""
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
     """The outcomes of a column's filters, one for each row group, by column id."""
 
@@ -234,7 +236,13 @@ class OrcFilterMaker:
             self._note(work, old, reason=f"dropped: {reason}", dropped=True)
         else:
             work.kept.add(column)
+            if found and found[0].stream_kind == UTF8 and self._doubts_legacy(old):
+                work.without_legacy.add(column)
             self._note(work, old, EXACT, old.bits)
+
+    def _doubts_legacy(self, old: _Old) -> bool:
+        encodings, zone = old.footer.encodings[old.column.id], old.footer.writer_timezone
+        return not encoding_of(self._tail, old.column, encodings, LEGACY, zone)[1]
 
     def _not_reused(self, old: _Old) -> str:
         if self._rules.reuse != NEVER and not old.asked_by_all:

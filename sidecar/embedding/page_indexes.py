@@ -2,7 +2,7 @@
 
 An old ColumnIndex or OffsetIndex is copied byte for byte if nothing contradicts it, and dropped otherwise: a wrong one
 loses rows or keeps readers from opening the file. A ColumnIndex of floats with NaN is dropped if readers would not
-expect NaN (:func:`sidecar.parquet.page_indexes.build.nan_doubt`). New ones are built from the pages. Readers filter
+expect NaN (:func:`sidecar.parquet.page_indexes.build.nan_problem`). New ones are built from the pages. Readers filter
 pages only if every column that they read has an OffsetIndex, and some readers refuse a file in which a column has none.
 So if one page index of a row group cannot be built, the row group gets no new ones.
 """
@@ -19,7 +19,7 @@ from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_indexes.build import build_page_index, nan_doubt
+from sidecar.parquet.page_indexes.build import build_page_index, nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_indexes.page_index import (
@@ -117,16 +117,7 @@ class PageIndexMaker:
         if isinstance(index, SidecarError):
             return reason_of(index)
         problem = next(column_index_problems(self._footer, chunk, index, offsets), "")
-        return problem or self.nan_problem(chunk, index)
-
-    def nan_problem(self, chunk: ColumnChunk, index: ColumnIndex) -> str:
-        """Return why a ColumnIndex would make readers lose NaN; an empty text if not. It may read the chunk."""
-        try:
-            return nan_doubt(self._source, self._footer, chunk, index)
-        except StorageError:
-            raise
-        except SidecarError as error:
-            return f"NaN cannot be ruled out: {reason_of(error)}"
+        return problem or nan_problem(self._source, self._footer, chunk, index)
 
     def build(self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None) -> Outcome:
         """Build the page index of one chunk from its pages."""

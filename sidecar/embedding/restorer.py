@@ -49,8 +49,10 @@ from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.trust import is_float
+from sidecar.parquet.verify.filters import lacking_form
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
@@ -230,7 +232,7 @@ class Restorer:
             plan.matches = self.proven.result()
             self.witness = Witness(proof_of(plan.matches))
             self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
-            loaded = self._held_against_values(self._load())
+            loaded = self._in_all_forms(self._held_against_values(self._load()))
             self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
         except BaseException as error:
             self._loaded.set_exception(error)
@@ -278,6 +280,17 @@ class Restorer:
         if not doubtful:
             return loaded
         return self._without(loaded, doubtful, witness.why_not_used())
+
+    def _in_all_forms(self, loaded: _Loaded) -> _Loaded:
+        """Return ``loaded`` without filters that lack a form of their values that readers of the file look up."""
+        plan = self._plan
+        for (row_group, leaf), part in loaded.parts.items():
+            chunk, bits = plan.footer.row_groups[row_group].columns[leaf], self._pool.get(part, row_group)
+            if leaf in plan.from_values or chunk.encrypted or not isinstance(bits, BlockFilter):
+                continue
+            if lacking := lacking_form(self._source, plan.footer, chunk, bits):
+                plan.from_values[leaf] = f"the sidecar's filter {lacking}"
+        return replace(loaded, parts={at: part for at, part in loaded.parts.items() if at[1] not in plan.from_values})
 
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> ChunkCheck | None:
         """Compare a chunk's pages with the indexes that it is about to get; return ``None`` if it gets none."""
@@ -429,7 +442,7 @@ class Restorer:
         if column_index is None or not is_float(chunk.leaf):
             return ""
         try:
-            problem = self._pages.nan_problem(chunk, decode_column_index(column_index))
+            problem = nan_problem(self._source, self._plan.footer, chunk, decode_column_index(column_index))
         except DamagedFileError as error:
             problem = error.what
         return f"no column index: {problem}" if problem else ""

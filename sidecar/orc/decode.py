@@ -138,19 +138,29 @@ class LeafCursor:
         return self._readers[-1].take(rows)
 
 
-def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
+def has_own_values(tail: OrcTail, column: OrcColumn) -> bool:
+    """Return whether a column is one that is decoded here: not compound, encrypted or inside a union."""
+    return not (column.is_compound or column.encrypted or any(c.kind == "UNION" for c in _with_parents(tail, column)))
+
+
+def _with_parents(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
     """Return the parents of the column, without the root, from the top, and then the column."""
     chain = [column]
     while chain[0].parent:
         chain.insert(0, tail.columns[chain[0].parent])
-    if column.is_compound or column.encrypted or any(above.kind == "UNION" for above in chain):
+    return chain
+
+
+def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
+    """Return what :func:`_with_parents` returns, for columns that are decoded here."""
+    if not has_own_values(tail, column):
         raise UnsupportedFeatureError(
             "the column is compound, encrypted or inside a union, so it cannot be decoded",
             file=tail.name,
             column=column.path,
             found=column.kind,
         )
-    return chain
+    return _with_parents(tail, column)
 
 
 @dataclass

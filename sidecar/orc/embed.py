@@ -57,11 +57,18 @@ class StripeFilters:
     """The filters of one stripe in the new file; a column that is not named here has none.
 
     ``new`` maps column ids to joined streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter
-    streams, of both kinds, are copied. No column is in both.
+    streams, of both kinds, are copied. No column is in both. ``without_legacy`` has those of ``kept`` that lose their
+    BLOOM_FILTER.
     """
 
     new: Mapping[int, bytes] = field(default_factory=dict)
     kept: AbstractSet[int] = frozenset()
+    without_legacy: AbstractSet[int] = frozenset()
+
+    def keeps(self, stream: Stream) -> bool:
+        """Return whether a filter stream of the old file is copied."""
+        is_legacy = stream.kind == "BLOOM_FILTER"
+        return stream.column in self.kept and not (is_legacy and stream.column in self.without_legacy)
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,7 @@ def _write_stripe(source: Source, tail: OrcTail, stripe: Stripe, target: Target,
     listed: list[Message] = []
     filter_bytes = dropped = 0
     for stream, message in zip(footer.streams, footer.raw.messages(1), strict=True):
-        if stream.kind in FILTER_STREAMS and stream.column not in given.kept:
+        if stream.kind in FILTER_STREAMS and not given.keeps(stream):
             dropped += stream.length
             continue
         copied.add(stream)

@@ -2,8 +2,9 @@
 
 The fingerprint covers postscript, footer and metadata (types, stripes, sizes, statistics, user metadata, unknown
 fields) without what filters change: Footer 2 contentLength, StripeInformation 1 offset, 2 indexLength, 4 footerLength,
-PostScript 1 footerLength, and the mark of embedded filters in the user metadata. So embedding and stripping filters do not change it. It is XXH64 with
-seed 0, then with seed 1, of the three parts, each after its length (8 bytes); all numbers are little-endian.
+PostScript 1 footerLength, and the mark of embedded filters in the user metadata. So embedding and stripping filters do
+not change it. It is XXH64 with seed 0, then with seed 1, of the three parts, each after its length (8 bytes); all
+numbers are little-endian.
 
 Files of the same sizes without statistics have the same fingerprint for any data: call :func:`is_distinctive` first.
 Tails with the same sizes and bounds do not prove that the values are the same; :func:`data_digest` does.

@@ -39,8 +39,10 @@ def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
     before = indexes(foreign(name))
     assert len(before) > 30
     assert indexes(back) == {
-        place: index for place, index in before.items() if place not in NAN_UNCOUNTED.get(name, ())
-    }
+        place: index
+        for place, index in before.items()
+        if place not in NAN_UNCOUNTED.get(name, ()) and place[1:] != ("f16", "bloom")
+    }, "filters of 2-byte floats do not come back, because DuckDB loses rows by them"
     assert repr(pq.read_table(back).to_pylist()) == repr(pq.read_table(foreign(name)).to_pylist())
 
 

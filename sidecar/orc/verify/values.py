@@ -89,7 +89,7 @@ def value_problems(
     The counts and bounds of all row groups in ``groups`` are added to ``stripe``.
     """
     column = index.column
-    if not groups or column.is_compound or column.encrypted:
+    if not groups:
         return
     try:
         cursor = LeafCursor(source, tail, footer, column)

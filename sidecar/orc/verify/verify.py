@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
+from sidecar.orc.decode import has_own_values
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.contradictions import reason_of
@@ -78,7 +79,7 @@ def _file_statistics_problems(
 ) -> Iterator[Problem]:
     """Yield problems of statistics of the whole file that contradict the values of its columns."""
     for column in tail.columns:
-        if column.is_compound or column.encrypted:
+        if not has_own_values(tail, column):
             continue
         for text in observed[column.id].problems(statistics.of_file(column), "file"):
             yield problem_in(tail.name, f"footer: {text}", column.path)
@@ -153,7 +154,7 @@ class _StripeCheck:
     ) -> Iterator[Problem]:
         """Yield problems of statistics and filters that deny values."""
         column, observed, complete = index.column, ObservedValues(), True
-        if column.is_compound or column.encrypted:
+        if not has_own_values(self.tail, column):
             return  # statistics of a struct count rows; only values are checked here
         arguments = (self.source, self.tail, footer, index, groups, values, observed)
         for group, what in value_problems(*arguments):

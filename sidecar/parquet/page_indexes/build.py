@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, located
 from sidecar.parquet.bounds import TYPE_ORDER, Ordering, find_ordering, truncate_lower, truncate_upper
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.dictionary import check_dictionary_encoding, decode_dictionary
@@ -194,14 +194,19 @@ def lost_nan(index: ColumnIndex, nans: Sequence[int]) -> str:
     return f"{len(pages)} pages (the first is {pages[0]}) have NaN, but there are no nan_counts"
 
 
-def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
+def nan_problem(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
     """Return why readers may lose NaN rows through the ColumnIndex of a chunk; ``""`` if they cannot.
 
-    Reads the whole chunk if it is of floats and the index has no nan_counts. Raises as :func:`scan_chunk`.
+    Reads the whole chunk if it is of floats and the index has no nan_counts. Raises :class:`StorageError`.
     """
     if index.nan_counts is not None or not is_float(chunk.leaf):
         return ""
-    scanned = scan_chunk(source, footer, chunk)
+    try:
+        scanned = scan_chunk(source, footer, chunk)
+    except StorageError:
+        raise
+    except SidecarError as error:
+        return f"NaN cannot be ruled out: {_reason(error)}"
     if scanned.reason:
         return f"there are no nan_counts, and NaN cannot be ruled out: {scanned.reason}"
     return lost_nan(index, nan_counts(scanned.pages))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -115,6 +115,26 @@ def value_problems(
         yield from (f"Bloom filter: {text}" for text in lookup.lacking)
 
 
+def lacking_form(source: Source, footer: Footer, chunk: ColumnChunk, found: BlockFilter) -> str:
+    """Return which form of the chunk's values readers look up and a filter lacks, in words; empty if none is known.
+
+    Reads the chunk only if it may have such values. Raises :class:`StorageError`.
+    """
+    name = chunk.leaf.encoding.name
+    if name not in FLOATS or not isinstance(found, SplitBlockBloomFilter) or chunk.null_count == chunk.num_values:
+        return ""
+    lookup = ValueLookup(chunk.leaf, found)
+    if name != "float16" and lookup.has_all_forms():
+        return ""
+    try:
+        take_values(source, chunk, footer.row_groups[chunk.row_group].num_rows, lookup)
+    except StorageError:
+        raise
+    except SidecarError:  # verify names the damage of the chunk
+        return ""
+    return next(iter(lookup.lacking), "")
+
+
 class ValueLookup(StoredValues):
     """Looks up the values of one chunk in a filter while its pages are read.
 
@@ -137,6 +157,13 @@ class ValueLookup(StoredValues):
         hashes = values.hashes(self._encoding, twins=False, function=self._filter.function)
         self.asked += len(hashes)
         self.denied += len(hashes) - int(self._filter.check(hashes).sum())
+
+    def has_all_forms(self) -> bool:
+        """Return whether a filter of a float column has +0.0 and the canonical NaN, whatever the chunk has."""
+        self._look_up_forms(np.array([0.0, np.nan], FLOATS[self._encoding.name]))
+        found = not self.lacking
+        self.lacking.clear()
+        return found
 
     def _look_up_forms(self, values: npt.NDArray[Any]) -> None:
         nan = np.isnan(values)
