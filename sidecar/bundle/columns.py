@@ -92,8 +92,5 @@ class NamedColumns:
 
 def resolutions_of(segment: Segment) -> Iterator[tuple[int, str]]:
     """Yield (field id, how the column was found) of each group of indexes in a segment."""
-    for field_id in segment.fields:
-        yield from ((field_id, group.resolution) for group in segment.groups_of(field_id))
-    for blobs in (segment.page_index_blobs, segment.row_index_blobs):
-        for field_id, blob in blobs.items():
-            yield from ((field_id, group.kind.resolution) for group in blob.toc.groups)
+    for blob in segment.blobs:
+        yield from ((blob.toc.field_id, group.resolution) for group in blob.toc.groups)

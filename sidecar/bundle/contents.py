@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sidecar.bundle.columns import NamedColumns
+from sidecar.bundle.field_blob import OpenedBlob
 from sidecar.bundle.fill import FilterFillInfo, read_fill
 from sidecar.bundle.filters.filter_bundle import FilterBundle
-from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
-from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.kinds.blob_forms import BLOB_FORMS
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import THETA
@@ -133,36 +131,33 @@ def _kinds(
     segments: Sequence[Segment], field_id: int, sketch: BlobMetadata | None, fill: bool
 ) -> dict[str, StoredIndexInfo]:
     kinds: dict[str, StoredIndexInfo] = {}
-    for kind, rule in (("bloom", SplitBlockRule), ("orc-bloom", OrcRule)):
-        found = [
-            (segment, bundle)
-            for segment in segments
-            for bundle in segment.bundles_of(field_id)
-            if bundle.toc.rule_type is rule
-        ]
+    for blob_type, form in BLOB_FORMS.items():
+        found = [(s, blob) for s in segments if (blob := s.opened[blob_type].get(field_id)) is not None]
         if found:
-            kinds[kind] = _describe_filters(found, fill)
-    pages = [segment.page_index_blobs[field_id] for segment in segments if field_id in segment.page_index_blobs]
-    rows = [segment.row_index_blobs[field_id] for segment in segments if field_id in segment.row_index_blobs]
-    if pages:
-        kinds["page-index"] = _describe_indexes(pages)
-    if rows:
-        kinds["row-index"] = _describe_indexes(rows)
-    groups = [segment.sketch_blobs[field_id] for segment in segments if field_id in segment.sketch_blobs]
-    if groups:
-        kinds["theta-groups"] = _describe_sketches(groups)
+            kinds[form.shown_as] = _describe(found, fill)
     if sketch is not None:
         kinds["theta"] = StoredIndexInfo(None, sketch.length, encrypted=False)
     return kinds
 
 
-def _describe_filters(found: Sequence[tuple[Segment, FilterBundle]], fill: bool) -> StoredFiltersInfo:
+def _describe(found: Sequence[tuple[Segment, OpenedBlob]], fill: bool) -> StoredIndexInfo:
+    counts = [blob.members for _, blob in found]
+    common = StoredIndexInfo(
+        units=None if None in counts else sum(filter(None, counts)),
+        bytes=sum(blob.stored_bytes for _, blob in found),
+        encrypted=any(blob.toc.lock is not None for _, blob in found),
+    )
+    filters = [(segment, blob) for segment, blob in found if isinstance(blob, FilterBundle)]
+    return _describe_filters(common, filters, fill) if filters else common
+
+
+def _describe_filters(
+    common: StoredIndexInfo, found: Sequence[tuple[Segment, FilterBundle]], fill: bool
+) -> StoredFiltersInfo:
     groups = [group for _, bundle in found for group in bundle.toc.groups]
     rates = [bundle.toc.fpp for _, bundle in found if bundle.toc.fpp is not None]
     return StoredFiltersInfo(
-        units=sum(group.layout.members for group in groups),
-        bytes=sum(group.layout.length for group in groups),
-        encrypted=any(bundle.toc.lock is not None for _, bundle in found),
+        **vars(common),
         sealed=_why_sealed([bundle for _, bundle in found]),
         encodings=list(dict.fromkeys(group.encoding for group in groups)),
         declared_fpp=list(dict.fromkeys(rates)),
@@ -179,20 +174,6 @@ def _why_sealed(bundles: Sequence[FilterBundle]) -> str | None:
             except SidecarError as error:
                 return error.what
     return None
-
-
-def _describe_indexes(blobs: Sequence[IndexBlob[Any, Any]]) -> StoredIndexInfo:
-    groups = [group for blob in blobs for group in blob.toc.groups]
-    return StoredIndexInfo(
-        units=sum(group.members for group in groups),
-        bytes=sum(group.length for group in groups),
-        encrypted=any(blob.toc.lock is not None for blob in blobs),
-    )
-
-
-def _describe_sketches(blobs: Sequence[SketchGroupsBlob]) -> StoredIndexInfo:
-    length = sum(place.length for blob in blobs for place in blob.toc.places)
-    return StoredIndexInfo(None, length, encrypted=False)
 
 
 def _distinct(sketch: BlobMetadata | None) -> int | None:

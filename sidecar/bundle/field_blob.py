@@ -1,9 +1,9 @@
-"""What readers of filter bundles and of blobs with page or row indexes have in common: key, reads and doubts."""
+"""What readers of blobs of one field have in common; for blobs that a key may open also key, reads and doubts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import KeyRing
@@ -12,6 +12,28 @@ from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import SidecarError
 
 T = TypeVar("T", bound=FieldToc)
+
+
+class OpenedBlob(Protocol):
+    """A blob about one field of one segment, of any kind."""
+
+    @property
+    def toc(self) -> FieldToc:
+        """The table of contents."""
+
+    @property
+    def members(self) -> int | None:
+        """The units that have an index in it; ``None`` if its indexes are not of units."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of its indexes, without header and table of contents."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the table of contents says, as plain data."""
+
+    def verify(self) -> Iterator[str]:
+        """Read the whole blob and yield its problems."""
 
 
 class FieldBlob(Generic[T]):

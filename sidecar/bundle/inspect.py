@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from sidecar.bundle.contents import ListedFileInfo, SidecarColumnInfo, describe_columns, describe_files
-from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
-from sidecar.bundle.indexes.index_toc import IndexToc
-from sidecar.bundle.indexes.page_indexes import PageIndexKind
-from sidecar.bundle.indexes.row_indexes import RowIndexKind
+from sidecar.bundle.field_blob import OpenedBlob
+from sidecar.bundle.kinds.blob_forms import BLOB_FORMS
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
 from sidecar.puffin.inspect import PuffinInfo, inspect_puffin
 from sidecar.storage.source import Source
 
@@ -74,75 +71,13 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
         "units": segment.num_units,
         "manifests": len(segment.listed_manifests),
         "coverage": [{"field": c.field_id, "kind": c.kind, "units": c.counts()} for c in segment.coverage_runs],
-        "bundles": [_bundle(one.toc) for field in sorted(segment.fields) for one in segment.bundles_of(field)],
-        "page_indexes": [_indexes(blob.toc) for _, blob in sorted(segment.page_index_blobs.items())],
-        "row_indexes": [_indexes(blob.toc) for _, blob in sorted(segment.row_index_blobs.items())],
-        "sketches": [_sketches(blob) for _, blob in sorted(segment.sketch_blobs.items())],
+        **_described_blobs(segment),
     }
 
 
-def _bundle(toc: FilterToc) -> dict[str, Any]:
-    return {
-        "field": toc.field_id,
-        "kind": toc.rule_type.name,
-        "encrypted": toc.lock is not None,
-        "fpp": toc.fpp,
-        "expected_false_units": toc.expected_false_units,
-        "groups": [_filters(group) for group in toc.groups],
-        "doubts": list(toc.doubts),
-    }
-
-
-def _filters(group: StoredGroup) -> dict[str, Any]:
-    layout = group.layout
-    return {
-        "group": group.ordinal,
-        "encoding": group.encoding,
-        "resolution": group.resolution,
-        "layout": layout.name,
-        "units": layout.members,
-        **group.rule.describe(layout),
-        "filter_bytes": group.rule.num_bytes(layout),
-        "offset": group.offset,
-        "length": layout.length,
-        "lookup_bytes": group.lookup_bytes,
-    }
-
-
-def _indexes(toc: IndexToc[PageIndexKind] | IndexToc[RowIndexKind]) -> dict[str, Any]:
-    groups = [
-        {
-            "group": group.ordinal,
-            **group.kind._asdict(),
-            "units": group.members,
-            "offset": group.offset,
-            "length": group.length,
-        }
-        for group in toc.groups
-    ]
-    return {
-        "field": toc.field_id,
-        "encrypted": toc.lock is not None,
-        "groups": groups,
-        "doubts": list(toc.doubts),
-    }
-
-
-def _sketches(blob: SketchGroupsBlob) -> dict[str, Any]:
-    try:
-        groups = blob.groups()
-    except SidecarError as error:
-        return {"field": blob.toc.field_id, "groups": [], "doubts": [str(error)]}
-    described = [
-        {
-            "group": number,
-            "files": len(group.files),
-            "counted": group.counted,
-            "rows": group.rows,
-            "size": group.size,
-            "type": group.type,
-            "length": group.length,
-        }
-        for number, group in enumerate(groups)
-    ]
-    return {"field": blob.toc.field_id, "groups": described, "doubts": []}
+def _described_blobs(segment: Segment) -> dict[str, list[dict[str, Any]]]:
+    """Return what each blob says by the list that its form names, sorted by field."""
+    found: dict[str, list[tuple[int, OpenedBlob]]] = {form.listed_in: [] for form in BLOB_FORMS.values()}
+    for blob_type, blobs in segment.opened.items():
+        found[BLOB_FORMS[blob_type].listed_in] += blobs.items()
+    return {name: [blob.describe() for _, blob in sorted(blobs, key=itemgetter(0))] for name, blobs in found.items()}

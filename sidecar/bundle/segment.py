@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.bundle.encryption import digest_of
+from sidecar.bundle.field_blob import FieldBlob, OpenedBlob
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.indexes.page_indexes import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import RowIndexBlob, StoredRowIndex
+from sidecar.bundle.kinds.blob_forms import BLOB_FORMS
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader, StoredColumn
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.toc import TocEntry
@@ -30,6 +32,7 @@ from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
+from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF, THETA_GROUPS
 
 if TYPE_CHECKING:
     from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
@@ -94,14 +97,8 @@ class Segment:
     def __init__(self, units: UnitsReader, entry: TocEntry, doubts: Doubts) -> None:
         self.entry = entry
         self.units = units
-        self.bundles: dict[int, FilterBundle] = {}
-        """Split-block filters by field id."""
-        self.orc_bundles: dict[int, FilterBundle] = {}
-        """ORC filters by field id."""
-        self.page_index_blobs: dict[int, PageIndexBlob] = {}
-        self.row_index_blobs: dict[int, RowIndexBlob] = {}
-        self.sketch_blobs: dict[int, SketchGroupsBlob] = {}
-        """Sketches of groups of files by field id. Builds read them, plans never do."""
+        self.opened: dict[str, dict[int, OpenedBlob]] = {blob_type: {} for blob_type in BLOB_FORMS}
+        """The blobs of fields by type and field id."""
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self.units_digest = digest_of(entry.toc)
@@ -125,10 +122,35 @@ class Segment:
         return self.header.snapshot_id
 
     @property
+    def bundles(self) -> dict[int, FilterBundle]:
+        """Split-block filters by field id."""
+        return cast("dict[int, FilterBundle]", self.opened[SBBF])
+
+    @property
+    def orc_bundles(self) -> dict[int, FilterBundle]:
+        """ORC filters by field id."""
+        return cast("dict[int, FilterBundle]", self.opened[ORC_BLOOM])
+
+    @property
+    def page_index_blobs(self) -> dict[int, PageIndexBlob]:
+        """Page indexes of Parquet files by field id."""
+        return cast("dict[int, PageIndexBlob]", self.opened[PAGE_INDEX])
+
+    @property
+    def row_index_blobs(self) -> dict[int, RowIndexBlob]:
+        """Row indexes of ORC files by field id."""
+        return cast("dict[int, RowIndexBlob]", self.opened[ROW_INDEX])
+
+    @property
+    def sketch_blobs(self) -> dict[int, SketchGroupsBlob]:
+        """Sketches of groups of files by field id. Builds read them, plans never do."""
+        return cast("dict[int, SketchGroupsBlob]", self.opened[THETA_GROUPS])
+
+    @property
     def columns(self) -> dict[int, StoredColumn | None]:
         """The columns with indexes by field id, as they were named then; ``None``: the name is withheld."""
         found: dict[int, StoredColumn | None] = {}
-        for toc in (blob.toc for blob in (*self.blobs, *self.sketch_blobs.values())):
+        for toc in (blob.toc for blobs in self.opened.values() for blob in blobs.values()):
             found[toc.field_id] = toc.column and found.get(toc.field_id, toc.column)
         return found
 
@@ -152,10 +174,10 @@ class Segment:
         return tuple(group for bundle in self.bundles_of(field_id) for group in bundle.toc.groups)
 
     @property
-    def blobs(self) -> list[FilterBundle | PageIndexBlob | RowIndexBlob]:
-        """The blobs of all fields that plans read."""
-        filters = (*self.bundles.values(), *self.orc_bundles.values())
-        return [*filters, *self.page_index_blobs.values(), *self.row_index_blobs.values()]
+    def blobs(self) -> list[FieldBlob[Any]]:
+        """The blobs of all fields that may be encrypted: all but sketches."""
+        opened = (blob for blobs in self.opened.values() for blob in blobs.values())
+        return [blob for blob in opened if isinstance(blob, FieldBlob)]
 
     def bundles_of(self, field_id: int) -> list[FilterBundle]:
         """Return the bundles of a field that exist: split-block filters first, then ORC filters."""

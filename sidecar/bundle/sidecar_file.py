@@ -14,28 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
-    THETA_GROUPS_MAGIC,
     UNITS_MAGIC,
     decode_header,
     decode_toc,
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.field_blob import FieldBlob
+from sidecar.bundle.field_blob import OpenedBlob
 from sidecar.bundle.field_toc import FieldToc
-from sidecar.bundle.filters.filter_bundle import FilterBundle
-from sidecar.bundle.filters.filter_toc import FilterToc, decode_filter_toc
-from sidecar.bundle.filters.rules import RULES, OrcRule, SplitBlockRule
 from sidecar.bundle.indexes.index_blob import read_together
-from sidecar.bundle.indexes.index_toc import IndexToc, decode_index_toc
-from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
-from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexBlob
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, StoredPageIndex
+from sidecar.bundle.kinds.blob_forms import BLOB_FORMS, Opening
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.toc import (
     TOC_PROPERTY,
@@ -47,27 +41,17 @@ from sidecar.bundle.toc import (
     parse_place,
     read_toc,
 )
-from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import THETA_GROUPS, TOC, UNITS
+from sidecar.puffin.types import TOC, UNITS
 from sidecar.storage.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 
-B = TypeVar("B", bound=FieldBlob[Any])
-T = TypeVar("T")
-
-MAGICS = {
-    UNITS: UNITS_MAGIC,
-    **{rule.blob_type: rule.magic for rule in RULES},
-    PAGE_INDEXES.blob_type: PAGE_INDEXES.magic,
-    ROW_INDEXES.blob_type: ROW_INDEXES.magic,
-    THETA_GROUPS: THETA_GROUPS_MAGIC,
-}
+MAGICS = {UNITS: UNITS_MAGIC} | {form.blob_type: form.magic for form in BLOB_FORMS.values()}
 """The magic of each blob type of a segment."""
 
 
@@ -322,51 +306,22 @@ class SidecarFile:
 
     def _add(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
         """Add the blob of a field to its segment."""
-        if blob.type == SplitBlockRule.blob_type:
-            filters = decode_filter_toc(SplitBlockRule, entry.toc)
-            self._add_opened(filters, FilterBundle, lambda segment: segment.bundles, blob, entry, by_id)
-        elif blob.type == OrcRule.blob_type:
-            filters = decode_filter_toc(OrcRule, entry.toc)
-            self._add_opened(filters, FilterBundle, lambda segment: segment.orc_bundles, blob, entry, by_id)
-        elif blob.type == PAGE_INDEXES.blob_type:
-            pages = decode_index_toc(PAGE_INDEXES, entry.toc)
-            self._add_opened(pages, PageIndexBlob, lambda segment: segment.page_index_blobs, blob, entry, by_id)
-        elif blob.type == THETA_GROUPS:
-            self._add_sketches(blob, entry, by_id)
-        else:
-            rows = decode_index_toc(ROW_INDEXES, entry.toc)
-            self._add_opened(rows, RowIndexBlob, lambda segment: segment.row_index_blobs, blob, entry, by_id)
-
-    def _add_opened(
-        self,
-        toc: FilterToc | IndexToc[Any],
-        reader: Callable[..., B],
-        place: Callable[[Segment], dict[int, B]],
-        blob: BlobMetadata,
-        entry: TocEntry,
-        by_id: dict[bytes, Segment],
-    ) -> None:
+        form = BLOB_FORMS[blob.type]
+        toc = form.decode(entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        doubt = partial(self.doubts.add, field_id=toc.field_id)
-        opened = reader(toc, partial(self.puffin.read_ranges, blob), doubt, self._keys, segment.units_digest)
-        self._keys.note_blob(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
-        _put(place(segment), toc.field_id, opened, blob)
-        segment.entries.append(entry)
-
-    def _add_sketches(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
-        from sidecar.bundle.sketches.group_table import decode_sketch_toc
-        from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
-
-        toc = decode_sketch_toc(entry.toc)
-        segment = _segment_of(toc, blob, entry, by_id)
-        if segment.num_files * FINGERPRINT_BYTES > segment.entry.length:
-            raise DamagedFileError("a segment has more files than its units blob can list", found=segment.num_files)
-        sketches = SketchGroupsBlob(toc, segment.num_files, partial(self.puffin.read_ranges, blob))
-        _put(segment.sketch_blobs, toc.field_id, sketches, blob)
+        given = Opening(
+            read_ranges=partial(self.puffin.read_ranges, blob),
+            doubt=partial(self.doubts.add, field_id=toc.field_id),
+            keys=self._keys,
+            units_digest=segment.units_digest,
+            num_files=segment.num_files,
+            units_bytes=segment.entry.length,
+        )
+        _put(segment.opened[blob.type], toc.field_id, form.open(toc, given), blob)
         segment.entries.append(entry)
 
 
-def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
+def _put(blobs: dict[int, OpenedBlob], field_id: int, opened: OpenedBlob, blob: BlobMetadata) -> None:
     if field_id in blobs:
         raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
     blobs[field_id] = opened

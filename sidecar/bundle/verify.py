@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
-from sidecar.bundle.filters.filter_bundle import FilterBundle
-from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.segment import ColumnNames
-from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
+from sidecar.bundle.sidecar_file import MAGICS, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, Problem, SidecarError, UnsupportedFeatureError, problem_in
+from sidecar.errors import DamagedFileError, Problem, UnsupportedFeatureError, problem_in
 from sidecar.puffin.types import TOC, is_ours
 from sidecar.storage.source import Source
 
@@ -52,16 +50,8 @@ def verify_sidecar(
             column = name(entry.fields[0]) if entry.fields else None
             problems += _problems(source.name, partial(_check_own_toc, sidecar, entry), column)
         problems += _problems(source.name, segment.units.verify)
-        for bundle in (*segment.bundles.values(), *segment.orc_bundles.values()):
-            problems += [
-                problem_in(source.name, text, name(bundle.toc.field_id)) for text in _bundle_problems(segment, bundle)
-            ]
-        for field_id, pages in segment.page_index_blobs.items():
-            problems += [problem_in(source.name, text, name(field_id)) for text in pages.verify()]
-        for field_id, rows in segment.row_index_blobs.items():
-            problems += [problem_in(source.name, text, name(field_id)) for text in rows.verify()]
-        for field_id, sketches in segment.sketch_blobs.items():
-            problems += [problem_in(source.name, text, name(field_id)) for text in sketches.verify()]
+        for blob in (blob for blobs in segment.opened.values() for blob in blobs.values()):
+            problems += [problem_in(source.name, text, name(blob.toc.field_id)) for text in blob.verify()]
     problems += [problem_in(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
     problems += [problem_in(source.name, text) for text in _directory_problems(sidecar)]
     problems += [problem_in(source.name, text) for text in _snapshot_problems(sidecar)]
@@ -127,22 +117,3 @@ def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
             file=sidecar.source.name,
             offset=entry.offset + offset,
         )
-
-
-def _bundle_problems(segment: Segment, bundle: FilterBundle) -> Iterator[str]:
-    yield from bundle.toc.doubts
-    try:
-        place = bundle.place
-    except SidecarError as error:
-        yield f"not checked: {error}"
-        return
-    for group in bundle.toc.groups:
-        try:
-            read_own_blocks(group, place, bundle.read_ranges)
-            read_tails(group, place, bundle.read_ranges)
-            for pages in walk_pages(group, bundle.read_ranges):
-                for bad in open_pages(group, place, pages).bad:
-                    where = f"segment {segment.id}, {group.rule.name} group {group.ordinal}, {bad}"
-                    yield f"{where}: wrong checksum or padding"
-        except (DamagedFileError, UnsupportedFeatureError) as error:
-            yield str(error)

@@ -9,8 +9,8 @@ read, verified or understood, the answer stays "maybe".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 
@@ -46,6 +47,47 @@ class FilterBundle(FieldBlob[FilterToc]):
 
     consequence = "; its units are kept"
     _damage_reported = False
+
+    @property
+    def members(self) -> int:
+        """The units that have a filter in the bundle."""
+        return sum(group.members for group in self.toc.groups)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all groups."""
+        return sum(group.length for group in self.toc.groups)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the table of contents says, as plain data."""
+        return {
+            "field": self.toc.field_id,
+            "kind": self.toc.rule_type.name,
+            "encrypted": self.toc.lock is not None,
+            "fpp": self.toc.fpp,
+            "expected_false_units": self.toc.expected_false_units,
+            "groups": [group.describe() for group in self.toc.groups],
+            "doubts": list(self.toc.doubts),
+        }
+
+    def verify(self) -> Iterator[str]:
+        """Yield the problems of the bundle, one line for each damaged page or group."""
+        yield from self.toc.doubts
+        try:
+            place = self.place
+        except SidecarError as error:
+            yield f"not checked: {error}"
+            return
+        for group in self.toc.groups:
+            try:
+                read_own_blocks(group, place, self.read_ranges)
+                read_tails(group, place, self.read_ranges)
+                for pages in walk_pages(group, self.read_ranges):
+                    for bad in open_pages(group, place, pages).bad:
+                        where = f"segment {self.toc.segment_id.hex()}, {group.rule.name} group {group.ordinal}, {bad}"
+                        yield f"{where}: wrong checksum or padding"
+            except (DamagedFileError, UnsupportedFeatureError) as error:
+                yield str(error)
 
     def might_match(self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]) -> Bits:
         """Return bool[units]: False where a filter excludes all probed values.

@@ -58,6 +58,32 @@ class StoredGroup:
     layout: Layout
     units: npt.NDArray[np.int64] | slice
 
+    @property
+    def members(self) -> int:
+        """The number of units that have a filter in the group."""
+        return self.layout.members
+
+    @property
+    def length(self) -> int:
+        """The bytes of the group."""
+        return self.layout.length
+
+    def describe(self) -> dict[str, Any]:
+        """Return the group as plain data."""
+        layout = self.layout
+        return {
+            "group": self.ordinal,
+            "encoding": self.encoding,
+            "resolution": self.resolution,
+            "layout": layout.name,
+            "units": layout.members,
+            **self.rule.describe(layout),
+            "filter_bytes": self.rule.num_bytes(layout),
+            "offset": self.offset,
+            "length": layout.length,
+            "lookup_bytes": self.lookup_bytes,
+        }
+
     def ordinals(self) -> npt.NDArray[np.int64]:
         """Return the members' unit ordinals, int64[N], rising."""
         return unit_ordinals(self.units)

@@ -101,6 +101,35 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
 
     form: ClassVar[IndexForm[Any]]
 
+    @property
+    def members(self) -> int:
+        """The units that have an index in the blob."""
+        return sum(group.members for group in self.toc.groups)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all groups."""
+        return sum(group.length for group in self.toc.groups)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the table of contents says, as plain data."""
+        groups = [
+            {
+                "group": group.ordinal,
+                **group.kind._asdict(),
+                "units": group.members,
+                "offset": group.offset,
+                "length": group.length,
+            }
+            for group in self.toc.groups
+        ]
+        return {
+            "field": self.toc.field_id,
+            "encrypted": self.toc.lock is not None,
+            "groups": groups,
+            "doubts": list(self.toc.doubts),
+        }
+
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """Return the indexes of these units by unit. Units without an index or with a damaged one are left out.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind
 from sidecar.bundle.envelope import FIELD_VERSION, THETA_GROUPS_MAGIC, header_for
@@ -99,6 +100,35 @@ class SketchGroupsBlob:
         self._num_files = num_files
         self._read_ranges = read_ranges
         self._place = BlobContext(toc.segment_id, toc.field_id)
+
+    @property
+    def members(self) -> None:
+        """Sketches are of groups of files, not of units."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all sketches and their tables."""
+        return sum(place.length for place in self.toc.places)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the groups as plain data. Their table is read."""
+        try:
+            groups = self.groups()
+        except SidecarError as error:
+            return {"field": self.toc.field_id, "groups": [], "doubts": [str(error)]}
+        described = [
+            {
+                "group": number,
+                "files": len(group.files),
+                "counted": group.counted,
+                "rows": group.rows,
+                "size": group.size,
+                "type": group.type,
+                "length": group.length,
+            }
+            for number, group in enumerate(groups)
+        ]
+        return {"field": self.toc.field_id, "groups": described, "doubts": []}
 
     def groups(self) -> list[StoredSketchGroup]:
         """Return the groups as their table describes them; one read. Raises :class:`SidecarError` for damage."""
