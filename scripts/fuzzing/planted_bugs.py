@@ -73,9 +73,9 @@ BUGS = {
         ),
         _bug(
             "negative-length", "negative lengths of ranges are not refused", "parquet-footer",
-            ("source", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
+            ("storage.source", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
              "        if False:\n            raise DamagedFileError(\n                \"a part"),
-            ("source", "    if offset < 0 or length < 0 or offset + length > size:", "    if offset + length > size:"),
+            ("storage.source", "    if offset < 0 or length < 0 or offset + length > size:", "    if offset + length > size:"),
         ),
         _bug(
             "filter-size", "numBytes of a filter is not checked", "parquet-filter",
@@ -83,7 +83,7 @@ BUGS = {
         ),
         _bug(
             "index-lists", "lists of a column index may differ in length", "parquet-page-index",
-            ("parquet.page_index", "    if not len(flags) == len(lower) == len(upper):", "    if False:"),
+            ("parquet.page_indexes.page_index", "    if not len(flags) == len(lower) == len(upper):", "    if False:"),
         ),
         _bug(
             "dictionary-size", "room is made for any number of dictionary values", "parquet-page-header",
@@ -96,7 +96,7 @@ BUGS = {
         ),
         _bug(
             "decimal-scale", "ORC bounds of decimals are compared at any scale", "orc-tail",
-            ("orc.statistics", "    if (column.scale or 0) > MAX_DIGITS:", "    if False:"),
+            ("orc.statistics.column_statistics", "    if (column.scale or 0) > MAX_DIGITS:", "    if False:"),
         ),
         _bug(
             "decimal-precision", "ORC decimals of any precision are given to Arrow", "orc-tail",
