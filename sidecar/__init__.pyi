@@ -1,5 +1,6 @@
 # The public names, each once: `__init__.py` reads this list when the package is imported.
 from sidecar import (errors as errors, results as results)  # isort: skip  # fmt: skip
+from sidecar.bundle.kinds.declared import BuildKind as BuildKind
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
 from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
 from sidecar.conversion.reuse import ReuseRule as ReuseRule
@@ -22,7 +23,6 @@ from sidecar.iceberg.many_tables import find_tables as find_tables
 from sidecar.iceberg.repair import repair as repair
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar as open_sidecar
 from sidecar.indexing.driver import build as build
-from sidecar.indexing.options import BuildKind as BuildKind
 from sidecar.indexing.options import FilterFormat as FilterFormat
 from sidecar.kernels.warming import warm_up as warm_up
 from sidecar.maintenance.expiring import expire as expire

@@ -73,9 +73,10 @@ BUGS = {
         ),
         _bug(
             "negative-length", "negative lengths of ranges are not refused", "parquet-footer",
-            ("storage.source", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
+            ("storage.ranges", "        if length < 0:\n            raise DamagedFileError(\n                \"a part",
              "        if False:\n            raise DamagedFileError(\n                \"a part"),
-            ("storage.source", "    if offset < 0 or length < 0 or offset + length > size:", "    if offset + length > size:"),
+            ("storage.source", "    if offset < 0 or length < 0 or offset + length > size:",
+             "    if offset + length > size:"),
         ),
         _bug(
             "filter-size", "numBytes of a filter is not checked", "parquet-filter",

@@ -31,8 +31,8 @@ from sidecar.cli.shell.choices import choice
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.bundle.kinds.declared import BuildKind
     from sidecar.indexing.dry_run import PlannedBuild
-    from sidecar.indexing.options import BuildKind
     from sidecar.indexing.report import BuildReport
 
 

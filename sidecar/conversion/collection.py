@@ -25,6 +25,7 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS
 from sidecar.bundle.model import (
     NO_TABLE,
     Coverage,
@@ -37,7 +38,6 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
-from sidecar.conversion.outcome import BLOOM, KINDS, PAGE_INDEX
 from sidecar.conversion.protection import Protection, properties_of
 from sidecar.conversion.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
@@ -267,7 +267,7 @@ class Collection:
     def _coverage(self, numbers: list[tuple[int, Key]]) -> Iterator[Coverage]:
         for number, key in numbers:
             column = self.columns[key]
-            for kind in KINDS:
+            for kind in FILE_KINDS:
                 have = column.having(kind)
                 if have or any(reason_kind == kind for reason_kind, _ in column.reasons):
                     states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
@@ -344,4 +344,4 @@ def _loader(group: BundleGroup, views: list[npt.NDArray[np.uint32]]) -> Callable
     return lambda first, count: gather_blocks(group, views, first, count)
 
 
-__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "PAGE_INDEX", "Collection", "Key", "keys_of"]
+__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "Collection", "Key", "keys_of"]

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sidecar.bundle.indexes.row_indexes import row_index_kind
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import StoredColumn
 from sidecar.conversion.collection import Collection, Key, keys_of
 from sidecar.conversion.matching.identity import file_entry, first_units, identity_of_orc
-from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
+from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.index_streams import StripeIndex, read_indexes

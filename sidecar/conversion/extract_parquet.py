@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from sidecar.bundle.indexes.page_indexes import page_index_kind
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.bundle.model import StoredColumn, UnitState
 from sidecar.conversion.collection import Collection, Key, keys_of
 from sidecar.conversion.matching.identity import file_entry, identity_of_parquet
 from sidecar.conversion.matching.witness import FileWitness, GivenIndexes, Witness
-from sidecar.conversion.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
+from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sidecar.conversion.outcome import BLOOM, Outcome
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow

@@ -13,12 +13,13 @@ from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
+from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, PAGE_INDEX
 from sidecar.bundle.model import UNLISTED, FileEntry, StoredColumn, UnitState
 from sidecar.bundle.segment import named_columns
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.collection import BY_NAME, Collection, Key
 from sidecar.conversion.matching.match import is_plain
-from sidecar.conversion.outcome import BLOOM, EXACT, KINDS, PAGE_INDEX, IndexPlace, Outcome
+from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 S = TypeVar("S", StoredPageIndex, StoredRowIndex)
@@ -141,7 +142,7 @@ class Loader:
     def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
         for coverage in segment.coverages:
-            kind = next((kind for kind in KINDS if kind == coverage.kind), None)
+            kind = next((kind for kind in FILE_KINDS if kind == coverage.kind), None)
             if kind is None:
                 continue
             for unit, code in enumerate(coverage.codes.tolist()):

@@ -7,13 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from sidecar.bundle.kinds.declared import IndexKind
 from sidecar.run_log import counted
-
-IndexKind: TypeAlias = Literal["bloom", "page-index"]
-"""A kind of index of one column in one row group."""
-BLOOM: Final = "bloom"
-PAGE_INDEX: Final = "page-index"
-KINDS: tuple[IndexKind, ...] = (BLOOM, PAGE_INDEX)
 
 Way: TypeAlias = Literal["exact", "converted", "folded", "merged", "dictionary", "values", "none"]
 """Where an index comes from."""

@@ -16,13 +16,14 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.collection import Collection as Gathered
 from sidecar.conversion.collection import Key
 from sidecar.conversion.extract import Extractor
 from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
 from sidecar.conversion.matching.identity import first_units
-from sidecar.conversion.outcome import BLOOM, VALUES, IndexPlace, Outcome, Way
+from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sidecar.conversion.outcome import BLOOM, EXACT, FOLDED, PAGE_INDEX, IndexPlace, Outcome
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
+from sidecar.conversion.outcome import EXACT, FOLDED, IndexPlace, Outcome
 from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters

@@ -15,19 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import FileEntry, UnitEntry
 from sidecar.conversion.collection import CollectedColumn, Collection, KeptFilter, Key
-from sidecar.conversion.outcome import (
-    BLOOM,
-    EXACT,
-    FOLDED,
-    MERGED,
-    PAGE_INDEX,
-    IndexKind,
-    IndexPlace,
-    Outcome,
-    Way,
-)
+from sidecar.conversion.outcome import EXACT, FOLDED, MERGED, IndexPlace, Outcome, Way
 from sidecar.errors import UsageError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter

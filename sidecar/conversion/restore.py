@@ -16,11 +16,11 @@ from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import SplitBlockRule
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.bundle.model import CoverageState
 from sidecar.conversion.collection import BY_ID, BY_NAME
 from sidecar.conversion.filter_pool import PooledFilters
 from sidecar.conversion.matching.match import Match
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import OrcColumn

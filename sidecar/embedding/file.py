@@ -18,7 +18,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX, Outcome
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, locked_indexes

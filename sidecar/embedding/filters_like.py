@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sidecar.conversion.outcome import BLOOM, NONE, Outcome
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.reuse import ALWAYS, NEVER
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules

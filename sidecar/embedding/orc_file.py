@@ -14,7 +14,8 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple
 
-from sidecar.conversion.outcome import BLOOM, NONE, Outcome
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sidecar.conversion.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.conversion.outcome import CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc.array_hash import hash_orc

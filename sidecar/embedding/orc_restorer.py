@@ -14,13 +14,14 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 
 from sidecar.bundle.filters.rules import OrcRule
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, first_units, identity_of_orc
 from sidecar.conversion.matching.match import Finder, Match, prove
 from sidecar.conversion.matching.orc_witness import ask_row_groups
 from sidecar.conversion.matching.witness import ChunkCheck, Witness
-from sidecar.conversion.outcome import BLOOM, Outcome
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
+from sidecar.bundle.kinds.declared import PAGE_INDEX
+from sidecar.conversion.outcome import EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import NEVER
 from sidecar.embedding.filters import ValuesFilter, locked_indexes
 from sidecar.errors import SidecarError, StorageError

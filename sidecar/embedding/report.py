@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.matching.witness import Witness
-from sidecar.conversion.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, counted_ways, ways_of
+from sidecar.conversion.outcome import DICTIONARY, NONE, VALUES, Outcome, counted_ways, ways_of
 from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import Placement, WrittenParquet
 from sidecar.parquet.footer import Footer

@@ -14,21 +14,13 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, identity_of_parquet
 from sidecar.conversion.matching.match import Finder, Match, is_plain, prove
 from sidecar.conversion.matching.witness import UNPROVEN, ChunkCheck, GivenIndexes, Witness, ask_pages
-from sidecar.conversion.outcome import (
-    BLOOM,
-    DICTIONARY,
-    EXACT,
-    PAGE_INDEX,
-    VALUES,
-    IndexKind,
-    IndexPlace,
-    Outcome,
-)
+from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.restore import (
     RestoredPages,
     coverage,

@@ -12,7 +12,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from sidecar.conversion.outcome import BLOOM, DICTIONARY, VALUES, Outcome
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.crypto.key_material import material_path
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, embed_into

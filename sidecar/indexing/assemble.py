@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
@@ -18,13 +19,11 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
-from sidecar.indexing.options import THETA
 from sidecar.indexing.stage_one.fault import STORAGE
 from sidecar.indexing.stage_one.tasks import StageResult
 

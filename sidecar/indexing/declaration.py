@@ -23,6 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
+from sidecar.bundle.kinds.declared import BUILT_KINDS, USUAL_KINDS, BuildKind
 from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import hit
@@ -31,7 +32,6 @@ from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
-from sidecar.indexing.options import KINDS, USUAL_KINDS, BuildKind
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import SidecarFile
@@ -171,13 +171,13 @@ def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
     for segment in sidecar.segments:
         for coverage in segment.coverages:
             found.setdefault(coverage.field_id, set()).add(coverage.kind)
-    return {i: BuiltIndexes(tuple(kind for kind in KINDS if kind in kinds), "auto") for i, kinds in found.items()}
+    return {i: BuiltIndexes(tuple(kind for kind in BUILT_KINDS if kind in kinds), "auto") for i, kinds in found.items()}
 
 
 def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
     """Return what a sidecar has of each column, by field id, as its state says."""
     return {
-        i: BuiltIndexes(tuple(kind for kind in KINDS if kind in built.kinds), cast("Rate", built.fpp))
+        i: BuiltIndexes(tuple(kind for kind in BUILT_KINDS if kind in built.kinds), cast("Rate", built.fpp))
         for i, built in state.columns.items()
     }
 
@@ -295,8 +295,8 @@ def _columns(text: str) -> tuple[DeclaredColumn, ...]:
 
 def _kinds(name: str, text: str) -> tuple[BuildKind, ...]:
     found = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
-    if not found or not found.keys() <= set(KINDS):
-        _refuse(name, text, f"some of {', '.join(KINDS)}")
+    if not found or not found.keys() <= set(BUILT_KINDS):
+        _refuse(name, text, f"some of {', '.join(BUILT_KINDS)}")
     return tuple(cast("BuildKind", kind) for kind in found)
 
 

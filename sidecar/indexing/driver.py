@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 
 from pyiceberg.table import Table
 
+from sidecar.bundle.kinds.declared import BuildKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.reuse import GOOD, ReuseRule
@@ -30,7 +31,7 @@ from sidecar.indexing.declaration import ColumnWish, declared_as, save_declarati
 from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_build_engine, engine_for
-from sidecar.indexing.options import BuildKind, FilterFormat
+from sidecar.indexing.options import FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
+from sidecar.bundle.kinds.declared import BLOOM, BUILT_KINDS, PAGE_INDEX, THETA
 from sidecar.conversion.reuse import REUSE_RULES
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
@@ -17,14 +17,9 @@ from sidecar.iceberg.listing import Listing
 if TYPE_CHECKING:
     from sidecar.indexing.columns import Options
 
-BuildKind: TypeAlias = Literal["bloom", "theta", "page-index"]
-"""A kind of index that a build makes."""
 FilterFormat: TypeAlias = Literal["auto", "parquet", "orc"]
 """The filters of ORC files in a sidecar."""
 
-THETA: Final = "theta"
-KINDS: tuple[BuildKind, ...] = (BLOOM, THETA, PAGE_INDEX)
-USUAL_KINDS: tuple[BuildKind, ...] = (BLOOM, THETA)
 FILTER_FORMATS: tuple[FilterFormat, ...] = ("auto", "parquet", "orc")
 
 ORC_STRIDE = 10_000
@@ -34,9 +29,9 @@ ORC_STRIDE = 10_000
 def check_options(kinds: Sequence[str], reuse: str, filter_format: str) -> None:
     """Raise :class:`UsageError` for an unknown option value."""
     if not kinds:
-        raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
+        raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(BUILT_KINDS)}.")
     for what, value, known in (
-        *(("kind", kind, KINDS) for kind in kinds),
+        *(("kind", kind, BUILT_KINDS) for kind in kinds),
         ("rule of reuse", reuse, REUSE_RULES),
         ("format of filters", filter_format, FILTER_FORMATS),
     ):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidecar.bundle.kinds.declared import PAGE_INDEX, THETA
 from sidecar.bundle.sketches.count_marks import CountMarks
-from sidecar.conversion.outcome import PAGE_INDEX
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
@@ -16,7 +16,6 @@ from sidecar.indexing.assemble import StageResults, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
-from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.earlier import ReusableSidecar
 from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.puffin.metadata import BlobMetadata

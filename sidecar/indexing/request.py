@@ -13,13 +13,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.kinds.declared import USUAL_KINDS, BuildKind
 from sidecar.conversion.reuse import GOOD, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import BuildEngine, asked_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, wishes_of
-from sidecar.indexing.options import USUAL_KINDS, BuildKind, FilterFormat, check_options, check_rate
+from sidecar.indexing.options import FilterFormat, check_options, check_rate
 
 
 @dataclass(frozen=True)

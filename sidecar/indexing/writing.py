@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.filters.slicing import tail_piece
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import SegmentHeader, StoredColumn
 from sidecar.bundle.runs import (
@@ -47,7 +48,7 @@ from sidecar.indexing.groups import (
 )
 from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.build_state import joined_state, rates_apart
-from sidecar.indexing.previous.carrying import KINDS_OF_BLOBS, NewSegment, Registered, SegmentCarrier
+from sidecar.indexing.previous.carrying import NewSegment, Registered, SegmentCarrier
 from sidecar.indexing.previous.earlier import ReusableSidecar, other_segments, wanted_indexes
 from sidecar.indexing.previous.earlier_sketches import rewritten_sketches
 from sidecar.indexing.sketch_groups import segment_sketches
@@ -292,8 +293,8 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: ReusableSidecar, entry: T
         return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
-    kind = KINDS_OF_BLOBS.get(entry.blob_type)
-    if anew.issuperset(entry.fields) and all(kind in kinds_of(plan.options.of(i)) for i in entry.fields):
+    kind = KIND_OF_BLOB.get(entry.blob_type)
+    if anew.issuperset(entry.fields) and kind and all(kind.name in kinds_of(plan.options.of(i)) for i in entry.fields):
         return False
     return live >= set(entry.fields)
 

@@ -6,9 +6,9 @@ from sidecar.bundle.contents import StoredIndexInfo as StoredIndexInfo
 from sidecar.bundle.fill import FillSpread as FillSpread
 from sidecar.bundle.fill import FilterFillInfo as FilterFillInfo
 from sidecar.bundle.inspect import PuffinFileInfo as PuffinFileInfo
+from sidecar.bundle.kinds.declared import IndexKind as IndexKind
 from sidecar.bundle.runs import RunRecord as RunRecord
 from sidecar.conversion.matching.witness import Witness as Witness
-from sidecar.conversion.outcome import IndexKind as IndexKind
 from sidecar.conversion.outcome import Outcome as Outcome
 from sidecar.conversion.outcome import Way as Way
 from sidecar.embedding.convert import ConvertReport as ConvertReport

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.conversion.outcome import EXACT, PAGE_INDEX, VALUES
+from sidecar.bundle.kinds.declared import PAGE_INDEX
+from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.embedding.file import IndexedFileWriter, NewIndexes
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
-from sidecar.conversion.outcome import BLOOM
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.declaration import ColumnWish
 

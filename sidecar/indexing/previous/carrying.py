@@ -14,6 +14,7 @@ from typing import TypedDict
 import numpy as np
 from pyiceberg.table import Table
 
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment, check_segment
@@ -24,7 +25,6 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.conversion.spool import Spool
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
@@ -32,22 +32,10 @@ from sidecar.failpoints import hit
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.indexing.assemble import file_entry, listed_manifests, select_files
-from sidecar.indexing.options import THETA
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF, THETA_GROUPS
-from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.run import report_progress
 from sidecar.storage.source import BytesSource
-
-KINDS_OF_BLOBS = {
-    SBBF: BLOOM,
-    ORC_BLOOM: BLOOM,
-    PAGE_INDEX_BLOB: PAGE_INDEX,
-    ROW_INDEX: PAGE_INDEX,
-    THETA_GROUPS: THETA,
-}
-"""The kind of index in each type of blob that belongs to a field."""
 
 
 class Registered(TypedDict):
@@ -193,7 +181,7 @@ class SegmentCarrier:
             numbers = self._live_in(source.segment)
             for (blob_type, field_id), units in source.damaged.items():
                 files = np.searchsorted(source.first_units, np.flatnonzero(units), "right") - 1
-                self._lose(field_id, KINDS_OF_BLOBS[blob_type], len(np.intersect1d(files, list(numbers.values()))))
+                self._lose(field_id, KIND_OF_BLOB[blob_type].name, len(np.intersect1d(files, list(numbers.values()))))
             for field_id, uncounted in source.uncounted().items():
                 known = counted.setdefault(field_id, set())
                 lost = {number for number, ordinal in numbers.items() if uncounted[ordinal]} - known

@@ -19,18 +19,17 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.indexing.assemble import kinds_of
-from sidecar.indexing.options import THETA
 from sidecar.indexing.previous.carrying import live_files, use_keys
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan

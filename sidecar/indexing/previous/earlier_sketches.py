@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.model import Coverage
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
@@ -18,7 +19,6 @@ from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import SnapshotFile
-from sidecar.indexing.options import THETA
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
-from sidecar.conversion.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace
+from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace
 from sidecar.conversion.reuse import NEVER
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.conversion.outcome import BLOOM, EXACT, VALUES
+from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.conversion.reuse import NEVER
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
 from sidecar.planning.files.file_set import (
     DroppedBy,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from sidecar.bundle.segment import Segment
     from sidecar.planning.relocated import RelocatedFiles
 
-BLOOM = "bloom"
 NO_FILTERS = "no filters were built"
 """The reason for a column that does not occur in a sidecar's coverage."""
 

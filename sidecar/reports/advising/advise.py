@@ -14,7 +14,7 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.reuse import GOOD
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP

@@ -9,11 +9,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
-from sidecar.conversion.outcome import BLOOM, PAGE_INDEX
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.options import THETA
 from sidecar.reports.advising.report import AdvisedColumn, ColumnEvidence, Verdict
 
 WORTH_IT = 0.6

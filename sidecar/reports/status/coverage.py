@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.table import Table
 
+from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.listing import Listing
-from sidecar.reports.status.indexes import THETA
 from sidecar.reports.status.results import CoveredRows, WaitingFiles
 
 Flags = npt.NDArray[np.bool_]

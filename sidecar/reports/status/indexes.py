@@ -11,6 +11,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.kinds.declared import BLOOM, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
@@ -18,11 +19,8 @@ from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.planning.files.by_filters import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.results.base import Result
-
-THETA = "theta"
 
 
 @dataclass(frozen=True, repr=False, slots=True)
