@@ -38,5 +38,5 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """A share or a rate: ``1 %``, ``0.0042 %``; zero is ``0 %``."""
-    return "–" if fraction is None else f"{fraction * 100:.2g} %" if fraction < 0.995 else "100 %"
+    """A share or a rate: ``1 %``, ``0.0042 %``, ``219 %``; zero is ``0 %``."""
+    return "–" if fraction is None else f"{fraction * 100:.2g} %" if fraction < 0.995 else f"{fraction * 100:,.0f} %"

@@ -150,7 +150,7 @@ def _facts(data: Any) -> list[tuple[str, str]]:
     behind = "nothing waits"
     if waiting["files"]:
         files = f"{quantity(waiting['files'], 'file')}, {quantity(waiting['rows'], 'row')}"
-        behind = f"{files}, for {humanize.duration(waiting['seconds'])}"
+        behind = f"{files}, for {humanize.duration(waiting['seconds'])}{' or longer' if waiting['or_longer'] else ''}"
     unnamed = f"unknown: {loose['unknown_because']}"
     if loose["files"] is not None:
         unnamed = f"{quantity(loose['files'], 'file')} of sidecar, {humanize.size(loose['bytes'])}"

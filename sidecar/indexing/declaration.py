@@ -246,6 +246,11 @@ def _declared_columns(
                 continue
         elif (column := _live_column(one.field_id, schema)) is not None:
             live = column
+            if one.name != live.path and one.name not in _names_of(one.field_id, table):
+                notes.append(
+                    f"the table property {COLUMNS} names field {one.field_id} '{one.name}', and it is '{live.path}': "
+                    "the field id counts"
+                )
         else:
             notes.append(f"the declared column '{one.name}' (field {one.field_id}) is gone: nothing is indexed for it")
             continue
@@ -268,6 +273,11 @@ def _unknown_name(name: str, table: Table, schema: Schema, error: UsageError) ->
     return UsageError(what, hint=f"{how} Or declare all columns anew: sidecar build TABLE --columns A,B --save".strip())
 
 
+def _names_of(field_id: int, table: Table) -> set[str | None]:
+    """Return the names that a column has, or had before a rename."""
+    return {old.find_column_name(field_id) for old in table.schemas().values()}
+
+
 def _live_column(field_id: int, schema: Schema) -> TableColumn | None:
     """Return the primitive column of a schema with this id, ``None`` if there is none."""
     if field_id not in schema.field_ids:
@@ -283,13 +293,14 @@ def _entry_text(column: DeclaredColumn) -> str:
 
 def _columns(text: str) -> tuple[DeclaredColumn, ...]:
     found = []
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in map(str.strip, text.split(",")):
         name, colon, field_id = part.partition(":")
         if not name or (colon and not _ID.fullmatch(field_id)):
-            _refuse(COLUMNS, part, "names with field ids, such as user_id:3,mail:7")
+            _refuse(COLUMNS, part or text, "names with field ids, such as user_id:3,mail:7")
         found.append(DeclaredColumn(decoded_name(name), int(field_id) if colon else None))
-    if not found:
-        _refuse(COLUMNS, text, "names with field ids, such as user_id:3,mail:7")
+    with_ids = {one for one in found if one.field_id is not None}
+    if len({one.field_id for one in with_ids}) < len(with_ids):
+        _refuse(COLUMNS, text, "one name for each field id")
     return tuple(found)
 
 

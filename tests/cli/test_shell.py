@@ -303,5 +303,5 @@ def test_numbers_for_people() -> None:
     assert [humanize.duration(s) for s in (2e-6, 0.0123, 1.25, 59.94, 200)] == [
         "2 µs", "12.3 ms", "1.2 s", "59.9 s", "3 min 20 s",
     ]  # fmt: skip
-    assert [humanize.percent(p) for p in (0, 0.01, 0.000042, 1)] == ["0 %", "1 %", "0.0042 %", "100 %"]
+    assert [humanize.percent(p) for p in (0, 0.01, 0.000042, 1, 2.19)] == ["0 %", "1 %", "0.0042 %", "100 %", "219 %"]
     assert humanize.count(1_234_567) == "1,234,567"

@@ -144,6 +144,8 @@ def test_a_dry_run_saves_nothing_and_an_empty_table_can_declare(table: Any, cata
         ("sidecar.columns", "a:one"),
         ("sidecar.columns", " , "),
         ("sidecar.columns", ":3"),
+        ("sidecar.columns", "a:1,,c:3"),
+        ("sidecar.columns", "a:1,c:1"),
         ("sidecar.columns", "nosuch"),
         ("sidecar.kinds", "bloom,blume"),
         ("sidecar.kinds", ""),
@@ -160,6 +162,19 @@ def test_a_damaged_property_is_named(table: Any, name: str, text: str) -> None:
         sidecar.build(table)
     assert name in raised.value.what
     assert table.refresh().metadata.statistics == []
+
+
+def test_a_name_that_a_field_never_had_is_a_note_and_ids_without_columns_are_a_warning(table: Any) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.columns": "a:1,nonsense:3"})
+    with table.update_schema() as update:
+        update.rename_column("a", "renamed")
+    warnings = sidecar.build(table, dry_run=True, engine="local").warnings
+    (odd,) = [text for text in warnings if "nonsense" in text]
+    assert odd == "the table property sidecar.columns names field 3 'nonsense', and it is 'c': the field id counts"
+    with table.transaction() as transaction:
+        transaction.set_properties({"sidecar.columns": "a:77"})
+    assert any("'a' (field 77) is gone" in text for text in sidecar.status(table).warnings)
 
 
 def test_names_with_signs_survive() -> None:

@@ -15,9 +15,11 @@ from pyiceberg.types import LongType
 
 import sidecar
 from sidecar import errors
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.maintenance.garbage import find_garbage
+from sidecar.reports.page.collecting import collect_facts
 from sidecar.reports.status import registrations as status_registrations
-from sidecar.reports.status.coverage import committed_at
+from sidecar.reports.status.coverage import waiting_since
 from tests.maintenance.cases import (
     append_and_build,
     entries,
@@ -350,6 +352,44 @@ def test_to_walk_back_from_many_tags_does_not_go_through_all_snapshots_at_each_s
     refs, _ = status_registrations.describe_refs(table)
     assert [one.snapshots_behind for one in refs] == sorted(range(381, 401), key=lambda n: f"t{400 - n}")
     assert walked.walks <= 5 * len(tags)
-    since = list(committed_at(table, [*range(1, 401), None]))
-    assert since == [own.timestamp_ms / 1000] * 401
+    since = waiting_since(table, [DataFileIdentity("f", 1, 1, n) for n in range(1, 401)])
+    assert since == (own.timestamp_ms / 1000, True)
     assert walked.walks <= 5 * len(tags) + 2
+
+
+def test_expiry_of_snapshots_does_not_let_a_file_wait_anew(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    built = table.refresh().metadata.snapshots[-1]
+    for n in (10, 20):
+        table.append(rows(n))
+    table.refresh().maintenance.expire_snapshots().by_id(table.metadata.snapshots[-2].snapshot_id).commit()
+    waiting = sidecar.status(table.refresh()).waiting
+    assert (waiting.files, waiting.since, waiting.or_longer) == (3, built.timestamp_ms / 1000, False)
+    assert sidecar.status(table, max_behind=timedelta(days=9)).missed == []
+    table.maintenance.expire_snapshots().by_id(built.snapshot_id).commit()
+    (missed,) = sidecar.status(table.refresh(), max_behind=timedelta(days=9)).missed
+    assert "or longer, and the limit is 9 days" in missed.text
+
+
+def test_counts_of_an_older_snapshot_are_bounds(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    assert sidecar.status(table).coverage["k"]["theta"].lower_bound is None
+    table.append(rows(5))
+    late = sidecar.status(table.refresh()).coverage["k"]["theta"]
+    assert (late.ndv, late.lower_bound, late.upper_bound) == (5, ["files-not-counted"], None)
+    table.delete("k < 5")
+    late = sidecar.status(table.refresh()).coverage["k"]["theta"]
+    assert (late.ndv, late.lower_bound, late.upper_bound) == (5, ["files-not-counted"], ["removed-files"])
+    (on_page,) = collect_facts(table, with_advice=False).distinct
+    assert (on_page.lower_bound, on_page.upper_bound) == (late.lower_bound, late.upper_bound)
+
+
+def test_another_rate_than_that_of_the_filters_is_work_for_a_refresh(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    assert commands(sidecar.status(table)) == []
+    with table.transaction() as change:
+        change.set_properties({"sidecar.columns": "k:1", "sidecar.fpp": "0.0003"})
+    (step,) = sidecar.status(table.refresh()).to_do
+    assert step.why == "filters of k have another rate than is declared: 1 file to be indexed again"
+    assert sidecar.refresh(table).files_indexed == 1
+    assert commands(sidecar.status(table.refresh())) == []

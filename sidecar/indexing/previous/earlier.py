@@ -239,7 +239,7 @@ def _having(
     asked = set(wanted_indexes(plan))
     rates = plan.fixed_rates()
     for segment in segments:
-        wants = {want for want, _ in _kinds(segment) if _has_rate(segment, want, rates.get(want[0]))}
+        wants = {want for want, _ in _kinds(segment) if has_rate(segment, want, rates.get(want[0]))}
         wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
         tried_again = _tried_again(segment, plan)
@@ -313,7 +313,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.N
     return found
 
 
-def _has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
+def has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)

@@ -25,7 +25,6 @@ from pyiceberg.types import (
 )
 
 from sidecar.bundle.fill import count_bits
-from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, list_snapshot
@@ -46,6 +45,7 @@ from sidecar.reports.page.facts import (
     SnapshotInfo,
     TableFacts,
 )
+from sidecar.reports.status.distinct_counts import marks_today
 from sidecar.reports.status.indexes import live_files, opened_sidecar
 from sidecar.reports.status.table_status import status as status_of
 
@@ -77,7 +77,7 @@ def collect_facts(table: Table, *, with_advice: bool = True) -> TableFacts:
     with opened_sidecar(table, listing, warnings) as found:
         if found is not None:
             facts.fill.extend(_fill(table, listing, found, warnings))
-            facts.distinct.extend(_distinct(table, found, warnings))
+            facts.distinct.extend(_distinct(table, listing, found, warnings))
     for column in list(status.lookups)[:MOST_COLUMNS]:
         facts.lookups.extend(_lookups(table, listing, column, warnings))
     return facts
@@ -191,7 +191,7 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
     return [float(a / n) if n else None for a, n in zip(added.tolist(), numbers.tolist(), strict=True)]
 
 
-def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
+def _distinct(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
     for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
@@ -203,7 +203,7 @@ def _distinct(table: Table, found: FoundSidecar, warnings: list[str]) -> Iterato
             warnings.append(f"the sketch of {column} cannot be read: {error}")
             continue
         low, high = int(sketch.lower_bound()), round(sketch.upper_bound())
-        marks = CountMarks.of(blob.properties)
+        marks = marks_today(table, listing, blob, found.snapshot_id)
         yield DistinctCount(column, sketch.ndv, low, high, marks.upper_bound, marks.lower_bound)
 
 

@@ -99,7 +99,8 @@ def _coverage(status: TableStatus) -> Iterator[Element]:
     yield _figure(bars("rows that have an index", lines, 1.0), "Rows in files that have the index, by column and kind")
     waiting = status.waiting
     if waiting.since is not None:
-        text = f"{count(waiting.files)} files with {count(waiting.rows)} rows wait since {moment(waiting.since)}"
+        since = f"{'before ' if waiting.or_longer else ''}{moment(waiting.since)}"
+        text = f"{count(waiting.files)} files with {count(waiting.rows)} rows wait since {since}"
         yield element("p", f"{text}: {span(waiting.seconds)}.")
     if status.losable:
         names = ", ".join(one.ref for one in status.losable)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.table import Table
 
-from sidecar.bundle.kinds.declared import THETA
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.bundle.kinds.declared import BLOOM, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.listing import Listing
+from sidecar.indexing.declaration import ColumnWish
+from sidecar.indexing.previous.earlier import has_rate
 from sidecar.reports.status.results import CoveredRows, WaitingFiles
 
 Flags = npt.NDArray[np.bool_]
@@ -84,13 +88,14 @@ class _Counter:
         if not numbers:
             return NOTHING_WAITS
         files = [self.listing.files[number] for number in numbers]
-        since = min(committed_at(self.table, {file.known_as.added_snapshot_id for file in files}))
+        since, is_certain = waiting_since(self.table, {file.known_as for file in files})
         return WaitingFiles(
             files=len(files),
             rows=sum(file.record_count for file in files),
             bytes=sum(file.file_size for file in files),
             since=since,
             seconds=max(time.time() - since, 0.0),
+            or_longer=not is_certain,
         )
 
     def _no_files(self) -> Flags:
@@ -119,6 +124,24 @@ def count_coverage(
     return counter.result()
 
 
+def files_with_other_rates(
+    segments: Sequence[Segment], live: Sequence[dict[int, int]], wishes: Iterable[ColumnWish]
+) -> dict[str, int]:
+    """Return by column how many files have filters for another rate than is declared, so that a refresh indexes them
+    again. ``live`` is what ``live_files`` returns."""
+    found = {}
+    for wish in wishes:
+        if BLOOM not in wish.kinds or wish.fpp == "auto":
+            continue
+        right, wrong = set[int](), set[int]()
+        for segment, files in zip(segments, live, strict=True):
+            if segment.coverage(wish.column.field_id, BLOOM) is not None:
+                (right if has_rate(segment, (wish.column.field_id, BLOOM), wish.fpp) else wrong).update(files)
+        if wrong - right:
+            found[wish.column.path] = len(wrong - right)
+    return found
+
+
 def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequence[int]) -> Flags:
     """Return bool[ordinals]: whether a flag is set in all units of the file; False for files without units."""
     first, files = segment.unit_ranges, np.array(ordinals, np.int64)
@@ -128,8 +151,21 @@ def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequ
     return whole
 
 
-def committed_at(table: Table, snapshot_ids: Iterable[int | None]) -> Iterator[float]:
-    """Yield when snapshots were committed; of an expired one, the time of the oldest snapshot that is left."""
-    times = {one.snapshot_id: one.timestamp_ms / 1000 for one in table.metadata.snapshots}
-    oldest = min(times.values(), default=0.0)
-    yield from (oldest if one is None else times.get(one, oldest) for one in snapshot_ids)
+def waiting_since(table: Table, files: Iterable[DataFileIdentity]) -> tuple[float, bool]:
+    """Return the time at or before which the first of ``files`` was committed, and whether that is certain.
+
+    The time of an expired snapshot is not known. What is certain is that it came after the last snapshot with a
+    smaller sequence number. Where none is left, the oldest snapshot is newer than the file.
+    """
+    snapshots = table.metadata.snapshots
+    times = {one.snapshot_id: one.timestamp_ms for one in snapshots}
+    in_order = sorted((one.sequence_number or UNKNOWN_SEQUENCE, one.timestamp_ms) for one in snapshots)
+    oldest, found, is_certain = min(times.values(), default=0), list[int](), True
+    for file in files:
+        since = None if file.added_snapshot_id is None else times.get(file.added_snapshot_id)
+        if since is None and file.file_sequence_number > UNKNOWN_SEQUENCE:
+            before = bisect_left(in_order, (file.file_sequence_number,))
+            since = in_order[before - 1][1] if before else None
+        is_certain &= since is not None
+        found.append(oldest if since is None else since)
+    return min(found) / 1000, is_certain

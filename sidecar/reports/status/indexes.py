@@ -14,12 +14,12 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.bundle.kinds.declared import BLOOM, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
-from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.planning.relocated import RelocatedFiles
+from sidecar.reports.status.distinct_counts import marks_today
 from sidecar.results.base import Result
 
 
@@ -105,7 +105,7 @@ def describe_indexes(
     return {
         "sidecar": None if found is None else _describe(table, listing, found),
         "files": TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
-        "coverage": {} if found is None else _coverage(table, found, live),
+        "coverage": {} if found is None else _coverage(table, listing, found, live),
         "segments": [_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
         "warnings": list(dict.fromkeys([*warnings, *(found.sidecar.warnings if found else ())])),
     }
@@ -164,7 +164,9 @@ def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> l
     return live
 
 
-def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> dict[str, dict[str, KindCoverage]]:
+def _coverage(
+    table: Table, listing: Listing, found: FoundSidecar, live: list[dict[int, int]]
+) -> dict[str, dict[str, KindCoverage]]:
     """Add up the coverage of live files in all segments; a file in two segments counts in the newer one only."""
     schema = table.schema()
     coverage: dict[str, dict[str, KindCoverage]] = {}
@@ -187,7 +189,7 @@ def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> 
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():
             kinds = coverage.setdefault(name, {})
-            marks = CountMarks.of(blob.properties)
+            marks = marks_today(table, listing, blob, found.snapshot_id)
             kinds[THETA] = replace(
                 kinds.get(THETA, KindCoverage()),
                 ndv=int(ndv),

@@ -57,10 +57,12 @@ class WaitingFiles(Result):
     bytes: int
     """Their bytes."""
     since: float | None
-    """When the first of them was committed, in seconds since 1970; if that snapshot has expired, the time of the oldest
-    one that the table still has. ``None`` if no file waits."""
+    """When the first of them was committed, in seconds since 1970; if that snapshot has expired, the time of the last
+    one before it, else that of the oldest one. ``None`` if no file waits."""
     seconds: float
     """For how long this file has been waiting: the time behind. 0 if no file waits."""
+    or_longer: bool = False
+    """Whether it may have waited longer: all snapshots that the table still has are newer than the file."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -7,7 +7,7 @@ The counts are about the sidecar that plans of the snapshot really use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +24,14 @@ from sidecar.iceberg.repair import repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_displaced
 from sidecar.iceberg.table_names import name_of
-from sidecar.indexing.declaration import NothingDeclaredError, built_indexes, wishes_of
-from sidecar.reports.status.coverage import NOTHING_WAITS, CountedCoverage, count_coverage
+from sidecar.indexing.declaration import (
+    ColumnWish,
+    NothingDeclaredError,
+    built_indexes,
+    declaration_of,
+    wishes_of,
+)
+from sidecar.reports.status.coverage import NOTHING_WAITS, CountedCoverage, count_coverage, files_with_other_rates
 from sidecar.reports.status.indexes import TableFileCounts, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status.lookups import measure_lookups
 from sidecar.reports.status.registrations import (
@@ -53,7 +59,8 @@ def status(
     """Return the indexes of ``table``, facts about its sidecars, and what to do.
 
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
-    ``max_behind``: how long a data file may wait for its indexes at most.
+    ``max_behind``: how long a data file may wait for its indexes at most. It is missed too if nobody can tell, because
+    the snapshots from before the file have expired.
     ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
     ``quick``: do not look for files of sidecar that nothing references. That lists the metadata folder and opens these
     files; without it, a run each minute costs little, and ``unreferenced`` is not known.
@@ -77,7 +84,7 @@ def status(
         "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
     }
     if is_empty(table, snapshot_id):
-        wished = None
+        wishes, other_rates = None, dict[str, int]()
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
@@ -88,10 +95,11 @@ def status(
         warnings: list[str] = []
         passed: list[StatisticsFile] = []
         with opened_sidecar(seen, listing, warnings, passed) as found:
-            wished = _wished(seen, found, passed, warnings)
+            wishes = _wishes(seen, found, passed, warnings)
             segments = found.sidecar.segments if found else []
             live = live_files(seen, segments, listing)
-            counted = count_coverage(seen, listing, segments, live, wished or ())
+            counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()))
+            other_rates = files_with_other_rates(segments, live, wishes or ())
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
                 "snapshot_id": listing.snapshot_id,
@@ -112,14 +120,15 @@ def status(
     )
     found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
-        found_status.to_do.extend(_to_do(table, found_status, wished, at))
+        wished = None if wishes is None else indexes_of(seen, wishes)
+        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at))
     return found_status
 
 
-def _wished(
+def _wishes(
     table: Table, found: FoundSidecar | None, passed: Sequence[StatisticsFile], warnings: list[str]
-) -> list[tuple[str, str]] | None:
-    """Return the columns and kinds that a refresh indexes. ``None`` after a damaged property, which is a warning.
+) -> list[ColumnWish] | None:
+    """Return what a refresh indexes. ``None`` after a damaged property, which is a warning.
 
     It carries over from the sidecar that one of the ``passed`` entries has displaced, which is another warning.
     """
@@ -131,7 +140,9 @@ def _wished(
         carried = displaced or found
         built = built_indexes(carried.sidecar) if carried else {}
         wishes, notes = wishes_of(table, table.schema(), None, None, None, built)
-    except NothingDeclaredError:
+    except NothingDeclaredError as error:
+        if declaration_of(table.properties).columns:  # all of them are gone
+            warnings.append(str(error))
         return []
     except UsageError as error:
         warnings.append(str(error))
@@ -140,6 +151,11 @@ def _wished(
         if displaced is not None:
             displaced.sidecar.close()
     warnings += notes
+    return wishes
+
+
+def indexes_of(table: Table, wishes: Iterable[ColumnWish]) -> list[tuple[str, str]]:
+    """Return the columns and kinds that are wished for."""
     named = [(table.schema().find_column_name(wish.column.field_id), wish.kinds) for wish in wishes]
     return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
 
@@ -155,8 +171,8 @@ def check_limits(max_behind: timedelta | None, min_coverage: float | None) -> fl
 
 def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: float | None) -> Iterator[MissedThreshold]:
     waiting, share = status.waiting, status.share_covered
-    if max_behind is not None and waiting.seconds > max_behind.total_seconds():
-        behind = timedelta(seconds=round(waiting.seconds))
+    if max_behind is not None and (waiting.seconds > max_behind.total_seconds() or waiting.or_longer):
+        behind = f"{timedelta(seconds=round(waiting.seconds))}{' or longer' if waiting.or_longer else ''}"
         text = f"{quantity(waiting.files, 'file')} waiting for {behind}, and the limit is {max_behind}"
         yield MissedThreshold("max_behind", max_behind.total_seconds(), waiting.seconds, text)
     if min_coverage is not None and share is not None and share < min_coverage:
@@ -169,9 +185,11 @@ def _to_do(
     table: Table,
     status: TableStatus,
     wished: list[tuple[str, str]] | None,
+    other_rates: Mapping[str, int],
     at: int | str | None,
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``wished`` is what :func:`_wished` returns, ``at`` names the snapshot that was asked.
+    """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
+    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
 
     A refresh is about branches; for a tag or an older snapshot it is a build.
     """
@@ -188,6 +206,10 @@ def _to_do(
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
     elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
+    if other_rates:
+        files = quantity(max(other_rates.values()), "file")
+        why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
+        yield NextStep(why, refresh)
     if wished is not None:
         yield from _behind(table, status, wished, of_snapshot)
     if status.repairs:
