@@ -278,7 +278,7 @@ class Restorer:
         plan = self._plan
         for (row_group, leaf), part in loaded.parts.items():
             chunk, bits = plan.footer.row_groups[row_group].columns[leaf], self._pool.get(part, row_group)
-            if leaf in plan.from_values or chunk.encrypted or not isinstance(bits, BlockFilter):
+            if leaf in plan.from_values or not isinstance(bits, BlockFilter):
                 continue
             if lacking := lacking_form(self._source, plan.footer, chunk, bits):
                 plan.from_values[leaf] = f"the sidecar's filter {lacking}"
