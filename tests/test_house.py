@@ -34,7 +34,7 @@ MOST_MODULES = 24
 MOST = {
     "code lines": 58_200,
     "statements": 46_700,
-    "classes": 866,
+    "classes": 862,
     "result types": 97,
     "public names": 50,
     "public functions": 28,
