@@ -24,6 +24,7 @@ import xxhash
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import encode_toc
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
@@ -45,7 +46,7 @@ from sidecar.bundle.model import (
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.units.fingerprints import fingerprint
-from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
+from sidecar.bundle.writer import write_segment, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
@@ -657,7 +658,7 @@ def write(
         bundle_of(field_id, filters, header.segment_id, own.get(field_id)) for field_id, filters in fields.items()
     ]
     entries = write_segment(
-        puffin, replace(header, columns=COLUMNS), table, bundles, [*page_indexes, *row_indexes], sketches, **PLACE
+        puffin, replace(header, columns=COLUMNS), table, [*page_indexes, *row_indexes, *bundles, *sketches], **PLACE
     )
     write_toc(puffin, entries, **PLACE)
     puffin.finish()

@@ -23,6 +23,7 @@ from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.processes import own_memory
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import group_pages
 from sidecar.bundle.merging.merge import MergedFile, merge_segments
@@ -30,7 +31,7 @@ from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.indexing.previous import carrying
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.local import LocalSource

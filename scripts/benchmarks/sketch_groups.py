@@ -72,7 +72,7 @@ def one_shape(bench: Bench, what: str, groups: Sequence[Sequence[Any]], lg_k: in
         FileEntry(f"file {i}", 1, 1, 0, -1, b"", (UnitEntry(0, 0, 1),), added_snapshot_id=1) for i in range(files)
     ]
     header = SegmentHeader("5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b", 1, 1, "")
-    written = write_segment(puffin, header, UnitsTable(entries), (), (), [FieldSketches(1, given)], **PLACE)
+    written = write_segment(puffin, header, UnitsTable(entries), [FieldSketches(1, given)], **PLACE)
     write_toc(puffin, written, **PLACE)
     puffin.finish()
     (segment,) = SidecarFile.open(BytesSource(sink.getvalue())).segments

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import chain
 from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
@@ -37,7 +39,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.conversion.protection import Protection, properties_of
 from sidecar.conversion.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
@@ -250,7 +252,7 @@ class Collection:
         indexes = (
             field_index for number, key in numbers for field_index in self._indexes(number, key, own.get(number))
         )
-        entries = write_segment(puffin, header, units, bundles, indexes, (), **place)
+        entries = write_segment(puffin, header, units, chain(indexes, bundles), **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.bundle.merging.source_segment import SourceSegment
@@ -29,7 +31,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import FieldBundle, kept_entries, write_segment
+from sidecar.bundle.writer import kept_entries, write_segment
 from sidecar.conversion.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.failpoints import hit
@@ -147,7 +149,7 @@ class Registrar:
                     for field_id, tasks in tasks_of.items()
                 )
                 own = field_indexes(indexes, indexed, self.kept, keys, in_clear)
-                return write_segment(to, header, units, fields, own, sketches, **place)
+                return write_segment(to, header, units, chain(own, fields, sketches), **place)
 
             carried = self._carried(carrier, replaced)
             new = None

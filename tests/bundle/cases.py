@@ -12,6 +12,7 @@ import xxhash
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
@@ -27,7 +28,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
+from sidecar.bundle.writer import write_segment, write_toc
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import AnyEncoding

@@ -9,9 +9,10 @@ import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.puffin.writer import PuffinWriter
 from tests.bundle.cases import (
@@ -53,7 +54,7 @@ def write(fields: Sequence[FieldBundle], units: int, more: Sequence = (), **head
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
-    entries = write_segment(puffin, segment_header(**header), units_table(units), fields, more, **place)
+    entries = write_segment(puffin, segment_header(**header), units_table(units), [*more, *fields], **place)
     write_toc(puffin, entries, **place)
     puffin.finish()
     return sink.getvalue()

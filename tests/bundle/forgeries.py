@@ -17,6 +17,7 @@ import numpy as np
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
@@ -24,7 +25,7 @@ from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, Ro
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.values import Probe
@@ -109,7 +110,7 @@ def write(
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     header = segment_header(segment, table)
-    tocs = write_segment(puffin, header, units or file_table(), bundles, indexes, **PLACE)
+    tocs = write_segment(puffin, header, units or file_table(), [*indexes, *bundles], **PLACE)
     write_toc(puffin, tocs, **PLACE)
     puffin.finish()
     return sink.getvalue()

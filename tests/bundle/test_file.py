@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment, write_toc
+from sidecar.bundle.writer import copy_segments, write_segment, write_toc
 from sidecar.errors import DamagedFileError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS

@@ -82,7 +82,7 @@ def sidecar_bytes(fields: dict[int, Sequence[SketchGroup]], files: int = FILES) 
     puffin = PuffinWriter(sink)
     bundle = field_bundle(1, [filter_of([unit], 2) for unit in range(files)])
     sketches = [FieldSketches(field_id, groups, {"note": "kept"}) for field_id, groups in fields.items()]
-    entries = write_segment(puffin, segment_header(), units_table(files), [bundle], (), sketches, **PLACE)
+    entries = write_segment(puffin, segment_header(), units_table(files), [bundle, *sketches], **PLACE)
     write_toc(puffin, entries, **PLACE)
     puffin.finish()
     return sink.getvalue()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
 from sidecar.bundle.filters.slicing import slice_blocks
@@ -22,7 +23,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc.bloom import OrcBloomFilter

@@ -70,7 +70,7 @@ def sidecar_bytes(units: int, fields: dict[int, Entries], filters: bool = False)
     place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
     bundles = [field_bundle(1, [filter_of([unit], 1) for unit in range(units)])] if filters else []
     blobs = [given(field_id, entries) for field_id, entries in fields.items()]
-    entries = write_segment(puffin, segment_header(), units_table(units), bundles, blobs, **place)
+    entries = write_segment(puffin, segment_header(), units_table(units), [*blobs, *bundles], **place)
     write_toc(puffin, entries, **place)
     puffin.finish()
     return sink.getvalue()
@@ -202,7 +202,7 @@ def test_wrong_calls() -> None:
     for entries in ([], [(b"", b"x")]):
         puffin, bad = PuffinWriter(io.BytesIO()), FieldPageIndexes(1, groups, entries)
         with pytest.raises(UsageError, match="stated length"):
-            write_segment(puffin, segment_header(), units_table(1), [], [bad], snapshot_id=1, sequence_number=1)
+            write_segment(puffin, segment_header(), units_table(1), [bad], snapshot_id=1, sequence_number=1)
 
 
 def test_inspect_names_them() -> None:

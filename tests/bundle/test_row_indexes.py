@@ -64,7 +64,7 @@ def sidecar_bytes(units: int, fields: dict[int, Entries], more: Sequence[FieldPa
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     indexes = [*more, *(given_rows(field_id, entries) for field_id, entries in fields.items())]
-    write_toc(puffin, write_segment(puffin, segment_header(), units_table(units), [], indexes, **PLACE), **PLACE)
+    write_toc(puffin, write_segment(puffin, segment_header(), units_table(units), indexes, **PLACE), **PLACE)
     puffin.finish()
     return sink.getvalue()
 
@@ -213,7 +213,7 @@ def test_wrong_calls() -> None:
     for entries in ([], [(b"xx",)], [(b"x", b"")]):
         puffin, bad = PuffinWriter(io.BytesIO()), FieldRowIndexes(1, groups, entries)
         with pytest.raises(UsageError, match="stated length"):
-            write_segment(puffin, segment_header(), units_table(1), [], [bad], **PLACE)
+            write_segment(puffin, segment_header(), units_table(1), [bad], **PLACE)
 
 
 def test_inspect_names_them() -> None:

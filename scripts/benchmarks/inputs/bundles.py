@@ -10,13 +10,14 @@ import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe

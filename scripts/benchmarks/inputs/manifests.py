@@ -18,6 +18,7 @@ from pyiceberg.typedef import StageResult
 
 from scripts.benchmarks.harness import data
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK
 from sidecar.bundle.filters.slicing import slice_blocks
@@ -33,7 +34,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import probe_for
 from sidecar.iceberg.listing import list_snapshot

@@ -18,6 +18,7 @@ import numpy as np
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.field_blob import FieldBlob
+from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces, check_units
 from sidecar.bundle.indexes.index_toc import (
     LENGTH_BYTES,
     MAX_PART_BYTES,
@@ -28,7 +29,9 @@ from sidecar.bundle.indexes.index_toc import (
     IndexToc,
     K,
     StoredIndexGroup,
+    encode_index_toc,
 )
+from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 
@@ -71,6 +74,14 @@ class FieldIndexes:
     entries: Iterable[Sequence[bytes]]
     key: FieldKey | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def blobs(self, header: SegmentHeader, units: SegmentUnits) -> Iterator[NewBlob]:
+        """Yield the one blob: see :meth:`sidecar.bundle.field_parts.FieldPart.blobs`."""
+        form, key = self.form, self.key
+        toc, offset = encode_index_toc(form, header, self.field_id, self.groups, units.num_units, units.toc, key)
+        check_units((group.units for group in self.groups), units)
+        place = BlobContext(header.segment_id, self.field_id) if key is None else key.place
+        yield NewBlob(form.blob_type, toc, blob_pieces(form.magic, index_pieces(self, place), toc, offset, key))
 
 
 def index_pieces(given: FieldIndexes, place: BlobContext) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from secrets import token_bytes
 from typing import Any
 
@@ -32,6 +33,7 @@ import numpy.typing as npt
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import SEGMENT_BYTES
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.rules import RULES
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes
@@ -44,7 +46,7 @@ from sidecar.bundle.merging.source_segment import INDEX_TYPES, CheckedSegment, F
 from sidecar.bundle.model import ListedManifest, SegmentHeader, UnitsTable
 from sidecar.bundle.segment import named_columns
 from sidecar.bundle.toc import TocEntry
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.puffin.writer import PuffinWriter
@@ -90,7 +92,7 @@ def merge_segments(
     table = UnitsTable(merge.units.files, manifests, schemas, merge.coverage(live_fields))
     place = {"snapshot_id": snapshot_id, "sequence_number": sequence_number}
     sketches = merge_sketches(sources, merge.units)
-    return write_segment(puffin, header, table, merge.bundles(), merge.indexes(), sketches, **place)
+    return write_segment(puffin, header, table, chain(merge.indexes(), merge.bundles(), sketches), **place)
 
 
 def _header(sources: Sequence[CheckedSegment]) -> SegmentHeader:

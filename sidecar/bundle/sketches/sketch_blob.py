@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind
-from sidecar.bundle.envelope import FIELD_VERSION, THETA_GROUPS_MAGIC, header_for
+from sidecar.bundle.envelope import THETA_GROUPS_MAGIC
+from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
 from sidecar.bundle.sketches.group_table import (
@@ -27,11 +28,9 @@ from sidecar.bundle.sketches.group_table import (
     encode_sketch_toc,
     encode_table,
 )
-from sidecar.bundle.toc import TocEntry
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.puffin.types import THETA_GROUPS
-from sidecar.puffin.writer import PuffinWriter
 
 BATCH_BYTES = 16 << 20
 """Sketches are read in batches of about this many bytes."""
@@ -47,38 +46,21 @@ class FieldSketches:
     groups: Sequence[SketchGroup]
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    def blobs(self, header: SegmentHeader, units: SegmentUnits) -> Iterator[NewBlob]:
+        """Yield the one blob, never encrypted: see :meth:`sidecar.bundle.field_parts.FieldPart.blobs`.
 
-def write_sketches(
-    puffin: PuffinWriter,
-    header: SegmentHeader,
-    given: FieldSketches,
-    num_files: int,
-    num_units: int,
-    units_toc: bytes,
-    *,
-    snapshot_id: int,
-    sequence_number: int,
-) -> TocEntry:
-    """Write the blob of one field of the segment with this header and units table, which may be in another file.
+        Holds the sketches of the field in memory.
+        """
+        _check(self, units.num_files)
+        table = encode_table(self.groups)
+        toc, offset = encode_sketch_toc(header, self.field_id, self.groups, table, units.num_units, units.toc)
+        pieces = self._pieces(BlobContext(header.segment_id, self.field_id), table)
+        yield NewBlob(THETA_GROUPS, toc, blob_pieces(THETA_GROUPS_MAGIC, pieces, toc, offset))
 
-    Holds the sketches of the field in memory. Returns the entry for :func:`sidecar.bundle.toc.write_toc`. Raises
-    :class:`UsageError` if a group contradicts the segment or the format.
-    """
-    _check(given, num_files)
-    table = encode_table(given.groups)
-    toc, toc_offset = encode_sketch_toc(header, given.field_id, given.groups, table, num_units, units_toc)
-    place = BlobContext(header.segment_id, given.field_id)
-
-    def pieces() -> Iterator[bytes]:
-        yield header_for(THETA_GROUPS_MAGIC, toc, toc_offset, FIELD_VERSION).encode()
-        for number, group in enumerate(given.groups):
+    def _pieces(self, place: BlobContext, table: bytes) -> Iterator[bytes]:
+        for number, group in enumerate(self.groups):
             yield place.seal(place.context(PieceKind.GROUP_SKETCH, number), group.sketch)
         yield place.seal(place.context(PieceKind.GROUP_TABLE), table)
-        yield toc
-
-    fields = (given.field_id,)
-    written = puffin.add_blob(THETA_GROUPS, fields, snapshot_id, sequence_number, pieces(), properties=given.properties)
-    return TocEntry(THETA_GROUPS, fields, header.segment_id, written.offset, written.length, toc)
 
 
 def _check(given: FieldSketches, num_files: int) -> None:

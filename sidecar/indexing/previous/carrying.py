@@ -14,6 +14,7 @@ from typing import TypedDict
 import numpy as np
 from pyiceberg.table import Table
 
+from sidecar.bundle.field_parts import SegmentUnits, write_part
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
@@ -22,7 +23,6 @@ from sidecar.bundle.model import UNLISTED
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment, named_columns
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.sketches.sketch_blob import write_sketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
 from sidecar.conversion.spool import Spool
@@ -254,13 +254,13 @@ class _MergedListing:
 
 
 def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
-    entries = []
+    entries: list[TocEntry] = []
     for source in sources:
         segment = source.segment
         header = replace(segment.header, columns=named_columns([segment]))
         for given in source.sketches:
-            counts = segment.num_files, segment.num_units
-            entries.append(write_sketches(writer, header, given, *counts, segment.entry.toc, **place))
+            units = SegmentUnits(segment.num_files, segment.num_units, segment.entry.toc)
+            entries += write_part(writer, header, given, units, **place)
         entries += copy_segments(source.sidecar, writer, segments=[segment], keep=source.keep, **place)
     return entries
 

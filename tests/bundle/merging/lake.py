@@ -11,6 +11,7 @@ import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
@@ -32,7 +33,7 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
@@ -150,7 +151,7 @@ def write_parts(
         made = {i: FieldKey(*keys[i], TABLE, segment, i) for i in part.filters if keys and i in keys}
         bundles = [bundle_of(i, own, units, segment, made.get(i)) for i, own in part.filters.items() if own]
         table = UnitsTable(files, manifests, [SCHEMA], coverage)
-        entries += write_segment(puffin, header, table, bundles, part.indexes(units, segment), **PLACE)
+        entries += write_segment(puffin, header, table, [*part.indexes(units, segment), *bundles], **PLACE)
     write_toc(puffin, entries, **PLACE)
     written = puffin.finish()
     return sink.getvalue(), written.footer_size
