@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.conversion.outcome import EXACT, NONE, VALUES, IndexKind, IndexPlace, Outcome
+from sidecar.bundle.kinds.declared import BLOOM, IndexKind
+from sidecar.conversion.outcome import EXACT, NONE, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.leaf import Leaf
