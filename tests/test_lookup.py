@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.filters.key_lookup import rate_of
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
@@ -51,7 +52,7 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     kept, most_bytes, most_reads = 0, 0, 0
     column = ComparedColumn(1, "long", Encoding.parse("int64"), "k")
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
-        opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(column, (int(key),)))
+        opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(column, (int(key),)), Access(table.io))
         opened.open_for_question()
         kept += len(ask_filters(opened, FileSet.all(PlannedFiles([file.path for file in files], files))))
         assert opened.warnings == ()

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.embedding.file import EmbedOptions, NewIndexes
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
@@ -187,7 +188,7 @@ def _take(
 
 
 def _sidecar_path(table: Table) -> str | None:
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access(table.io))
     if found is None:
         return None
     found.sidecar.close()

@@ -25,10 +25,12 @@ from math import prod
 from typing import Generic, Protocol, TypeVar
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from sidecar.bundle.model import UnitState
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 
 BY_ID = "id"
@@ -154,11 +156,12 @@ def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableCol
     return TableColumn(found.field_id, str(found.field_type), path)
 
 
-def fields_of_keys(schemas: Iterable[Schema], keys: Mapping[str, bytes]) -> dict[int, bytes]:
-    """Turn ``keys`` by column path into keys by field id; a path may come from any of the table's schemas."""
-    found = {}
-    for schema in schemas:
-        for path, key in keys.items():
+def fields_of_keys(table: Table, keys: EncryptionKeys | None) -> dict[int, bytes]:
+    """Return ``bundle_keys`` by field id. They name columns of any schema of the table."""
+    found: dict[int, bytes] = {}
+    named = {} if keys is None else keys.bundle_keys
+    for schema in table.schemas().values() if named else ():
+        for path, key in named.items():
             with suppress(ValueError):
                 found[schema.find_field(path).field_id] = key
     return found

@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import has_settled
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
@@ -155,7 +156,7 @@ class SidecarUpdate:
     def _drop_gone(self, snapshot_id: int) -> None:
         """End the refresh of a table of which no column is to be indexed: drop the columns that the table dropped."""
         self._carry_out(UNDECLARED)
-        found = find_sidecar(self.table, snapshot_id)
+        found = find_sidecar(self.table, Access(self.table.io), snapshot_id)
         if found is None:
             return
         found.sidecar.close()

@@ -12,8 +12,8 @@ from functools import partial
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
@@ -24,13 +24,12 @@ from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
-from sidecar.storage.opening import open_source
 
 
 class OpenedSidecar:
     """The nearest sidecar of a snapshot for one plan and its ``question``.
 
-    ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan compares,
+    ``access`` opens encrypted bundles. If it has the key of one of the ``fields`` that the plan compares,
     only segments whose authenticity a key confirms are used. ``opener`` opens statistics files, by default
     :func:`sidecar.iceberg.statistics_files.find_sidecar.open_registered`; with another one the plan reads nothing after
     it is closed.
@@ -41,7 +40,7 @@ class OpenedSidecar:
         table: Table,
         snapshot: Snapshot | None,
         question: Condition | None,
-        encryption_keys: EncryptionKeys | None = None,
+        access: Access,
         fields: Iterable[int] = (),
         opener: Opener | None = None,
     ) -> None:
@@ -56,7 +55,7 @@ class OpenedSidecar:
         self._snapshot_id = (
             0 if snapshot is None else snapshot.snapshot_id
         )  # a table without one has no files to ask about
-        self._encryption_keys = encryption_keys
+        self._access = access
         self._fields = frozenset(fields)
         self._opener = opener
         self._sidecar: SidecarFile | None = None
@@ -88,19 +87,18 @@ class OpenedSidecar:
         if self._is_open:
             return
         self._is_open = True
-        found = find_sidecar(self.table, self._snapshot_id, warnings=self._warnings, opener=self._opener)
+        found = find_sidecar(self.table, self._access, self._snapshot_id, warnings=self._warnings, opener=self._opener)
         if found is None:
             if self._warnings:
                 self.otherwise = KeptBecause.UNREADABLE
             return
         self._sidecar = found.sidecar
-        found.use_keys(self.table, self._encryption_keys)
         segments = found.sidecar.vouched_segments(self._fields)
         behind = generations(self.table, self._snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
         if self._opener is None:  # else the file may serve another plan when this one is read
-            reopen = partial(open_source, path, self.table.io, size)
+            reopen = partial(self._access.open, path, size)
             self.stored = StoredPages(found.sidecar, reopen, self.resolution_holds)
         self._moved = RelocatedFiles(segments, self.table.location())
         self.index = IndexedFiles(

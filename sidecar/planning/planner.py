@@ -28,6 +28,7 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
@@ -114,15 +115,17 @@ def plan_as_read(
     """Do the same as :func:`plan` for one version of a table whose current schema is that in which rows are read."""
     row_filter = as_expression(predicate, table.schema(), case_sensitive)
     join_keys = None if keys is None else key_set(keys, table.schema(), case_sensitive)
-    with closing(Planning(table, row_filter, snapshot_id, keys=join_keys, encryption_keys=encryption_keys)) as planning:
+    planning = Planning(table, row_filter, snapshot_id, Access(table.io, encryption_keys), keys=join_keys)
+    with closing(planning):
         return planning.plan(planning.choose(), allow_equality_deletes)
 
 
 class Planning:
     """A plan that is made in two halves: files are chosen, then tasks are made of them. A caller may see how many.
 
-    ``table`` has the schema of ``row_filter``, an expression with exact literals. ``opener`` opens sidecars, as
-    :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if the caller has read it.
+    ``table`` has the schema of ``row_filter``, an expression with exact literals. ``access`` opens its files.
+    ``opener`` opens sidecars, as :class:`OpenedSidecar` says. ``lines`` are those of the snapshot's manifest list, if
+    the caller has read it.
     """
 
     def __init__(
@@ -130,9 +133,9 @@ class Planning:
         table: Table,
         row_filter: BooleanExpression,
         snapshot_id: int | None,
+        access: Access,
         *,
         keys: KeySet | None = None,
-        encryption_keys: EncryptionKeys | None = None,
         opener: Opener | None = None,
         lines: Sequence[ManifestFile] | None = None,
     ) -> None:
@@ -140,7 +143,7 @@ class Planning:
         schema = table.schema()
         if keys is not None and (within := keys.within()) is not None:
             row_filter = And(row_filter, as_expression(within, schema))
-        self._table, self._row_filter, self._keys, self._encryption_keys = table, row_filter, keys, encryption_keys
+        self._table, self._row_filter, self._keys, self._access = table, row_filter, keys, access
         self.question = FileQuestion(row_filter, schema)
         is_empty = snapshot_id is None and table.metadata.current_snapshot() is None
         self._snapshot = None if is_empty else snapshot_of(table, snapshot_id)
@@ -148,9 +151,7 @@ class Planning:
             lines = [] if self._snapshot is None else read_manifests(table.io, self._snapshot.manifest_list)
         self._lines, self.data_lines = lines, data_of(lines)
         fields = extract_field_ids(self.question.bound) | ({keys.field_id} if keys is not None else set())
-        self.opened = OpenedSidecar(
-            table, self._snapshot, self.question.for_filters.condition, encryption_keys, fields, opener
-        )
+        self.opened = OpenedSidecar(table, self._snapshot, self.question.for_filters.condition, access, fields, opener)
         self._scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
         self._use = ManifestUse()
 
@@ -213,7 +214,7 @@ class Planning:
             equality_deletes=deleted,
             sequence_numbers=deletes.sequence_numbers,
             manifests=self._use,
-            encryption_keys=self._encryption_keys,
+            encryption_keys=self._access.keys,
             is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
             history=self._history(kept),
         )

@@ -82,13 +82,12 @@ def verify(
             return verify_prefixes(paths, aad_prefixes, Access(target.io, encryption_keys))
         check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
         return _verify_table(target, at, check, Access(target.io, encryption_keys), engine, spark)
-    access = Access(io, encryption_keys)
     if at is not None:
         raise UsageError("a snapshot, branch or tag is of a table, not of files", found=at)
     if aad_prefixes is not None:
         every = find_files(target, io, endings=("",))
-        return verify_prefixes(every.files, aad_prefixes, access, every.failed)
-    return verify_paths(target, FileCheck(data, sample, access), against, threads, engine, spark)
+        return verify_prefixes(every.files, aad_prefixes, Access(io, encryption_keys), every.failed)
+    return verify_paths(target, FileCheck(data, sample, Access(io, encryption_keys)), against, threads, engine, spark)
 
 
 def _verify_table(
@@ -112,13 +111,12 @@ def _verify_table(
         return Verification((), {}, checked=0, problems=[], scope=NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)
     doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, snapshot.snapshot_id, doubts)
+    found = look_for_sidecar(table, access, snapshot.snapshot_id, doubts)
     problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor another one has a sidecar"))
         return Verification((), {}, checked=0, problems=problems, scope=NOTHING)
-    found.use_keys(table, access.keys)
     try:
         problems += _of_file(table, found.statistics, access)
         problems += _of_other_files(table, found, problems, access)

@@ -40,7 +40,7 @@ def table_value_problems(
     chosen = places_to_check(found.sidecar, places, check)
     if engine.name == "local":
         return list(place_problems(found.sidecar, chosen, access, check))
-    named = fields_of_keys(table.schemas().values(), {} if access.keys is None else access.keys.bundle_keys)
+    named = fields_of_keys(table, access.keys)
     columns = {i: name for i in table.schema().field_ids if (name := table.schema().find_column_name(i))}
     entry, uuid = found.statistics, str(table.metadata.table_uuid)
     work = _CheckPlaces(access, entry.statistics_path, uuid, columns, named)

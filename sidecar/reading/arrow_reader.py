@@ -47,6 +47,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UUIDType
 from pyiceberg.utils.config import Config
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.struct_nulls import bound_to
@@ -331,12 +332,12 @@ class TableReader:
         table: Table,
         schema: Schema,
         row_filter: BooleanExpression,
-        encryption_keys: EncryptionKeys | None = None,
+        access: Access,
     ) -> None:
         self.schema = schema
-        self.encryption_keys = encryption_keys
+        self.access = access
         self._metadata = table.metadata
-        self._io = _KnownFiles(table.io, encryption_keys)
+        self._io = _KnownFiles(table.io, access.keys)
         self.asked = row_filter
         """The filter with the names of the table's schema."""
         self.row_filter = bound_to(table.schema(), row_filter)

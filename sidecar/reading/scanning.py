@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import (
     SidecarError,
@@ -268,12 +269,12 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
             planned.table,
             key_rows.schema if key_rows else schema,
             planned.row_filter,
-            planned.encryption_keys,
+            Access(planned.table.io, planned.encryption_keys),
         )
         question = FileQuestion(planned.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
         most = None if key_rows else limit
-        reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)
+        reader = DataFileReader(table_reader, deletes, most, question, planned.is_locked)
         if planned.stored is not None:
             _fetch_pages(planned, reader, report)
 

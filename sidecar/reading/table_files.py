@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask
 
@@ -47,7 +46,6 @@ from sidecar.reading.arrow_reader import SMALL, PackedLevelsError, TableReader
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
 from sidecar.reading.row_deletes import Deletes, deletes_of
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import CountingSource, Source
 
 TOO_MUCH = 0.5
@@ -77,7 +75,6 @@ class DataFileReader:
     """Reads data files of one table for one filter and schema. Threads can share it."""
 
     reader: TableReader
-    io: FileIO
     deletes: Deletes
     limit: int | None
     question: FileQuestion
@@ -113,11 +110,11 @@ class DataFileReader:
         if kept is not None and self.much_is_left(task, kept):
             return whole(MUCH_IS_LEFT)
         try:
-            source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
+            source = self.reader.access.open(task.file.file_path, task.file.file_size_in_bytes)
         except SidecarError as error:
             return whole(error.what)
         try:
-            source = unlock(source, self.reader.encryption_keys)
+            source = unlock(source, self.reader.access.keys)
         except SidecarError:
             source.close()
             raise
@@ -150,7 +147,7 @@ class DataFileReader:
         if len(kept.kept) > TOO_MUCH * kept.total:
             return self._whole(task, MUCH_IS_LEFT)
         try:
-            with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
+            with closing(self.reader.access.open(task.file.file_path, task.file.file_size_in_bytes)) as source:
                 rows = OrcFileRows(self.reader, task, source, kept, self._deleted(task))
                 batches = self._up_to_limit(self._until_stopped(rows.batches()))
                 return FileRows(batches, rows.report)
@@ -170,8 +167,8 @@ class DataFileReader:
         return batches
 
     def _check_readable(self, task: FileScanTask) -> None:
-        with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
-            footer = read_footer(unlock(source, self.reader.encryption_keys))
+        with closing(self.reader.access.open(task.file.file_path, task.file.file_size_in_bytes)) as source:
+            footer = read_footer(unlock(source, self.reader.access.keys))
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
 
     def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
@@ -205,8 +202,8 @@ class DataFileReader:
 
     def _by_pages(self, task: FileScanTask, deletes: Sequence[Any]) -> FileRows:
         """Read all pages of a file whose levels Arrow decodes wrong. Raises the errors of the file."""
-        with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as opened:
-            source = unlock(opened, self.reader.encryption_keys)
+        with closing(self.reader.access.open(task.file.file_path, task.file.file_size_in_bytes)) as opened:
+            source = unlock(opened, self.reader.access.keys)
             return self._pages(task, source, None, True, _positions(deletes), math.inf)
 
     def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:

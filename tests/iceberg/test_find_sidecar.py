@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.iceberg.statistics_files import find_sidecar as finding
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.statistics_files.registering import register
@@ -40,6 +41,9 @@ class FakeSidecarFile:
         reader = PuffinReader(source, footer_length=footer_length)
         return cls(source, [blob for blob in reader.metadata.blobs if blob.type == TOC])
 
+    def use_keys(self, *args: Any) -> None:
+        """Take keys: blobs are not encrypted."""
+
     def close(self) -> None:
         self.source.close()
 
@@ -55,7 +59,7 @@ class TestFindSidecar:
 
     def test_the_snapshots_own_is_found(self, table: Table) -> None:
         done = register(table, head(table), [], write_ours)
-        found = find_sidecar(table.refresh())
+        found = find_sidecar(table.refresh(), Access())
         assert found is not None
         assert (found.snapshot_id, found.statistics.statistics_path) == (head(table), done.statistics_path)
 
@@ -69,7 +73,7 @@ class TestFindSidecar:
         set_foreign(table, {1: "1"})
         warnings: list[str] = []
         for asked, expected in ((None, second), (second, second), (first, first)):
-            found = find_sidecar(table.refresh(), asked, warnings=warnings)
+            found = find_sidecar(table.refresh(), Access(), asked, warnings=warnings)
             assert found is not None
             assert found.snapshot_id == expected
         assert warnings == []
@@ -82,36 +86,36 @@ class TestFindSidecar:
         for how in (lambda data: data[:-1], lambda data: data[:-12] + b"\xff" * 12):
             damage(done.statistics_path, how)
             warnings: list[str] = []
-            found = find_sidecar(table.refresh(), warnings=warnings)
+            found = find_sidecar(table.refresh(), Access(), warnings=warnings)
             assert found is not None
             assert found.snapshot_id == first
             assert len(warnings) == 1
             assert done.statistics_path.removeprefix("file:") in warnings[0]
 
     def test_without_any_there_is_none(self, table: Table, catalog: Any) -> None:
-        assert find_sidecar(table) is None
+        assert find_sidecar(table, Access()) is None
         set_foreign(table, {1: "1"})
-        assert find_sidecar(table.refresh()) is None
-        assert find_sidecar(table.refresh(), 5) is None
-        assert find_sidecar(catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)) is None
+        assert find_sidecar(table.refresh(), Access()) is None
+        assert find_sidecar(table.refresh(), Access(), 5) is None
+        assert find_sidecar(catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema), Access()) is None
 
 
 def test_a_file_of_foreign_blobs_is_no_sidecar_and_one_of_broken_ones_is_a_warning(table: Table) -> None:
     """With the bundle's own reader."""
     set_foreign(table, {1: "1"}, [("their-index-v1", [1], b"index")])
     warnings: list[str] = []
-    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
     assert warnings == []
     register(table, head(table), [], write_ours)
-    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
     assert warnings
     assert all(f"snapshot {head(table)} is not used" in warning for warning in warnings)
     for how in (lambda data: data[:-1], lambda data: b""):
         damage(entry(table).statistics_path, how)
         warnings.clear()
-        assert find_sidecar(table.refresh(), warnings=warnings) is None
+        assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
         assert len(warnings) == 1
     Path(entry(table).statistics_path.removeprefix("file:")).unlink()
     warnings.clear()
-    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
     assert "cannot open the file" in warnings[0]

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 from pyiceberg.types import LongType, NestedField
 
+from sidecar.access import Access
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.filters.encoding import Encoding
@@ -107,7 +108,7 @@ def misses(found: SplitBlockBloomFilter, encoding: str, iceberg_type: str, value
 
 def sidecar_of(table: Any) -> SidecarFile:
     """The sidecar of the table's current snapshot, every doubt an error."""
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access())
     assert found is not None
     entry = found.statistics
     return SidecarFile.open(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.storage.opening import open_source
 
@@ -43,7 +44,7 @@ def covered(table: Any, predicate: str) -> tuple[int, int]:
 def bundles(table: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
     from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access())
     puffin = found.sidecar.puffin
     blobs = [(b.type, b.fields, puffin.read_raw(b)) for b in puffin.metadata.blobs if b.type == "sidecar-sbbf-v1"]
     found.sidecar.close()

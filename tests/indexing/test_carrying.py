@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.merging import arrangement
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.verify import verify_sidecar
@@ -203,7 +204,7 @@ def test_manifests_that_were_rewritten_are_listed_again(table: Any) -> None:
 
 
 def damage_filters(table: Any, segment: int) -> None:
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access())
     assert found is not None
     entry = next(entry for entry in found.sidecar.segments[segment].entries if entry.fields == (1,))
     path = Path(local_path(found.statistics.statistics_path) or "")

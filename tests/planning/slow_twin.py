@@ -16,6 +16,7 @@ import numpy as np
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.segment import Segment
 from sidecar.filters.probes import probe_for
 from sidecar.iceberg.listing import identity_of
@@ -103,7 +104,7 @@ class _Segments:
     """The segments of a snapshot's sidecar; none if it has none."""
 
     def __init__(self, table: Table, snapshot_id: int) -> None:
-        self._found = find_sidecar(table, snapshot_id)
+        self._found = find_sidecar(table, Access(), snapshot_id)
         self._table = table
         self._segments = [] if self._found is None else list(self._found.sidecar.segments)
         self._moved = RelocatedFiles(self._segments, table.location())

@@ -31,6 +31,7 @@ from pyiceberg.types import (
 )
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_bounds
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
@@ -159,7 +160,7 @@ def test_promoted_floats_are_compared_as_readers_round(catalog: Any) -> None:
 
 
 def stored(table: Table, name: str, unit: int = 0) -> StoredRowIndex:
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access())
     assert found is not None
     field_id = table.schema().find_field(name).field_id
     entry = found.sidecar.segments[0].row_indexes(field_id, [unit])[unit]

@@ -19,6 +19,7 @@ from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.types import LongType
 
 import sidecar
+from sidecar.access import Access
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.indexing.report import BuildReport
 from sidecar.planning.planner import plan
@@ -56,7 +57,7 @@ def build(mixed: Table, **options: Any) -> BuildReport:
 
 def groups_of(mixed: Table, column: str) -> list[tuple[str, str, int]]:
     """Rule, encoding and number of units of each group of a column in the last segment."""
-    found = find_sidecar(mixed)
+    found = find_sidecar(mixed, Access())
     assert found is not None
     segment = found.sidecar.segments[-1]
     groups = segment.groups_of(mixed.schema().find_field(column).field_id)

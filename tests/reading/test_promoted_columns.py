@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, TimestampType
 
 import sidecar
+from sidecar.access import Access
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.reading.absent_columns import AbsentColumns
@@ -118,7 +119,7 @@ def test_rows_are_those_of_the_wider_type(tables: tuple[Table, Table], expected:
 @pytest.mark.parametrize("text", ["d = inf", "d != 1e39", "n < 3000000000", "dec in (10000000.00, 1.5)"])
 def test_deleted_rows_are_left_out(tables: tuple[Table, Table], expected: dict[str, set[int]], text: str) -> None:
     table = tables[0]
-    reader = TableReader(table, table.schema(), parse_predicate(text, table.schema()))
+    reader = TableReader(table, table.schema(), parse_predicate(text, table.schema()), Access(table.io))
     [task] = table.scan().plan_files()
     deleted = [0, 1, 27]
     batches = reader.read_whole(task, [pa.chunked_array([deleted])])

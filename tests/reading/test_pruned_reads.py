@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.access import Access
 from sidecar.planning.planner import plan
 from sidecar.reading import table_files
 from sidecar.reading.report import TableScanReport
@@ -60,12 +61,15 @@ def table(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Table:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Recorded]:
     """The data files that are opened, and what is read of each."""
     opened: dict[str, Recorded] = {}
+    real = Access.open
 
-    def record(path: str, io: Any = None, size: int | None = None) -> Recorded:
+    def record(access: Access, path: str, size: int | None = None) -> Any:
+        if path.endswith(".stats"):
+            return real(access, path, size)
         opened[path] = Recorded(Path(local_path(path) or "").read_bytes())
         return opened[path]
 
-    monkeypatch.setattr(table_files, "open_source", record)
+    monkeypatch.setattr(Access, "open", record)
     return opened
 
 

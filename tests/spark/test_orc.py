@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
@@ -63,7 +64,7 @@ def test_both_engines_build_the_same(catalog: Any, table: Any, spark: Any) -> No
     for options in ({"engine": "local"}, {"engine": "spark", "spark": spark}):
         report = sidecar.build(table, COLUMNS, kinds=["bloom", "theta", "page-index"], full=True, **options)
         now = catalog.load_table(NAME)
-        found = find_sidecar(now)
+        found = find_sidecar(now, Access())
         assert found is not None
         segment = found.sidecar.segments[-1]
         rows = {

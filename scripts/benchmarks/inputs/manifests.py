@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
-from pyiceberg.typedef import StageResult
+from pyiceberg.typedef import Record
 
 from scripts.benchmarks.harness import data
 from sidecar.bundle.checksum import BlobContext
@@ -86,7 +86,7 @@ def data_file(table: Table, number: int, files: int) -> DataFile:
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/data/{number % 97:02}/00000-{number}-{number * 7919:012x}.parquet",
         file_format=FileFormat.PARQUET,
-        partition=StageResult(),
+        partition=Record(),
         record_count=ROWS,
         file_size_in_bytes=10_000_000 + number,
         column_sizes=dict.fromkeys(range(1, 5), 2000000 + number % 1000),

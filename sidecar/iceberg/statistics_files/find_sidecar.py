@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -46,11 +47,6 @@ class FoundSidecar:
     displaced: TakenPlace | None = None
     """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
 
-    def use_keys(self, table: Table, keys: EncryptionKeys | None) -> None:
-        """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
-        named = {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys)
-        self.sidecar.use_keys(keys, named)
-
 
 class StatisticsDoubt(NamedTuple):
     """A warning: why the statistics file ``file`` is not used, or (``file`` is ``None``) a fault in the metadata."""
@@ -61,6 +57,7 @@ class StatisticsDoubt(NamedTuple):
 
 def find_sidecar(
     table: Table,
+    access: Access,
     snapshot_id: int | None = None,
     *,
     warnings: list[str] | None = None,
@@ -69,10 +66,11 @@ def find_sidecar(
     """Open the nearest sidecar of a snapshot, by default the current one; :func:`registered_for` has the order.
 
     Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
-    ``warnings``; they raise no errors. ``opener`` opens files; by default :func:`open_registered`.
+    ``warnings``; they raise no errors. ``access`` opens encrypted blobs. ``opener`` opens files; by default
+    :func:`open_registered`.
     """
     doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, snapshot_id, doubts, opener)
+    found = look_for_sidecar(table, access, snapshot_id, doubts, opener)
     if warnings is not None:
         warnings += [doubt.text for doubt in doubts]
     return found
@@ -80,6 +78,7 @@ def find_sidecar(
 
 def look_for_sidecar(
     table: Table,
+    access: Access,
     snapshot_id: int | None,
     doubts: list[StatisticsDoubt],
     opener: Opener | None = None,
@@ -94,6 +93,7 @@ def look_for_sidecar(
         sidecar = (opener or open_registered)(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
             doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
+            sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
             return FoundSidecar(entry, ancestor, sidecar)
         if passed is not None:
             passed.append(entry)
@@ -106,9 +106,9 @@ def look_for_sidecar(
 
 
 def find_reusable(table: Table, snapshot_id: int) -> FoundSidecar | None:
-    """Open the sidecar from which a build of a snapshot carries over: the nearest one, registered or displaced."""
+    """Open the sidecar from which a build carries over, without keys: the nearest one, registered or displaced."""
     passed: list[StatisticsFile] = []
-    found = look_for_sidecar(table, snapshot_id, [], passed=passed)
+    found = look_for_sidecar(table, Access(table.io), snapshot_id, [], passed=passed)
     try:
         displaced = find_displaced(table, passed)
     except BaseException:
@@ -187,11 +187,10 @@ def open_sidecar(
     """
     doubts: list[str] = []
     table = one_version(table)
-    found = find_sidecar(table, snapshot_id_of(table, at), warnings=doubts)
+    found = find_sidecar(table, Access(table.io, encryption_keys), snapshot_id_of(table, at), warnings=doubts)
     if found is None:
         name = name_of(table)
         raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
-    found.use_keys(table, encryption_keys)
     return found.sidecar
 
 

@@ -69,7 +69,7 @@ def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) ->
     if keys is None:
         sidecar.use_keys(None, {})
     else:
-        sidecar.use_keys(keys.for_copying(), fields_of_keys(table.schemas().values(), keys.bundle_keys))
+        sidecar.use_keys(keys.for_copying(), fields_of_keys(table, keys))
 
 
 @dataclass

@@ -24,8 +24,8 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import READERS, identity_of, read_checked
 from sidecar.iceberg.manifests import ManifestContents, read_manifests
@@ -74,12 +74,12 @@ class _Asked:
     evaluators: Evaluators | None
 
     @classmethod
-    def of(cls, question: ValueQuestion, snapshot: Snapshot, keys: EncryptionKeys | None, read_all: bool) -> _Asked:
+    def of(cls, question: ValueQuestion, snapshot: Snapshot, access: Access, read_all: bool) -> _Asked:
         """Ask a question about a snapshot. The sidecar is opened when it is first asked."""
         traces, condition = ManifestTraces(question, question.table.metadata.specs()), question.question.for_filters
         if read_all:
             return cls(question, traces, None, None)
-        sidecar = OpenedSidecar(question.table, snapshot, condition.condition, keys, [question.field_id])
+        sidecar = OpenedSidecar(question.table, snapshot, condition.condition, access, [question.field_id])
         # pyiceberg has no evaluators if the schema lacks a column by which files are partitioned.
         sources = {part.source_id for spec in question.table.metadata.specs().values() for part in spec.fields}
         if not sources <= set(question.schema.field_ids):
@@ -114,7 +114,7 @@ def _files(files: FileSet[FileSource]) -> Iterator[DataFile]:
 class FileSearch:
     """Finds candidates in one snapshot after the other, newest first. Everything that it finds is in its lists."""
 
-    def __init__(self, table: Table, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
+    def __init__(self, table: Table, access: Access, read_all: bool) -> None:
         self.ruled_out: list[FileRuledOut] = []
         self.not_asked: list[NotAsked] = []
         self.traces: list[ValueTrace] = []
@@ -122,7 +122,7 @@ class FileSearch:
         self.equality_deletes: dict[str, tuple[DataFile, list[int]]] = {}
         """Equality-delete files by path, with the ids of the snapshots that have them."""
         self._table = table
-        self._keys = encryption_keys
+        self._access = access
         self._read_all = read_all
         self._known: dict[tuple[str, QuestionKey], dict[str, Candidate]] = {}
         """The candidates of each manifest, by path."""
@@ -140,7 +140,7 @@ class FileSearch:
         except SidecarError as error:
             self._miss("manifest list", snapshot.manifest_list, error)
             return found
-        asked = [_Asked.of(question, snapshot, self._keys, self._read_all) for question in questions]
+        asked = [_Asked.of(question, snapshot, self._access, self._read_all) for question in questions]
         data = data_of(found.lines)
         self._search(data, asked, snapshot.manifest_list)
         for sidecar in (one.sidecar for one in asked if one.sidecar is not None):

@@ -28,6 +28,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
@@ -116,7 +117,7 @@ def find(
         snapshots = [] if is_empty(table, snapshot_id) else [snapshot_of(table, snapshot_id)]
         schemas = {one.snapshot_id: asked for one in snapshots}
     questions = Questions(table, conditions, schemas)
-    search = _Search(table, questions, encryption_keys, read_all)
+    search = _Search(table, questions, Access(table.io, encryption_keys), read_all)
     remote = local_path(table.location()) is None
     search.run(snapshots, threads_of(threads, remote))
     report = _report(table, search, conditions, all_snapshots, read_all, time.perf_counter() - started)
@@ -153,13 +154,13 @@ class _Search:
         self,
         table: Table,
         questions: Questions,
-        encryption_keys: EncryptionKeys | None,
+        access: Access,
         read_all: bool,
     ) -> None:
         self.table = table
         self.questions = questions
-        self.files = FileSearch(table, encryption_keys, read_all)
-        self.sidecars = SidecarSearch(table, encryption_keys)
+        self.files = FileSearch(table, access, read_all)
+        self.sidecars = SidecarSearch(table, access)
         self.snapshots: list[SnapshotFiles] = []
         self.hits: dict[tuple[QuestionKey, str], _Hit] = {}
         self.read: list[FileRead] = []
@@ -167,14 +168,12 @@ class _Search:
         self.not_asked: list[NotAsked] = []
         self.traces: list[ValueTrace] = []
         self.asked_sidecars: list[SidecarAsked] = []
-        self._keys = encryption_keys
+        self._access = access
         self._held: dict[tuple[QuestionKey, str], Counter[str]] = {}
         """How many rows of each equality-delete file have which value."""
         self._by_key = {question.key: question for question in questions.all}
         self._readers = {
-            key: RowCounter(question, encryption_keys, read_all)
-            for key, question in self._by_key.items()
-            if question.can_match
+            key: RowCounter(question, access, read_all) for key, question in self._by_key.items() if question.can_match
         }
 
     def run(self, snapshots: Sequence[Snapshot], threads: int) -> None:
@@ -205,7 +204,7 @@ class _Search:
             job: tuple[tuple[QuestionKey, str], Candidate],
         ) -> tuple[Counter[str] | SidecarError, list[ValueTrace]]:
             (key, _), candidate = job
-            traces = list(traces_in_file(self._by_key[key], candidate.file, self._keys))
+            traces = list(traces_in_file(self._by_key[key], candidate.file, self._access))
             try:
                 return self._readers[key].count(candidate.file), traces
             except SidecarError as error:

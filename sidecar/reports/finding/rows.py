@@ -20,7 +20,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
-from sidecar.crypto.keys import EncryptionKeys
+from sidecar.access import Access
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.values import GREGORIAN_DAY
@@ -36,7 +36,6 @@ from sidecar.reading.row_deletes import DeleteKey, Deletes
 from sidecar.reading.scanning import reading_errors
 from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.opening import open_source
 
 _SECOND = 1_000_000
 MOST_ASKED = 200
@@ -50,13 +49,13 @@ _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 class RowCounter:
     """Reads files for one question. Threads can share it. With ``read_all``, indexes in files are not asked either."""
 
-    def __init__(self, question: ValueQuestion, encryption_keys: EncryptionKeys | None, read_all: bool) -> None:
-        self.question = question
-        self._whole = TableReader(question.table, question.projection, AlwaysTrue(), encryption_keys)
+    def __init__(self, question: ValueQuestion, access: Access, read_all: bool) -> None:
+        self.question, self._access = question, access
+        self._whole = TableReader(question.table, question.projection, AlwaysTrue(), access)
         self._matching: TableReader | None = None
         is_few = len(question.literals) <= MOST_ASKED
         if not read_all and is_few and isinstance(question.column.type, _BYTES):
-            self._matching = TableReader(question.table, question.projection, question.predicate, encryption_keys)
+            self._matching = TableReader(question.table, question.projection, question.predicate, access)
         self._counted: dict[tuple[str, frozenset[DeleteKey]], Counter[str]] = {}
 
     def count(self, file: DataFile) -> Counter[str]:
@@ -103,7 +102,7 @@ class RowCounter:
         question, found, rows = self.question, Counter[str](), 0
         asked = FileQuestion(table_reader.asked, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
-        reader = DataFileReader(table_reader, question.table.io, deletes, None, asked, is_locked=True)
+        reader = DataFileReader(table_reader, deletes, None, asked, is_locked=True)
         with reading_errors(task.file.file_path):
             if table_reader is self._whole:
                 for batch in reader.read_whole(task):
@@ -140,7 +139,7 @@ class RowCounter:
         """
         question, path = self.question, file.file_path
         kind = str(question.column.type)
-        with closing(open_source(path, question.table.io, file.file_size_in_bytes)) as source:
+        with closing(self._access.open(path, file.file_size_in_bytes)) as source:
             tail = read_tail(source)
             mapping = name_mapping_of(question.table)
             found = ColumnsInFile(leaves_of(tail), question.schema, mapping, {}).find(question.field_id)

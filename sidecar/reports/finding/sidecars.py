@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.arrow_types import arrow_type
@@ -37,7 +37,6 @@ from sidecar.questions.bounds import Bounds
 from sidecar.reports.finding.results import SidecarAsked, ValueTrace
 from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.opening import open_source
 
 LARGEST_LG_K = 20
 """The largest sketch that is read whole."""
@@ -48,10 +47,10 @@ _INT_LIMIT = 1 << 31
 class SidecarSearch:
     """Asks all sidecar files of a table. :attr:`traces` has the bounds in them that are one of the values."""
 
-    def __init__(self, table: Table, encryption_keys: EncryptionKeys | None) -> None:
+    def __init__(self, table: Table, access: Access) -> None:
         self.traces: list[ValueTrace] = []
         self._table = table
-        self._keys = encryption_keys
+        self._access = access
 
     def ask(self, questions: Sequence[ValueQuestion]) -> list[SidecarAsked]:
         """Return the answer of each file for each question; files without an index of the column are left out."""
@@ -90,14 +89,13 @@ class SidecarSearch:
                     yield answer
 
     def _open(self, path: str) -> SidecarFile:
-        source = open_source(path, self._table.io)
+        source = self._access.open(path)
         try:
             sidecar = SidecarFile.open(source, columns=self._table.schema().find_column_name)
         except SidecarError:
             source.close()
             raise
-        named = {} if self._keys is None else fields_of_keys(self._table.schemas().values(), self._keys.bundle_keys)
-        sidecar.use_keys(self._keys, named)
+        sidecar.use_keys(self._access.keys, fields_of_keys(self._table, self._access.keys))
         return sidecar
 
     def _about(

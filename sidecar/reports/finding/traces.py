@@ -17,9 +17,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FloatType, NestedField, PrimitiveType
 
+from sidecar.access import Access
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.leaf import ComparedColumn
@@ -35,7 +35,6 @@ from sidecar.questions.bounds import Bounds, Comparable
 from sidecar.questions.literal_spans import span_of
 from sidecar.reports.finding.results import ValueTrace
 from sidecar.reports.finding.values import ValueQuestion
-from sidecar.storage.opening import open_source
 
 SHORTEST_CUT = 8
 """A bound of fewer bytes is not taken for the beginning of a longer value: it says too little."""
@@ -174,7 +173,7 @@ def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bou
     )
 
 
-def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys | None) -> Iterator[ValueTrace]:
+def traces_in_file(question: ValueQuestion, file: DataFile, access: Access) -> Iterator[ValueTrace]:
     """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none.
 
     Bounds that are not believed name values too.
@@ -183,8 +182,8 @@ def traces_in_file(question: ValueQuestion, file: DataFile, keys: EncryptionKeys
         return
     table = question.table
     try:
-        with closing(open_source(file.file_path, table.io, file.file_size_in_bytes)) as opened:
-            source = unlock(opened, keys)
+        with closing(access.open(file.file_path, file.file_size_in_bytes)) as opened:
+            source = unlock(opened, access.keys)
             footer = read_footer(source)
             mapping = name_mapping_of(table)
             found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)

@@ -11,6 +11,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
@@ -132,7 +133,7 @@ def opened_sidecar(
     ``passed`` gets the nearer entries that were passed over.
     """
     doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, listing.snapshot_id, doubts, passed=passed)
+    found = look_for_sidecar(table, Access(table.io), listing.snapshot_id, doubts, passed=passed)
     warnings += [doubt.text for doubt in doubts]
     try:
         yield found

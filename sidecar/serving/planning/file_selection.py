@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.deletes.delete_files import comparable
@@ -128,7 +129,7 @@ def _by_sidecar(
     if not asks_filters and files.count >= BROAD:
         return FileSelection(fallback=NO_INDEX_HELPS)
     planning = Planning(
-        table, row_filter, snapshot_id, encryption_keys=encryption_keys, opener=opener, lines=files.lines
+        table, row_filter, snapshot_id, Access(table.io, encryption_keys), opener=opener, lines=files.lines
     )
     whole = WholeMatch(table.metadata, row_filter)
     with closing(planning):

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
@@ -120,7 +121,7 @@ def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -
     from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
     from sidecar.planning.files.by_filters import is_listed
 
-    found = find_sidecar(table)
+    found = find_sidecar(table, Access())
     assert found is not None
     snapshot = table.current_snapshot()
     assert snapshot is not None

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
@@ -140,7 +141,7 @@ def test_bytes_are_read_with_the_rights_of_whoever_asks(table: Table, monkeypatc
 
 
 def opened_by(sidecars: SidecarPool, table: Table, scope: object = None) -> SidecarFile:
-    found = find_sidecar(table, opener=sidecars.opener(scope))
+    found = find_sidecar(table, Access(), opener=sidecars.opener(scope))
     assert found is not None
     return found.sidecar
 
