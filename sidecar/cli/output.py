@@ -66,12 +66,14 @@ class Output:
         draw: Callable[[Console, Any], None],
         *,
         each: str | None = None,
+        exits: Sequence[int] = (),
         rows: ResultRows | None = None,
         failed: bool | int = False,
     ) -> None:
         """Print ``data``: drawn by ``draw``, as one JSON document, as lines of JSON, or its ``rows``.
 
-        ``each`` is the key of the list whose items get a line: the files or tables of the command. Only commands that
+        ``each`` is the key of the list whose items get a line: the files or tables of the command. ``exits`` are their
+        exit codes, by default that of the command. Only commands that
         have ``rows`` are started with a form that shows nothing else. The exit code is 1 if the command has ``failed``,
         or the number that is given.
         """
@@ -83,7 +85,7 @@ class Output:
         elif rows is not None:
             self.rows(rows)
         else:
-            self._lines(data, each, int(failed))
+            self._lines(data, each, exits, int(failed))
         if failed:
             raise typer.Exit(int(failed))
 
@@ -93,11 +95,11 @@ class Output:
         wide = self.form is OutputFormat.json and sys.stdout.isatty()
         print(to_json(self._with_run(self._subject, data, exit_code), indent=2 if wide else None))
 
-    def _lines(self, data: Mapping[str, Any], each: str | None, exit_code: int) -> None:
+    def _lines(self, data: Mapping[str, Any], each: str | None, exits: Sequence[int], exit_code: int) -> None:
         if each is None:
             print(to_json(self._with_run(self._subject, data, exit_code)))
-        for one in () if each is None else data[each]:
-            self.document_of_table(one, exit_code)
+        for number, one in enumerate(() if each is None else data[each]):
+            self.document_of_table(one, exits[number] if exits else exit_code)
 
     def document_of_table(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print a JSON document in one line: the ``data`` of one of the command's tables or files."""

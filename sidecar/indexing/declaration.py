@@ -28,7 +28,7 @@ from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import hit
 from sidecar.filters.sizing import check_fpp
-from sidecar.iceberg.catalog import reload_table, show_commit
+from sidecar.iceberg.catalog import command_for, reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
@@ -110,6 +110,20 @@ class TableDeclaration:
         return found | {f"sidecar.column.{i}.fpp": str(fpp) for i, fpp in (self.own_fpp or {}).items()}
 
 
+def declared_by(table: Table) -> TableDeclaration:
+    """Return the wish of a table. Raises :class:`UsageError` that names a property that makes no sense."""
+    try:
+        return declaration_of(table.properties)
+    except UsageError as error:
+        error.hint = f"Set it anew: {_saving(table)}"
+        raise
+
+
+def _saving(table: Table) -> str:
+    """Return the command that declares columns of a table."""
+    return command_for(table, "build", "--columns", "A,B", "--save")
+
+
 def declaration_of(properties: Mapping[str, str]) -> TableDeclaration:
     """Return the wish in a table's properties. Raises :class:`UsageError` that names a property that makes no sense."""
     own = {(int(match[1]), match[2]): name for name in properties if (match := OF_COLUMN.fullmatch(name))}
@@ -139,7 +153,7 @@ def wishes_of(
     unknown columns and for a damaged property, and :class:`NothingDeclaredError` if there is no column at all. A name
     that is declared without an id and is unknown is a note, and an error only if no declared column is left.
     """
-    declared, notes = declaration_of(table.properties), list[str]()
+    declared, notes = declared_by(table), list[str]()
     kept: Mapping[int, BuiltIndexes] = {}
     if columns is not None:
         found = resolve_columns(schema, columns)
@@ -151,7 +165,7 @@ def wishes_of(
         raise NothingDeclaredError(
             f"no column of the table '{name_of(table)}' is to be indexed",
             found=notes[0] if notes else None,
-            hint="Name columns, and declare them for later: sidecar build TABLE --columns A,B --save",
+            hint=f"Name columns, and declare them for later: {_saving(table)}",
         )
     wishes = []
     for column in found:
@@ -270,7 +284,7 @@ def _unknown_name(name: str, table: Table, schema: Schema, error: UsageError) ->
         written = _entry_text(DeclaredColumn(live.path, live.field_id))
         how = f"It is '{live.path}' now, and only a field id follows a rename: write {written} instead."
     what = f"the table property {COLUMNS} is wrong: {error.what}"
-    return UsageError(what, hint=f"{how} Or declare all columns anew: sidecar build TABLE --columns A,B --save".strip())
+    return UsageError(what, hint=f"{how} Or declare all columns anew: {_saving(table)}".strip())
 
 
 def _names_of(field_id: int, table: Table) -> set[str | None]:
@@ -325,5 +339,4 @@ def _refuse(name: str, text: str, expected: str) -> NoReturn:
         f"the table property {name} makes no sense",
         expected=expected,
         found=repr(text[:80]),
-        hint="Set it anew: sidecar build TABLE --columns A,B --save",
     )

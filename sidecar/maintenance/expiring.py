@@ -124,7 +124,7 @@ def expire(
         raise UsageError("retain_last is below 1: plans need the nearest sidecar", found=retain_last)
     check_writable(read)
     now = with_all_snapshots(read) if dry_run else reload_table(read)
-    left_alone = why_left_alone(now, "no registration is removed")
+    left_alone = why_left_alone(now)
     decision = _decide(now, older_than, retain_last) if left_alone is None else _Decision()
     hit("expire: decided")
     if (decision.expired or decision.reduced) and not dry_run:

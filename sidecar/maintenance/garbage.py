@@ -166,11 +166,11 @@ def check_age(older_than: timedelta, force: bool = False) -> None:
         )
 
 
-def why_left_alone(table: Table, what: str = "no file is deleted") -> str | None:
-    """Return a sentence if the table's properties forbid to delete files, else ``None``. ``what`` ends it."""
+def why_left_alone(table: Table) -> str | None:
+    """Return a sentence if the table's properties forbid to delete files, else ``None``."""
     if table.properties.get(GC_ENABLED, "true").strip().lower() == "true":
         return None
-    return f"The table's property {GC_ENABLED} is false: {what}."
+    return f"the table's property {GC_ENABLED} is false: no registration is removed and no file is deleted"
 
 
 def find_garbage(table: Table, older_than: timedelta, warnings: list[str]) -> list[GarbageFile]:

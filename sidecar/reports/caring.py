@@ -90,6 +90,11 @@ class CaredTable(Result):
         return [] if self.check is None else self.check.missed
 
     @property
+    def exit_code(self) -> int:
+        """The exit code for this table: 1 after a failure or a missed limit, 4 if it was left alone, else 0."""
+        return 1 if self.has_failed or self.missed else 4 if self.left_alone else 0
+
+    @property
     def warnings(self) -> list[str]:
         """What the caller should know."""
         found = [] if self.repair is None else list(self.repair.problems)
@@ -116,9 +121,8 @@ class CareReport(Result):
     @property
     def exit_code(self) -> int:
         """The exit code of ``sidecar care``: 1 after a failure or a missed limit, 4 for a table left alone, else 0."""
-        if self.page_error is not None or any(one.has_failed or one.missed for one in self.tables):
-            return 1
-        return 4 if any(one.left_alone for one in self.tables) else 0
+        codes = {one.exit_code for one in self.tables}
+        return 1 if self.page_error is not None or 1 in codes else max(codes, default=0)
 
     def counts(self) -> dict[str, int]:
         """Return the number of tables, and of those that failed, miss a limit or were left alone."""
@@ -182,6 +186,13 @@ def care(
     check_limits(max_behind, min_coverage)
     asked_engine(engine, spark)
     steps = STEPS if only is None else tuple(step for step in STEPS if step in only)
+    for step, name, option in (
+        ("check", "max_behind", max_behind),
+        ("check", "min_coverage", min_coverage),
+        ("report", "report", report),
+    ):
+        if option is not None and step not in steps:
+            raise UsageError(f"{name} is for the step '{step}', which is not one of only", hint=f"Add the step {step}.")
     given = [tables] if isinstance(tables, str | Table) else list(tables)
     keys = {"encryption_keys": encryption_keys, "allow_plaintext": allow_plaintext}
     night = _Night(

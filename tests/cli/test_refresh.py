@@ -56,8 +56,14 @@ def test_saved_once_and_refreshed_after_each_change(catalog: Any) -> None:
 
 def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
     run("build", "db.a", "--columns", "k", "--engine", "local")
-    alone = json.loads(run("refresh", "db.a", "--json").stdout)
-    first, second = map(json.loads, run("refresh", "db.*", "--json").stdout.splitlines())
+    alone = json.loads(run("refresh", "db.a", "--format", "jsonl").stdout)
+    first, second = map(json.loads, run("refresh", "db.*", "--format", "jsonl").stdout.splitlines())
+    whole = json.loads(run("refresh", "db.*", "--json").stdout)
+    assert [one["action"] for one in whole["tables"]] == ["current", "undeclared"]
+    assert (whole["summary"], whole["exit"]) == ({"tables": 2, "failed": 0}, 0)
+    mixed = run("refresh", "db.a", "db.nosuch", "--format", "jsonl")
+    assert [json.loads(line)["exit"] for line in mixed.stdout.splitlines()] == [0, 2]
+    assert mixed.exit_code == 1
     assert alone.keys() == first.keys() == second.keys()
     assert [(one["table"], one["action"], one["exit"]) for one in (alone, first, second)] == [
         ("db.a", "current", 0),
@@ -75,7 +81,7 @@ def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
 )
 def test_a_wrong_option_is_wrong_usage(catalog: Any, words: list[str], told: str) -> None:
     result = run("refresh", "db.a", *words)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 2
     assert told in result.stdout + result.stderr
 
 

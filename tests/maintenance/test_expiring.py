@@ -165,4 +165,6 @@ def test_a_table_that_forbids_to_delete_keeps_its_registrations(tmp_path: Path) 
         change.set_properties({"gc.enabled": "false"})
     report = sidecar.expire(table.refresh(), older_than=NOW)
     assert (report.expired, report.kept, entries(table)) == ([], [], before)
-    assert report.left_alone == "The table's property gc.enabled is false: no registration is removed."
+    assert report.left_alone == (
+        "the table's property gc.enabled is false: no registration is removed and no file is deleted"
+    )

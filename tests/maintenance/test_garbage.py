@@ -428,7 +428,9 @@ def test_a_table_that_forbids_it_is_left_alone_with_a_sentence(tmp_path: Path, v
         change.set_properties({"gc.enabled": value})
     for young in (timedelta(days=3), timedelta(0)):
         report = sidecar.gc(stale, older_than=young)
-        assert report.left_alone == "The table's property gc.enabled is false: no file is deleted."
+        assert report.left_alone == (
+            "the table's property gc.enabled is false: no registration is removed and no file is deleted"
+        )
         assert report.files == []
     unreferenced = sidecar.status(table.refresh()).unreferenced
     assert (unreferenced.files, unreferenced.deletable) == (3, 0)

@@ -78,7 +78,8 @@ def care(
         out.warn(f"{one.table}: {text}" for text in one.warnings)
     if done.page_error is not None:
         out.warn([f"there is no page: {done.page_error}"])
-    out.result(done.to_dict(), draw, each="tables", failed=done.exit_code)
+    exits = [one.exit_code for one in done.tables]
+    out.result(done.to_dict(), draw, each="tables", exits=exits, failed=done.exit_code)
 
 
 def draw(to: Console, data: Any) -> None:

@@ -33,12 +33,13 @@ def refresh(
     """Bring sidecars up to date: index what is new, carry the rest.
 
     What is indexed is what each table declares ("sidecar build TABLE --columns A,B --save"), else what its last sidecar
-    has. A failure of one table does not stop the others; the exit code is then 1. With --json each table is one line.
+    has. A failure of one table does not stop the others; the exit code is then 1. With --format jsonl each table is a
+    line as soon as it is done.
 
     \b
     Examples:
       sidecar refresh db.lineitem
-      sidecar refresh 'db.*' --json
+      sidecar refresh 'db.*' --format jsonl
       sidecar refresh db.lineitem --max-new-files 100
     """
     out = output()
@@ -55,9 +56,7 @@ def refresh(
             dry_run=dry_run,
         )
 
-    run_tables(
-        out, tables, refresh_one, cells, failed=lambda data: bool(data["files_failed"]), dry_run=dry_run, lines=True
-    )
+    run_tables(out, tables, refresh_one, cells, failed=lambda data: bool(data["files_failed"]), dry_run=dry_run)
 
 
 def cells(data: Any) -> dict[str, Any]:

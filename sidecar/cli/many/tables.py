@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.output import Output, announce_dry_run, escaped, table
+from sidecar.cli.output import Output, OutputFormat, announce_dry_run, escaped, table
+from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,12 +40,11 @@ def run_tables(
     failed: Callable[[Any], bool] = lambda data: False,
     *,
     dry_run: bool = False,
-    lines: bool = False,
 ) -> None:
     """Do ``work`` for each table and print a summary. ``cells`` are the columns of a table's line, from its result.
 
-    The exit code is 1 if there was an error in a table, or if a result ``failed``. ``dry_run`` says that nothing is
-    written. With ``lines``, JSON is a line for each table, as soon as it is done, without a summary.
+    The exit code is 1 if a table had an error, or if a result ``failed``, and 2 if the usage is wrong for all tables.
+    ``dry_run`` says that nothing is written. Lines of JSON have the exit code of the table, and come when it is done.
     """
     from sidecar.iceberg.many_tables import each_table
     from sidecar.iceberg.table_names import name_of
@@ -54,6 +54,7 @@ def run_tables(
             return work(opened)
 
     tables: list[dict[str, Any]] = []
+    exits: list[int] = []
     for outcome in each_table(names, work_by_name, out.choices.catalog_or_variable):
         if outcome.error is not None:
             tables.append({"table": outcome.table, "error": outcome.error.to_dict()})
@@ -61,22 +62,17 @@ def run_tables(
             found = outcome.result.to_dict() if outcome.result is not None else {}
             out.warn(f"{outcome.table}: {text}" for text in found.get("warnings", ()))
             tables.append({**found, "table": outcome.table})
-        if lines and out.is_json:
-            out.document_of_table(tables[-1], int("error" in tables[-1] or failed(tables[-1])))
-    bad = [one for one in tables if "error" in one or failed(one)]
-    if lines and out.is_json:
-        if bad:
-            raise typer.Exit(1)
-        return
-    summary = {"tables": len(tables), "failed": len(bad)}
+        is_usage = isinstance(outcome.error, UsageError)
+        exits.append(2 if is_usage else int(outcome.error is not None or failed(tables[-1])))
+        if out.form is OutputFormat.jsonl:
+            out.document_of_table(tables[-1], exits[-1])
+    exit_code = 2 if set(exits) == {2} else int(any(exits))
+    if out.form is OutputFormat.jsonl:
+        raise typer.Exit(exit_code)
+    summary = {"tables": len(tables), "failed": sum(map(bool, exits))}
     mode = {"dry_run": True} if dry_run else {}
     data = {"tables": tables, "summary": summary, **mode}
-    out.result(
-        data,
-        lambda to, shown: draw_tables(to, shown, cells),
-        each="tables",
-        failed=bool(bad),
-    )
+    out.result(data, lambda to, shown: draw_tables(to, shown, cells), failed=exit_code)
 
 
 def draw_tables(to: Console, data: Any, cells: Callable[[Any], Cells]) -> None:

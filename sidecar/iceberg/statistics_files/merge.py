@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.iceberg.catalog import command_for
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
@@ -75,25 +76,26 @@ class Merge:
             reader.source.close()
 
 
-def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> ExistingBlob:
-    """Open the statistics file of ``entry``.
+def open_existing(table: Table, entry: StatisticsFile, *, force: bool) -> ExistingBlob:
+    """Open the statistics file of ``entry``, one of ``table``.
 
     Raises a :class:`SidecarError` if it cannot be read, unless ``force`` is set.
     """
     try:
         if entry.key_metadata is not None:
             raise UnsupportedFeatureError("the statistics file is encrypted", file=entry.statistics_path)
-        source = open_source(entry.statistics_path, io, entry.file_size_in_bytes)
+        source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
         return ExistingBlob(entry, PuffinReader(source, footer_length=entry.file_footer_size_in_bytes))
     except SidecarError as error:
         if force:
             return ExistingBlob(entry, None)
-        raise refusal(entry, error) from error
+        raise refusal(table, entry, error) from error
 
 
-def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
+def refusal(table: Table, entry: StatisticsFile, error: SidecarError) -> SidecarError:
     """Return an error of the same class that says that nothing was registered and what would have been lost."""
     fields = sorted({field for blob in entry.blob_metadata for field in blob.fields})
+    again = command_for(table, "build", "--force")
     lost = f"theta sketches of fields {', '.join(map(str, fields))}" if fields else "unknown blobs"
     return type(error)(
         f"a statistics file of the snapshot cannot be read, and a registration would lose it: {error.what}",
@@ -101,7 +103,7 @@ def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
         offset=error.offset,
         expected=error.expected,
         found=error.found,
-        hint=f"It has {lost}. sidecar build TABLE --force goes on; what is not built again keeps only its entry.",
+        hint=f"It has {lost}. {again} goes on; what is not built again keeps only its entry.",
     )
 
 

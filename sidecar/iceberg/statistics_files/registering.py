@@ -215,7 +215,7 @@ def _merge(
     race.merged = list(race.displaced)
     current = statistics_of(table).get(snapshot_id, ())
     race.merged[:0] = [entry for entry in current if entry.statistics_path != race.superseded]
-    existing = [open_existing(table.io, entry, force=force) for entry in race.merged]
+    existing = [open_existing(table, entry, force=force) for entry in race.merged]
     return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
 
@@ -404,7 +404,7 @@ def register_others_alone(table: Table, entry: StatisticsFile) -> StatisticsFile
     if snapshot is None or statistics_of(now).get(snapshot_id) != standing:
         return None
     live = set(now.schema().field_ids)
-    merge = plan_merge([open_existing(now.io, entry, force=False)], (), live, unsketched=live)
+    merge = plan_merge([open_existing(now, entry, force=False)], (), live, unsketched=live)
 
     def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
         writer.properties[OTHERS_PROPERTY] = str(now.metadata.table_uuid)
