@@ -32,8 +32,8 @@ MOST_MODULES = 24
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 58_200,
-    "statements": 46_700,
+    "code lines": 58_450,
+    "statements": 46_950,
     "classes": 862,
     "result types": 97,
     "public names": 50,
