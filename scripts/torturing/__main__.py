@@ -11,6 +11,7 @@ RUNS = {
     "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
     "life": "random lives of tables beside a list of their rows",
     "fuzz": "all decoders of scripts/fuzz",
+    "mutants": "bugs of one line are planted, and tests should notice them",
     "corpus": "files of other projects, against other readers",
     "tables": "Iceberg tables of other projects, against other engines",
     "differential": "plans beside those of another checkout",
