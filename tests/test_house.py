@@ -32,9 +32,9 @@ MOST_MODULES = 24
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 58_450,
-    "statements": 46_950,
-    "classes": 862,
+    "code lines": 59_000,
+    "statements": 47_300,
+    "classes": 880,
     "result types": 97,
     "public names": 50,
     "public functions": 28,
