@@ -27,6 +27,7 @@ LAYERS = [
     {"questions"},
     {"parquet", "orc", "puffin"},
     {"bundle"},
+    {"data_files"},
     {"conversion"},
     {"files"},
     {"many_files"},

@@ -25,12 +25,12 @@ from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take
 from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.protection import Protection
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, UsageError
-from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
 
@@ -132,30 +132,30 @@ class Extractor:
 
         Raises :class:`StorageError` if the file changes while it is read.
         """
-        if is_orc(source):
-            self._take_orc(source)
+        file = open_file(source, self._collection.protection.keys)
+        if isinstance(file, OpenOrc):
+            self._take_orc(file)
         else:
-            self._take_parquet(source)
+            self._take_parquet(file)
         check_unchanged(source)  # or the digest could be of other pages than the indexes
 
-    def _take_orc(self, source: Source) -> None:
-        tail = read_tail(source)
-        columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
+    def _take_orc(self, file: OpenOrc) -> None:
+        tail = file.tail
+        columns = self._named([leaf.column for leaf in file.leaves], tail.column)
         what = OrcWanted(columns, self._bloom, self._page_index)
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
-        for unit, key, outcome in take_orc(source, tail, self._collection, what, keys):
+        for unit, key, outcome in take_orc(file, self._collection, what, keys):
             self.note(outcome, key, unit)
 
-    def _take_parquet(self, source: Source) -> None:
-        source = unlock(source, self._collection.protection.keys)
-        footer = read_footer(source)
-        check_embeddable(source, footer)
+    def _take_parquet(self, file: OpenParquet) -> None:
+        footer = file.footer
+        check_embeddable(file.source, footer)
         leaves = self._named(footer.columns, footer.leaf)
         what = ParquetWanted(leaves, self._bloom, self._page_index, self._wanted is not None, self.witness)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves if not footer.is_ambiguous(leaf)})
-        for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
+        for unit, key, outcome in take_parquet(file, self._collection, what, keys):
             self.note(outcome, key, unit)
 
     def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:

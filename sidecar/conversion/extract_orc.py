@@ -13,17 +13,16 @@ from sidecar.bundle.indexes.row_indexes import row_index_kind
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import StoredColumn
 from sidecar.conversion.collection import Collection, Key, keys_of
-from sidecar.conversion.matching.identity import file_entry, first_units, identity_of_orc
+from sidecar.conversion.matching.identity import file_entry, identity_of
 from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
+from sidecar.data_files.open_orc import OpenOrc, first_units
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.contradictions import reason_of
-from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
-from sidecar.storage.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit ordinal in the collection, column, and what became of the index."""
@@ -38,15 +37,16 @@ class OrcWanted:
     row_index: bool
 
 
-def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]) -> Taken:
+def take_orc(file: OpenOrc, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]) -> Taken:
     """Add the file and its indexes to ``collection``, and yield what became of each index.
 
     Raises :class:`sidecar.errors.UnsupportedFeatureError` for an encrypted file, :class:`DamagedFileError` for a
     stripe's footer that cannot be read, and :class:`sidecar.errors.StorageError`.
     """
+    source, tail, statistics = file.source, file.tail, file.statistics
     check_embeddable(tail)
-    first = collection.add_file(file_entry(identity_of_orc(source, tail)))
-    firsts, statistics = first_units(tail), FileStatistics(source, tail)
+    first = collection.add_file(file_entry(identity_of(file)))
+    firsts = first_units(tail)
     ids = [column.id for column in what.columns]
     statistics.compare(what.columns)
     for column in what.columns:

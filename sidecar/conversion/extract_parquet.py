@@ -14,11 +14,12 @@ from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.bundle.model import StoredColumn, UnitState
 from sidecar.conversion.collection import Collection, Key, keys_of
-from sidecar.conversion.matching.identity import file_entry, identity_of_parquet
+from sidecar.conversion.matching.identity import file_entry, identity_of
 from sidecar.conversion.matching.witness import FileWitness, GivenIndexes, Witness
 from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.sound_page_index import sound_page_index
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -51,19 +52,18 @@ class ParquetWanted:
     witness: Witness
 
 
-def take_parquet(
-    source: Source, footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
-) -> Taken:
+def take_parquet(file: OpenParquet, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> Taken:
     """Add the file and its indexes to ``collection``, and yield what became of each index.
 
     Raises :class:`sidecar.errors.UsageError` if the caller names an encrypted column that may be kept neither encrypted
     nor in plaintext, and :class:`StorageError`.
     """
-    first = collection.add_file(file_entry(identity_of_parquet(source, footer)))
+    source, footer = file.source, file.footer
+    first = collection.add_file(file_entry(identity_of(file)))
     left_out = _left_out(footer, collection, what, keys)
     for leaf in what.leaves:
-        is_open = leaf.index not in footer.encrypted
-        collection.name_column(keys[leaf.index], StoredColumn(leaf.parts, leaf.iceberg_type) if is_open else None)
+        name = None if file.is_encrypted(leaf) else StoredColumn(leaf.parts, leaf.iceberg_type)
+        collection.name_column(keys[leaf.index], name)
     witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:
         unit = first + group.ordinal

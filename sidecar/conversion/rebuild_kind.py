@@ -22,9 +22,9 @@ from sidecar.conversion.collection import Key
 from sidecar.conversion.extract import Extractor
 from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
-from sidecar.conversion.matching.identity import first_units
 from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
+from sidecar.data_files.open_orc import first_units
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.bloom import OrcBloomFilter, size_for

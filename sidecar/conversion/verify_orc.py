@@ -7,7 +7,7 @@ build. Values inside unions are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.matching.identity import first_units
 from sidecar.conversion.matching.match import Match
 from sidecar.conversion.restore import every_part, locate_orc, stored_row_indexes
+from sidecar.data_files.open_orc import OpenOrc, first_units
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
@@ -27,7 +27,6 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.orc.decode import has_own_values, read_row_groups
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.verify.values import count_denied, observed_in
@@ -53,19 +52,20 @@ class _OrcStripe:
 
 
 def orc_value_problems(
-    source: Source, tail: OrcTail, matches: list[Match], pool: FilterPool, check: ValueCheck
+    file: OpenOrc, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
+    """Yield the problems of an ORC file; see :func:`sidecar.conversion.verify_values.value_problems_of`."""
+    source, tail = file.source, file.tail
     parts = [part for part in every_part(matches, locate_orc(tail)) if part.units]
     row_indexes = stored_row_indexes(matches, tail)
     columns = sorted({part.column for part in parts} | {column for _, column in row_indexes})
-    firsts, statistics = first_units(tail), FileStatistics(source, tail)
+    firsts = first_units(tail)
     for stripe in tail.stripes:
         if not stripe.num_row_groups or not columns:
             continue
         footer = read_stripe_footer(source, tail, stripe)
         work = _OrcStripe(source, tail, stripe, footer, firsts[stripe.ordinal])
-        indexes = read_indexes(source, tail, footer, columns, statistics, bloom=False)
+        indexes = read_indexes(source, tail, footer, columns, file.statistics, bloom=False)
         for number in columns:
             own = [part for part in parts if part.column == number]
             yield from _column_problems(work, indexes[number], own, row_indexes, pool, check)

@@ -23,16 +23,16 @@ from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.filter_pool import FilterPool
-from sidecar.conversion.matching.identity import identity_of_orc, identity_of_parquet
+from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import Finder, Match
 from sidecar.conversion.restore import filter_parts, restore_pages
 from sidecar.conversion.verify_orc import orc_value_problems
-from sidecar.crypto.keys import EncryptionKeys
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import LOCKED, Footer, read_footer
+from sidecar.parquet.footer import LOCKED, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
@@ -41,11 +41,10 @@ from sidecar.storage.source import Source
 
 
 class DataPlace(NamedTuple):
-    """A live data file: its path, its identity in the sidecar's list, and whether it is ORC (else Parquet)."""
+    """A live data file: its path, and its identity in the sidecar's list."""
 
     path: str
     listed: DataFileIdentity
-    is_orc: bool
 
 
 def places_to_check(sidecar: SidecarFile, files: Sequence[DataPlace], check: ValueCheck) -> list[DataPlace]:
@@ -75,12 +74,10 @@ def place_problems(
             yield from load_filters(pool, sidecar, segment, units)
         for place in files:
             try:
-                with closing(access.open(place.path)) as opened:
-                    if place.is_orc:
-                        yield from _orc_problems(opened, place.listed, finder, pool, check)
-                    else:
-                        source = unlock(opened, access.keys)
-                        yield from _parquet_problems(source, place.listed, finder, pool, check)
+                with closing(access.open(place.path)) as source:
+                    file = open_file(source, access.keys)
+                    matches = finder.find_live(place.listed, identity_of(file))
+                    yield from value_problems_of(file, matches, pool, check)
             except SidecarError as error:
                 yield problem_in(place.path, place_and_reason(error), error.column)
 
@@ -106,29 +103,22 @@ def load_filters(pool: FilterPool, sidecar: SidecarFile, segment: Segment, units
                     yield problem_in(sidecar.source.name, place_and_reason(error), column)
 
 
-def _orc_problems(
-    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
+def value_problems_of(
+    file: OpenParquet | OpenOrc, matches: list[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    tail = read_tail(source)
-    matches = finder.find_live(file, identity_of_orc(source, tail))
-    yield from orc_value_problems(source, tail, matches, pool, check)
-
-
-def _parquet_problems(
-    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
-) -> Iterator[Problem]:
-    footer = read_footer(source)
-    matches = finder.find_live(file, identity_of_parquet(source, footer))
-    yield from parquet_value_problems(source, footer, matches, pool, check)
+    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
+    if isinstance(file, OpenOrc):
+        return orc_value_problems(file, matches, pool, check)
+    return parquet_value_problems(file, matches, pool, check)
 
 
 def parquet_value_problems(
-    source: Source, footer: Footer, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
+    file: OpenParquet, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
+    """Yield the problems of a Parquet file; see :func:`value_problems_of`."""
     for match in matches:
-        yield from _filter_problems(source, footer, match, pool, check)
-        yield from _page_index_problems(source, footer, match, check)
+        yield from _filter_problems(file.source, file.footer, match, pool, check)
+        yield from _page_index_problems(file.source, file.footer, match, check)
 
 
 def _filter_problems(
@@ -205,7 +195,7 @@ def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[P
     for path in paths:
         try:
             with closing(access.open(path)) as opened:
-                matches = _matches(opened, finder, access.keys)
+                matches = finder.find(identity_of(open_file(opened, access.keys)))
         except SidecarError as error:
             problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
             continue
@@ -214,13 +204,6 @@ def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[P
             if other != path:
                 problems.append(problem_in(path, f"sidecar: it is the same listed file as {other}"))
         yield _GivenFile(path, matches)
-
-
-def _matches(opened: Source, finder: Finder, keys: EncryptionKeys | None) -> list[Match]:
-    if is_orc(opened):
-        return finder.find(identity_of_orc(opened, read_tail(opened)))
-    source = unlock(opened, keys)
-    return finder.find(identity_of_parquet(source, read_footer(source)))
 
 
 def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]) -> Iterator[Problem]:
@@ -232,10 +215,6 @@ def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]
 def _value_problems(file: _GivenFile, pool: FilterPool, check: ValueCheck, access: Access) -> Iterator[Problem]:
     try:
         with closing(access.open(file.path)) as opened:
-            if is_orc(opened):
-                yield from orc_value_problems(opened, read_tail(opened), file.matches, pool, check)
-            else:
-                source = unlock(opened, access.keys)
-                yield from parquet_value_problems(source, read_footer(source), file.matches, pool, check)
+            yield from value_problems_of(open_file(opened, access.keys), file.matches, pool, check)
     except SidecarError as error:
         yield problem_in(file.path, place_and_reason(error), error.column)

@@ -22,6 +22,8 @@ from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, locked_indexes
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
@@ -30,10 +32,8 @@ from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.footer import Footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run import report_progress
 from sidecar.storage.locations import local_path
@@ -98,14 +98,13 @@ class IndexedFileWriter:
         """
         wanted = self.indexes
         with enough_memory(), _opened(source, target, io) as opened:
-            if is_orc(opened):
+            file = open_file(opened, wanted.keys)
+            if isinstance(file, OpenOrc):
                 _check_orc_options(wanted)
-                tail = read_tail(opened)
-                orc_rules = rules_for(tail, wanted.bloom, wanted.fpp, wanted.reuse)
+                orc_rules = rules_for(file.tail, wanted.bloom, wanted.fpp, wanted.reuse)
                 with create_target(target, io) as sink:
-                    return embed_orc(opened, tail, sink, orc_rules, wanted.threads or _threads())
-            unlocked = unlock(opened, wanted.keys)
-            footer = read_footer(unlocked)
+                    return embed_orc(opened, file.tail, sink, orc_rules, wanted.threads or _threads())
+            unlocked, footer = file.source, file.footer
             leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(wanted.bloom))
             options = EmbedOptions(FilterRules(leaves, wanted.fpp, wanted.reuse), wanted.page_index, wanted.placement)
             with create_target(target, io) as sink:
@@ -124,11 +123,11 @@ class StrippedFileWriter:
         """Write the new file ``target``. Raises the errors of :class:`IndexedFileWriter`."""
         start = time.monotonic()
         with enough_memory(), _opened(source, target, io) as opened:
-            if is_orc(opened):
+            file = open_file(opened, self.keys)
+            if isinstance(file, OpenOrc):
                 with create_target(target, io) as sink:
-                    return strip_orc(opened, sink)
-            unlocked = unlock(opened, self.keys)
-            footer = read_footer(unlocked)
+                    return strip_orc(file, sink)
+            unlocked, footer = file.source, file.footer
             check_embeddable(unlocked, footer)
             with create_target(target, io) as sink:
                 written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))

@@ -11,31 +11,30 @@ keys, but proving that takes the values, too.)
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.reuse import ALWAYS, NEVER
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_file import OpenFile
+from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
 from sidecar.embedding.orc_filters import OrcRules
 from sidecar.embedding.report import EmbedReport
-from sidecar.errors import StorageError, UsageError
+from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
+from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8
 from sidecar.orc.inspect import find_column
-from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
-from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.footer import read_footer
+from sidecar.orc.tail import read_tail
 from sidecar.parquet.inspect import find_leaf
 from sidecar.storage.opening import open_source
-from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def filters_like(
     :class:`sidecar.embedding.file.IndexedFileWriter`.
     """
     with closing(open_source(source, io)) as opened:
-        rates = dict(_orc_rates(opened) if is_orc(opened) else _parquet_rates(opened))
+        rates = _rates(open_file(opened))
     if columns is not None:
         rates = {path: rate for path, rate in rates.items() if path in columns}
     if fpp is not None:
@@ -69,71 +68,49 @@ def filters_like(
     if not rates:
         raise UsageError("the file has no trusted filter on these columns", file=source)
     with closing(open_source(data, io)) as opened:
-        if is_orc(opened) != target.lower().endswith(".orc"):
+        file = open_file(opened)
+        if isinstance(file, OpenOrc) != target.lower().endswith(".orc"):
             raise UsageError("the data file and the target have different formats", file=data)
-        if is_orc(opened):
-            return _orc_like(opened, target, rates, io)
-        return _parquet_like(opened, target, rates, io)
+        if isinstance(file, OpenOrc):
+            return _orc_like(file, target, rates, io)
+        return _parquet_like(file, target, rates, io)
 
 
 def _orc_like(
-    opened: Source, target: str, rates: dict[str, float], io: FileIO | None
+    file: OpenOrc, target: str, rates: dict[str, float], io: FileIO | None
 ) -> tuple[EmbedReport, list[Outcome]]:
-    tail = read_tail(opened)
+    tail = file.tail
     found = {path: tail.column(path) for path in rates}
     here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
     by_id = {column.id: rates[path] for path, column in here.items()}
     rules = OrcRules(tuple(here.values()), DEFAULT_FPP, NEVER, by_id)
-    missing = _missing(opened, [path for path in rates if path not in here])
+    missing = _missing(file, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
-        return embed_orc(opened, tail, sink, rules), missing
+        return embed_orc(file.source, tail, sink, rules), missing
 
 
 def _parquet_like(
-    opened: Source, target: str, rates: dict[str, float], io: FileIO | None
+    file: OpenParquet, target: str, rates: dict[str, float], io: FileIO | None
 ) -> tuple[EmbedReport, list[Outcome]]:
-    footer = read_footer(opened)
+    footer = file.footer
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
     rules = FilterRules(tuple(here.values()), DEFAULT_FPP, reuse=NEVER, rates=by_index)
-    missing = _missing(opened, [path for path in rates if path not in here])
+    missing = _missing(file, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
-        return embed_into(opened, footer, sink, EmbedOptions(rules)), missing
+        return embed_into(file.source, footer, sink, EmbedOptions(rules)), missing
 
 
-def _missing(data: Source, paths: Sequence[str]) -> list[Outcome]:
+def _missing(data: OpenFile, paths: Sequence[str]) -> list[Outcome]:
     return [Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths]
 
 
-def _parquet_rates(source: Source) -> Iterator[tuple[str, float]]:
+def _rates(file: OpenFile) -> dict[str, float]:
+    """Return the worst rate of each column's filters, by its path."""
     rates: dict[str, float] = {}
-    for group in read_footer(source).row_groups:
-        chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
-        for chunk, found in read_bloom_filters(source, chunks):
-            if isinstance(found, StorageError):
-                raise found
-            if isinstance(found, FoundFilter) and found.trusted:
-                path = chunk.leaf.path
-                rates[path] = max(found.filter.estimated_fpp(), rates.get(path, LEAST_RATE))
-    yield from ((path, min(rate, MOST_RATE)) for path, rate in rates.items())
-
-
-def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
-    rates: dict[str, float] = defaultdict(lambda: LEAST_RATE)
-    tail = read_tail(source)
-    statistics = FileStatistics(source, tail)
-    for stripe in tail.stripes:
-        if stripe.num_rows:
-            footer = read_stripe_footer(source, tail, stripe)
-            ids = sorted(
-                {stream.column for stream in footer.streams if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
-            )
-            for index in read_indexes(source, tail, footer, ids, statistics).values():
-                for found in index.filters or ():
-                    if found.trusted and found.filter is not None:
-                        path = index.column.path
-                        rates[path] = max(found.filter.estimated_fpp(), rates[path])
-    yield from ((path, min(rate, MOST_RATE)) for path, rate in rates.items())
+    for path, found in file.trusted_filters():
+        rates[path] = max(found.estimated_fpp(), rates.get(path, LEAST_RATE))
+    return {path: min(rate, MOST_RATE) for path, rate in rates.items()}
 
 
 def convert_legacy(

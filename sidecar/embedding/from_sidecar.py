@@ -30,6 +30,9 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.match import Finder
 from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.file import NewIndexes
 from sidecar.embedding.many import NewFiles, WrittenFiles, targets_of_listed
 from sidecar.embedding.orc_file import PLACEMENT
@@ -44,10 +47,7 @@ from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.many_files.each import sorted_out
 from sidecar.many_files.find import FoundFiles, Paths
-from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import Placement, check_embeddable
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import read_footer
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
@@ -235,25 +235,24 @@ class _Restoring:
 
     def _prepare(self, path: str) -> _Prepared:
         start, target = time.monotonic(), self._new.targets[path]
-        source = self._open(path)
+        file = self._open(path)
+        source = file.source
         try:
             if not self._new.is_one:
                 make_folder_of(target)
             restorer: Restorer | OrcRestorer
-            if is_orc(source):
-                tail = read_tail(source)
-                self._name_fields((column.path, column.field_id) for column in tail.columns)
-                orc_plan = plan_orc_restore(self._finder, source, tail, self._choice)
+            if isinstance(file, OpenOrc):
+                self._name_fields((column.path, column.field_id) for column in file.tail.columns)
+                orc_plan = plan_orc_restore(self._finder, file, self._choice)
                 restorer = OrcRestorer(source, orc_plan, self._choice, self._pool, self._provers)
                 parts = orc_plan.exact_parts
-                return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
-            footer = read_footer(source)
-            self._name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
-            check_embeddable(source, footer)
-            plan = plan_restore(self._finder, source, footer, self._choice)
+                return _Prepared(path, source, target, file.size, PLACEMENT, parts, restorer, start)
+            self._name_fields((leaf.path, leaf.field_id) for leaf in file.leaves)
+            check_embeddable(source, file.footer)
+            plan = plan_restore(self._finder, file, self._choice)
             restorer = Restorer(source, plan, self._choice, self._pool, self._provers, self._keys)
             parts, placement = plan.exact_parts, self._choice.placement
-            return _Prepared(path, source, target, footer.size, placement, parts, restorer, start)
+            return _Prepared(path, source, target, file.size, placement, parts, restorer, start)
         except BaseException:
             source.close()
             raise
@@ -305,10 +304,11 @@ class _Restoring:
     def _parts(self, path: str) -> list[PooledFilters]:
         """Return the filters that are read for a file; none for a file that cannot be read."""
         try:
-            with closing(self._open(path)) as data:
-                if is_orc(data):
-                    return plan_orc_restore(self._finder, data, read_tail(data), self._choice).exact_parts
-                return plan_restore(self._finder, data, read_footer(data), self._choice).exact_parts
+            file = self._open(path)
+            with closing(file.source):
+                if isinstance(file, OpenOrc):
+                    return plan_orc_restore(self._finder, file, self._choice).exact_parts
+                return plan_restore(self._finder, file, self._choice).exact_parts
         except SidecarError:  # it is reported where the file is opened to be written
             return []
 
@@ -319,11 +319,10 @@ class _Restoring:
         if named:
             self._sidecar.name_fields(named)
 
-    def _open(self, path: str) -> Source:
-        """Open a file; an encrypted one as its plaintext view."""
+    def _open(self, path: str) -> OpenParquet | OpenOrc:
         source = open_source(path, self._io)
         try:
-            return source if self._keys is None or is_orc(source) else unlock(source, self._keys)
+            return open_file(source, self._keys)
         except BaseException:
             source.close()
             raise

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import NONE, Outcome
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport
@@ -23,7 +24,7 @@ from sidecar.filters.sizing import check_fpp
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
-from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.orc.tail import OrcTail
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
@@ -80,10 +81,10 @@ def write_orc(
         return embed(source, tail, target, plan.filters()), plan.outcomes()
 
 
-def strip_orc(source: Source, target: Target) -> EmbedReport:
+def strip_orc(file: OpenOrc, target: Target) -> EmbedReport:
     """Write the file without filters to the empty ``target``. Raises the errors of :func:`sidecar.orc.embed.embed`."""
     start = time.monotonic()
-    tail = read_tail(source)
+    source, tail = file.source, file.tail
     check_embeddable(tail)
     removed = list(_removed(source, tail))
     written = embed(source, tail, target, _nothing(len(tail.stripes)))

@@ -17,12 +17,13 @@ from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.matching.identity import Identity, first_units, identity_of_orc
+from sidecar.conversion.matching.identity import Identity, identity_of
 from sidecar.conversion.matching.match import Finder, Match, prove
 from sidecar.conversion.matching.orc_witness import ask_row_groups
 from sidecar.conversion.matching.witness import ChunkCheck, Witness
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import orc_coverage, orc_filter_parts
+from sidecar.data_files.open_orc import OpenOrc, first_units
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
@@ -76,14 +77,15 @@ class OrcRestorePlan:
         return [part for part in found.values() if part.column not in self.from_values]
 
 
-def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: RestoreChoice) -> OrcRestorePlan:
+def plan_orc_restore(finder: Finder, file: OpenOrc, choice: RestoreChoice) -> OrcRestorePlan:
     """Find what the sidecar has for a file, and decide which columns are cheaper to build from values.
 
     Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
     """
+    tail = file.tail
     check_embeddable(tail)
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
-    identity = identity_of_orc(source, tail)
+    identity = identity_of(file)
     matches = finder.look_up(identity)
     parts = orc_filter_parts(matches, tail, wanted)
     plan = OrcRestorePlan(
@@ -93,7 +95,7 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     for part in parts:
         by_column[part.column].append(part)
     if by_column and not choice.is_shared:
-        lengths, proof = _data_lengths(source, tail), proof_of(matches)
+        lengths, proof = _data_lengths(file.source, tail), proof_of(matches)
         reasons = {column: _cheaper(own, lengths.get(column, 0), proof) for column, own in by_column.items()}
         plan.from_values.update({column: reason for column, reason in reasons.items() if reason})
     for group, found, state in orc_coverage(matches, tail):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.matching.identity import Identity, identity_of_parquet
+from sidecar.conversion.matching.identity import Identity, identity_of
 from sidecar.conversion.matching.match import Finder, Match, is_plain, prove
 from sidecar.conversion.matching.witness import UNPROVEN, ChunkCheck, GivenIndexes, Witness, ask_pages
 from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
@@ -30,6 +30,7 @@ from sidecar.conversion.restore import (
 )
 from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker, first_without_pages
@@ -97,12 +98,12 @@ def proof_of(matches: Sequence[Match]) -> str:
     return matches[0].proof if all(match.is_proven for match in matches) else ""
 
 
-def plan_restore(finder: Finder, source: Source, footer: Footer, choice: RestoreChoice) -> RestorePlan:
+def plan_restore(finder: Finder, file: OpenParquet, choice: RestoreChoice) -> RestorePlan:
     """Find what the sidecar has for a file, and decide which leaves are cheaper to build from values.
 
     Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
     """
-    identity = identity_of_parquet(source, footer)
+    footer, identity = file.footer, identity_of(file)
     matches = finder.look_up(identity)
     plan = RestorePlan(footer, identity, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -31,6 +31,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 
 from sidecar.bundle.model import UnitState
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.data_files.open_file import DataLeaf
 from sidecar.errors import UsageError
 
 BY_ID = "id"
@@ -47,19 +48,7 @@ IDENTITY_NOT_STORED = "identity partition column not stored in the file"
 IDENTITY_UNPROVEN = "identity partition column whose stored values are not proven to be the partition's"
 
 
-class FileLeaf(Protocol):
-    """The part of a Parquet leaf (:class:`sidecar.parquet.schema.Leaf`) that resolution needs."""
-
-    @property
-    def path(self) -> str:
-        """The dotted path in the file, for example ``a.list.element``."""
-
-    @property
-    def field_id(self) -> int | None:
-        """The field id in the file, ``None`` without one."""
-
-
-LeafT = TypeVar("LeafT", bound=FileLeaf)
+LeafT = TypeVar("LeafT", bound=DataLeaf)
 
 
 @dataclass(frozen=True)

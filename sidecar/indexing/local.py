@@ -13,11 +13,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from pyiceberg.manifest import FileFormat
-
+from sidecar.data_files.formats import Metadata, read_metadata
 from sidecar.engines.work import EngineKind, in_turn
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.formats import Metadata, read_metadata
 from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, ProcessCaches, StageResult, UnitsTask, index_units
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
@@ -61,7 +59,7 @@ class MetadataCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Future[Metadata]] = OrderedDict()
 
-    def __call__(self, source: Source, kind: FileFormat) -> Metadata:
+    def __call__(self, source: Source, kind: str) -> Metadata:
         """Return the metadata of a file. Tasks that need the same metadata wait for the first of them."""
         with self._lock:
             known = self._kept.get(source.name)

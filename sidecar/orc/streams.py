@@ -155,7 +155,7 @@ def _windows(
     indexes: Mapping[int, RowIndex] | None,
     row_group: int,
 ) -> list[_StreamWindow]:
-    streams = [s for s in footer.streams_of(column.id) if s.kind in _DATA_STREAMS]
+    streams = [s for s in footer.streams_of(column.id) if s.kind in DATA_STREAMS]
     if indexes is None:
         return [_StreamWindow(s, 0, s.length, ()) for s in streams]
     with located(tail.name, column.path):
@@ -174,7 +174,7 @@ def _windows(
     return out
 
 
-_DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})
+DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})
 
 
 def _slack(tail: OrcTail) -> int:

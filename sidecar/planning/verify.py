@@ -179,7 +179,7 @@ def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFi
         for number, ordinal in moved.places(file):
             (known,) = segments[number].files([ordinal])
             listed = listed if known is None else file._replace(path=known.path)
-    return DataPlace(file.path, listed, entry.data_file.file_format == FileFormat.ORC)
+    return DataPlace(file.path, listed)
 
 
 class _RecordedColumns:

@@ -14,8 +14,9 @@ import pytest
 
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.conversion.matching.identity import identity_of_parquet
+from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import BY_DIGEST
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import UsageError
 from sidecar.storage.local import LocalSource
 from tests.conversion.cases import as_remote
@@ -36,10 +37,10 @@ def indexed(tmp_path: Path) -> Path:
 def test_two_files_of_one_size_and_footer_are_told_apart(indexed: Path, tmp_path: Path) -> None:
     """The case that all that follows is about: only the pages differ."""
     other = write(tmp_path / "other.parquet", 2)
-    one, two = (identity_of_parquet(*opened(path)) for path in (tmp_path / "bare" / "a.parquet", other))
+    one, two = (identity_of(OpenParquet(*opened(path))) for path in (tmp_path / "bare" / "a.parquet", other))
     assert (one.size, one.units, one.fingerprint) == (two.size, two.units, two.fingerprint)
     assert one.digest() != two.digest()
-    assert identity_of_parquet(*opened(indexed)).digest() == one.digest(), "indexes change no page"
+    assert identity_of(OpenParquet(*opened(indexed))).digest() == one.digest(), "indexes change no page"
 
 
 @pytest.mark.parametrize("options", [{}, {"use_dictionary": True, "compression": "zstd"}])
@@ -54,7 +55,7 @@ def test_the_digest_is_that_of_the_specification(tmp_path: Path, options: dict[s
             start = chunk.dictionary_page_offset or chunk.data_page_offset
             expected.update(struct.pack("<Q", chunk.total_compressed_size))
             expected.update(data[start : start + chunk.total_compressed_size])
-    assert identity_of_parquet(*opened(path)).digest() == expected.digest()
+    assert identity_of(OpenParquet(*opened(path))).digest() == expected.digest()
     with closing(SidecarFile.open(LocalSource(extracted(_with_filters(path))))) as found:
         (entry,) = found.segments[0].files([0])
     assert entry is not None

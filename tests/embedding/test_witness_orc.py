@@ -9,9 +9,10 @@ import pyarrow.orc
 import pytest
 
 import sidecar
-from sidecar.conversion.matching.identity import identity_of_orc
+from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import BY_DIGEST
 from sidecar.conversion.matching.orc_witness import ask_row_groups
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.errors import UsageError
 from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -52,7 +53,7 @@ def _sound(path: str) -> bool:
 def test_orc_data_is_known_by_its_digest(orc: Path, tmp_path: Path) -> None:
     puffin, bare = extracted(orc), tmp_path / "bare" / "a.orc"
     sources = [LocalSource(str(path)) for path in (orc, bare)]
-    digests = [identity_of_orc(source, read_tail(source)).digest() for source in sources]
+    digests = [identity_of(OpenOrc(source, read_tail(source))).digest() for source in sources]
     assert digests[0] == digests[1]
     report = sidecar.embed(str(bare), into=str(tmp_path / "out.orc"), from_=puffin).only
     assert report.ways()["bloom"].keys() == {"exact"}

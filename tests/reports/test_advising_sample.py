@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
-from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -20,11 +19,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType
 
 import sidecar
+from sidecar.data_files import open_parquet
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_file import PartValues
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import UsageError
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.reports.advising import files as advising_files
 from sidecar.reports.advising import sample as advising_sample
-from sidecar.reports.advising.files import ParquetSample, ReadValues, open_sample_file
 from sidecar.reports.advising.sample import ENCRYPTED, TOO_LARGE, spread_order, spread_with_neighbours
 from sidecar.reports.advising.verdicts import refusal
 from sidecar.storage.opening import open_source
@@ -52,13 +53,13 @@ def table(catalog: Any) -> Table:
 def chunks_read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The column and the cost of each column chunk that is read."""
     found: list[tuple[str, int]] = []
-    read = ParquetSample.read
+    read = OpenParquet.values
 
-    def reading(self: ParquetSample, number: int, leaf: Any, kind: str) -> Iterator[ReadValues]:
+    def reading(self: OpenParquet, number: int, leaf: Any, kind: str) -> Iterator[PartValues]:
         found.append((leaf.path, self.cost(number, leaf)))
         return read(self, number, leaf, kind)
 
-    monkeypatch.setattr(ParquetSample, "read", reading)
+    monkeypatch.setattr(OpenParquet, "values", reading)
     return found
 
 
@@ -94,7 +95,7 @@ def test_of_columns_that_are_wholly_in_dictionaries_only_these_are_read(catalog:
     (path, *_) = [task.file.file_path for task in table.scan().plan_files()]
     chunk = pq.read_metadata(local(path)).row_group(0).column(0)
     assert advice.sample.bytes_read < chunk.total_compressed_size * 2 + 2 * (4 << 10)
-    file = open_sample_file(open_source(path), FileFormat.PARQUET)
+    file = open_file(open_source(path))
     assert file.cost(0, file.leaves[0]) == chunk.data_page_offset - chunk.dictionary_page_offset
 
 
@@ -229,7 +230,7 @@ def test_a_name_with_dots_of_its_own() -> None:
 
 
 def test_a_page_index_where_row_groups_are_in_order(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advising_files, "PAGE_ROWS", 200)
+    monkeypatch.setattr(open_parquet, "PAGE_ROWS", 200)
     n = np.arange(8_000)
     rows = pa.table({"at": n, "k": n * 7919 % 8_000})
     table = catalog.create_table("db.sampled_pages", rows.schema)
@@ -250,7 +251,7 @@ def test_page_indexes_of_the_files_are_used(tmp_path: Path) -> None:
     rows = pa.table({"at": np.arange(2_000)})
     options: Any = {"data_page_size": 800, "write_batch_size": 100, "use_dictionary": False, "write_page_index": True}
     pq.write_table(rows, path, **options)
-    file = open_sample_file(open_source(str(path)), FileFormat.PARQUET)
+    file = open_file(open_source(str(path)))
     bounds = file.page_bounds(0, file.leaves[0])
     assert bounds is not None
     assert bounds.lower == sorted(bounds.lower)  # type: ignore[type-var]
@@ -272,10 +273,10 @@ def test_a_column_chunk_of_a_remote_file_is_read_once(tmp_path: Path) -> None:
     rows = pa.table({"k": np.arange(50_000), "text": [f"text {number}" for number in range(50_000)]})
     pq.write_table(rows, path, use_dictionary=False)
     source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/a.parquet"))
-    file = open_sample_file(source, FileFormat.PARQUET)
+    file = open_file(source)
     before = source.bytes_read
     for leaf, kind in zip(file.leaves, ("long", "string"), strict=True):
-        assert sum(len(found.values) for found in file.read(0, leaf, kind)) == 50_000  # type: ignore[arg-type]
+        assert sum(len(found.values) for found in file.values(0, leaf, kind)) == 50_000  # type: ignore[arg-type]
     file.close()
     footers = 2 * (64 << 10)  # Arrow reads it for itself
     assert source.bytes_read - before <= sum(file.cost(0, leaf) for leaf in file.leaves) + footers

@@ -7,14 +7,13 @@ once. Then the file yields its units in order, each with the results of every re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sidecar.bundle.indexes.page_indexes import PageIndexKind
 from sidecar.bundle.indexes.row_indexes import RowIndexKind
 from sidecar.bundle.model import UnitEntry
-from sidecar.iceberg.resolve import FileLeaf
 from sidecar.indexing.columns import ColumnResult
 
 IndexKind = PageIndexKind | RowIndexKind
@@ -41,7 +40,7 @@ class WantedColumn:
 
     type: str
     leaf: Any
-    """One of the file's own :attr:`DataFile.leaves`."""
+    """One of the file's own :attr:`OpenFile.leaves`."""
     resolution: str
 
 
@@ -73,17 +72,7 @@ class IndexedUnit:
 
 
 class DataFile(Protocol):
-    """An open data file whose metadata was read. Close it; the source stays open."""
-
-    @property
-    def leaves(self) -> Sequence[FileLeaf]:
-        """All leaf columns of the file."""
-
-    def is_encrypted(self, leaf: Any) -> bool:
-        """Return whether the leaf is encrypted in the file, with or without its key at hand."""
-
-    def is_locked(self, leaf: Any) -> bool:
-        """Return whether the leaf is encrypted and its key is missing."""
+    """An :class:`OpenFile`, ready to be indexed. Close it; the source stays open."""
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """Index the units that begin in the bytes ``[start, stop)``, and yield them in order.

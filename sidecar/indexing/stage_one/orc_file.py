@@ -7,14 +7,13 @@ reused. The remaining columns are decoded one at a time and divided into row gro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.conversion.reuse import NEVER
+from sidecar.data_files.open_orc import OpenOrc, first_units
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -32,27 +31,10 @@ from sidecar.orc.iceberg_values import OrcValues, orc_values, type_doubt, zone_d
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.file_statistics import FileStatistics
+from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
-from sidecar.storage.source import CountingSource, Source
-
-DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})
-
-
-@dataclass(frozen=True)
-class OrcLeaf:
-    """A leaf column of the file, with its path in Parquet's style: ``a.list.element``, ``m.key_value.key``.
-
-    With these paths a column has the same name in files of both formats, and its filters share groups.
-    """
-
-    column: OrcColumn
-    path: str
-
-    @property
-    def field_id(self) -> int | None:
-        """Field id in the file, if it has one."""
-        return self.column.field_id
+from sidecar.storage.source import CountingSource
 
 
 class _IndexedStripeColumn:
@@ -109,20 +91,13 @@ class _IndexedStripeColumn:
 class OrcDataFile:
     """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
 
-    def __init__(self, source: Source, tail: OrcTail, options: Options, sketches: TaskSketches) -> None:
-        self._source = CountingSource(source)
-        self._tail = tail
-        self._statistics = FileStatistics(self._source, tail)
+    def __init__(self, file: OpenOrc, options: Options, sketches: TaskSketches) -> None:
+        self._source = CountingSource(file.source)
+        self._tail = file.tail
+        self._statistics = FileStatistics(self._source, file.tail)
         self._options = options
         self._sketches = sketches
-        self.leaves = leaves_of(tail)
-        self._first = list(accumulate((len(stripe.row_groups) for stripe in tail.stripes), initial=0))
-
-    def is_encrypted(self, leaf: OrcLeaf) -> bool:
-        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return leaf.column.encrypted
-
-    is_locked = is_encrypted  # no key opens columns of ORC files
+        self._first = first_units(file.tail)
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`. A row group begins where its stripe begins."""
@@ -241,14 +216,3 @@ class OrcDataFile:
             return OrcFilterBuilder(values.orc_encoding, stride, self._options.of(work.field_id))
         count = len(array) - array.null_count
         return SplitBlockBuilder(values.encoding, count, self._options.of(work.field_id))
-
-
-def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:
-    """Return the leaf columns of a file in the order of their ids."""
-    paths: dict[int, str] = {}
-    for column in tail.columns[1:]:
-        above = tail.columns[column.parent or 0]
-        name = column.path[len(above.path) + 1 :] if above.id else column.path
-        between = {"LIST": "list.", "MAP": "key_value."}.get(above.kind, "")
-        paths[column.id] = f"{paths[above.id]}.{between}{name}" if above.id else name
-    return [OrcLeaf(column, paths[column.id]) for column in tail.columns[1:] if not column.is_compound]

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.filters.leaf import Leaf
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.indexing.columns import Options
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.indexing.stage_one.chunks import ChunkIndexer
 from sidecar.indexing.stage_one.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.stage_one.page_indexes import page_index_of
-from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.storage.source import Source
+from sidecar.parquet.footer import RowGroup
 
 
 class ParquetDataFile:
     """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
 
-    def __init__(self, source: Source, footer: Footer, options: Options, sketches: TaskSketches) -> None:
-        self._source = source
-        self._footer = footer
+    def __init__(self, file: OpenParquet, options: Options, sketches: TaskSketches) -> None:
+        self._source = file.source
+        self._footer = file.footer
         self._options = options
-        self._indexer = ChunkIndexer(source, options, sketches)
-
-    @property
-    def leaves(self) -> Sequence[Leaf]:
-        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return self._footer.columns
-
-    def is_encrypted(self, leaf: Leaf) -> bool:
-        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return leaf.index in self._footer.encrypted
-
-    def is_locked(self, leaf: Leaf) -> bool:
-        """See :class:`sidecar.indexing.stage_one.data_file.DataFile`."""
-        return leaf.index in self._footer.locked
+        self._indexer = ChunkIndexer(file.source, options, sketches)
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`. A row group begins at its first page."""

@@ -31,15 +31,16 @@ from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, UsageError, advisory
-from sidecar.iceberg.resolve import ColumnsInFile, FileLeaf, FoundColumn, MissingColumn, TableColumn
+from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, read_metadata
+from sidecar.data_files.open_file import DataLeaf, OpenFile
+from sidecar.errors import DamagedFileError, UsageError, advisory
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
-from sidecar.indexing.stage_one.data_file import DataFile, PagesResult, WantedColumn, describe
+from sidecar.indexing.stage_one.data_file import PagesResult, WantedColumn, describe
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
-from sidecar.indexing.stage_one.formats import Metadata, open_data_file, read_metadata
+from sidecar.indexing.stage_one.formats import data_file_of
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import read_tail
 from sidecar.storage.locations import local_path
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
@@ -190,7 +191,7 @@ class BuildPlan:
 class ProcessCaches:
     """State that the tasks of one process share: a reader of files' metadata, which may cache, and known thetas."""
 
-    metadata: Callable[[Source, FileFormat], Metadata] = read_metadata
+    metadata: Callable[[Source, str], Metadata] = read_metadata
     thresholds: dict[int, Thresholds] = field(default_factory=dict)
     """Known thetas by group."""
 
@@ -224,26 +225,27 @@ def _index_piece(
     try:
         _check_size(source, piece)
         source = _unlocked(source, piece, plan)
-        file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
-        columns = ColumnsInFile(file.leaves, plan.schema, plan.name_mapping, piece.identity)
+        opened = open_with(source, shared.metadata(source, piece.format.value))
+        columns = ColumnsInFile(opened.leaves, plan.schema, plan.name_mapping, piece.identity)
         found = {column.field_id: columns.find(column.field_id) for column in plan.columns}
     except Exception as error:  # a broken footer may cause any error; it costs this file alone
         advisory(error)
-        if _has_encrypted_footer(source, piece):
+        if has_encrypted_footer(source):
             yield StageResult("encrypted", piece.file)
         source.close()
         yield StageResult("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     # A column that could be decrypted is still not indexed unless the caller allows it: the sidecar would leak it.
-    for field_id, leaf in _encrypted_fields(file, columns, plan):
+    for field_id, leaf in _encrypted_fields(opened, columns, plan):
         yield StageResult("encrypted", piece.file, field_id=field_id)
-        if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
+        if field_id in found and not opened.is_locked(leaf) and not plan.options.may_index(field_id):
             found[field_id] = MissingColumn(UnitState.REFUSED)
     wanted = {
         column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
         for column in plan.columns
         if isinstance(where := found[column.field_id], FoundColumn)
     }
+    file = data_file_of(opened, plan.options, sketches)
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
             entry = unit.entry
@@ -284,16 +286,9 @@ def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
         return source
 
 
-def _has_encrypted_footer(source: Source, piece: FilePiece) -> bool:
-    try:
-        return piece.format == FileFormat.PARQUET and read_tail(source).is_encrypted
-    except SidecarError:
-        return False
-
-
 def _encrypted_fields(
-    file: DataFile, columns: ColumnsInFile[FileLeaf], plan: BuildPlan
-) -> Iterator[tuple[int, FileLeaf]]:
+    file: OpenFile, columns: ColumnsInFile[DataLeaf], plan: BuildPlan
+) -> Iterator[tuple[int, DataLeaf]]:
     """Yield the table's fields, requested or not, that are encrypted in the file.
 
     Fields that are not requested matter too: the bounds in their manifest entries must not go into the sidecar.

@@ -9,22 +9,21 @@ the columns: small columns are read in all row groups of the sample, large ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
+from sidecar.data_files.formats import has_encrypted_footer, open_with, read_metadata
+from sidecar.data_files.open_file import OpenFile
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.stage_one.fault import reason_of
 from sidecar.indexing.stage_one.tasks import TableOpener
-from sidecar.parquet.footer import read_tail
 from sidecar.questions.bounds import Comparable
-from sidecar.reports.advising.files import SampleFile, open_sample_file
 from sidecar.reports.advising.values import SampledValues, ValueSampler
 from sidecar.run import report_progress
 from sidecar.storage.source import CountingSource, Source
@@ -102,7 +101,7 @@ class _OpenedSample:
 
     listed: SnapshotFile
     source: CountingSource
-    file: SampleFile
+    file: OpenFile
     chosen: list[int]
     leaves: dict[int, Any]
     """The leaves of the columns that the file has, by field id."""
@@ -134,9 +133,9 @@ class _Reader:
             share = -(-(parts - number) // len(self._opened))
             rotated = number / len(self._opened)  # so that not all are the first ones of their files
             opened.chosen = spread(opened.file.parts, max(share, 1), rotated)
-            sampled = SampledFile(opened.listed.ordinal, opened.file.parts, opened.file.units, tuple(opened.chosen))
-            self._sample.files[opened.listed.ordinal] = sampled
-            self._sample.part_sizes += [opened.file.size(part) for part in opened.chosen]
+            file, ordinal = opened.file, opened.listed.ordinal
+            self._sample.files[ordinal] = SampledFile(ordinal, file.parts, len(file.units), tuple(opened.chosen))
+            self._sample.part_sizes += [opened.file.part_size(part) for part in opened.chosen]
 
     def _open(self, listed: SnapshotFile) -> None:
         try:
@@ -146,21 +145,20 @@ class _Reader:
             return
         self._stack.callback(source.close)
         self._sources.append(source)
-        kind = listed.data_file.file_format
         try:
-            file = open_sample_file(source, kind)
+            file = open_with(source, read_metadata(source, listed.data_file.file_format.value))
             self._stack.callback(file.close)
             leaves = self._resolve(file, listed)
         except Exception as error:  # a broken footer may cause any error; it costs this file alone
             advisory(error)
-            if kind == FileFormat.PARQUET and _has_encrypted_footer(source):
+            if has_encrypted_footer(source):
                 self._encrypted.update(self._columns)
             self._sample.warnings.append(f"not sampled: {listed.path}: {reason_of(error)}")
             return
         if file.parts:
             self._opened.append(_OpenedSample(listed, source, file, [], leaves))
 
-    def _resolve(self, file: SampleFile, listed: SnapshotFile) -> dict[int, Any]:
+    def _resolve(self, file: OpenFile, listed: SnapshotFile) -> dict[int, Any]:
         leaves, columns = {}, ColumnsInFile(file.leaves, self._schema, self._name_mapping, listed.identity)
         for field_id in self._columns:
             found = columns.find(field_id)
@@ -203,7 +201,7 @@ class _Reader:
         column, leaf = self._columns[field_id], opened.leaves[field_id]
         sampler = ValueSampler(column.type)
         try:
-            for found in opened.file.read(part, leaf, column.type):
+            for found in opened.file.values(part, leaf, column.type):
                 sampler.add(found.unit, found.values, is_run_of_rows=found.is_run_of_rows)
             values = sampler.finish()
             bounds = opened.file.page_bounds(part, leaf)
@@ -256,9 +254,3 @@ def spread_order(count: int) -> list[int]:
     bits = max(count - 1, 0).bit_length()
     order = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)] if bits else [0]
     return [number for number in order if number < count]
-
-
-def _has_encrypted_footer(source: Source) -> bool:
-    with suppress(SidecarError):
-        return read_tail(source).is_encrypted
-    return False

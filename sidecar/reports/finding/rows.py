@@ -21,12 +21,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.access import Access
+from sidecar.data_files.open_orc import leaves_of
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.indexing.stage_one.orc_file import leaves_of
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail

@@ -1,0 +1,110 @@
+"""Defines what readers need of an open data file; a module for each format implements it.
+
+A file is divided into *units*, which get an index each: row groups in Parquet, row groups (strides) in ORC, numbered
+over the file. Columns are decoded by *parts*: row groups in Parquet, stripes in ORC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from sidecar.bundle.model import UnitEntry
+    from sidecar.filters.block_filter import BlockFilter
+    from sidecar.filters.layouts import ArrayLike
+    from sidecar.filters.orc.bloom import OrcBloomFilter
+    from sidecar.questions.bounds import Bounds
+    from sidecar.storage.source import Source
+
+
+class DataLeaf(Protocol):
+    """A leaf column of a file. Paths have Parquet's style in both formats: ``a.list.element``, ``m.key_value.key``."""
+
+    @property
+    def path(self) -> str:
+        """The dotted path in the file."""
+
+    @property
+    def field_id(self) -> int | None:
+        """The field id in the file, ``None`` without one."""
+
+
+@dataclass(frozen=True)
+class PartValues:
+    """Some values of a part of a file."""
+
+    unit: int
+    """The number of the unit in the part."""
+    values: ArrayLike
+    is_run_of_rows: bool
+    """Whether they are the values of consecutive rows, and as many as a page may have."""
+
+
+class OpenFile(Protocol):
+    """An open data file whose metadata was read. Close it; the source stays open."""
+
+    source: Source
+    """Where the file is read from. An encrypted Parquet file is shown as a plain one."""
+    name: str
+    size: int
+    num_rows: int
+    leaves: Sequence[Any]
+    """All leaf columns of the file, each a :class:`DataLeaf`."""
+    page_sizes: list[int]
+    """The sizes of the pages that were met, in bytes as stored."""
+
+    @property
+    def units(self) -> Sequence[UnitEntry]:
+        """The units of the file, in order."""
+
+    @property
+    def parts(self) -> int:
+        """The number of parts."""
+
+    def is_encrypted(self, leaf: Any) -> bool:
+        """Return whether the leaf is encrypted in the file, with or without its key at hand."""
+
+    def is_locked(self, leaf: Any) -> bool:
+        """Return whether the leaf is encrypted and its key is missing."""
+
+    def has_filter(self, part: int, leaf: Any) -> bool:
+        """Return whether the file has a filter of its own for a column of a part."""
+
+    def trusted_filters(self) -> Iterator[tuple[str, BlockFilter | OrcBloomFilter]]:
+        """Yield the file's own filters that are trusted, with the paths of their columns in the file's own style.
+
+        Raises the errors of reading, but none of a damaged filter.
+        """
+
+    def part_size(self, part: int) -> int:
+        """Return the size of a part in bytes, as stored."""
+
+    def cost(self, part: int, leaf: Any) -> int:
+        """Return the bytes that :meth:`values` reads of a column of a part."""
+
+    def values(self, part: int, leaf: Any, iceberg_type: str) -> Iterator[PartValues]:
+        """Yield the values of a column of a part. Raises the errors of reading."""
+
+    def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
+        """Return the bounds of the pages of a column of a part, if the file has a page index for it."""
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no other file has the fingerprint, as for encrypted files."""
+
+    def fingerprint(self) -> bytes:
+        """Return 16 bytes that are the same for all files with the same data, wherever their indexes are."""
+
+    def is_distinctive(self) -> bool:
+        """Return whether the fingerprint tells files of the same shape apart."""
+
+    def digest(self, *, check: bool) -> bytes:
+        """Return the digest of all stored values. It is empty for an encrypted file. A second call reads nothing.
+
+        With ``check``, raises :class:`sidecar.errors.WrongChecksumError` for a page that is not as it was written.
+        """
+
+    def close(self) -> None:
+        """Close what was opened for decoding."""

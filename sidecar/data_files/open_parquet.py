@@ -1,0 +1,180 @@
+"""An open Parquet file. Its units and its parts are the row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import xxhash
+
+from sidecar.bundle.model import UnitEntry
+from sidecar.data_files.open_file import PartValues
+from sidecar.errors import StorageError, UnsupportedFeatureError
+from sidecar.filters.block_filter import BlockFilter
+from sidecar.parquet.arrow_values import ValueReader, check_pages
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.dictionary import read_dictionary
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.identity import is_distinctive, pages_digest, pages_fingerprint
+from sidecar.parquet.page_indexes.page_bounds import offset_index_problems, page_bounds
+from sidecar.parquet.page_indexes.page_index import OffsetIndex, read_page_indexes
+from sidecar.parquet.pages import walk_pages, wholly_dictionary
+from sidecar.questions.bounds import Bounds
+from sidecar.storage.source import Source, WrappingSource
+
+PAGE_ROWS = 20_000
+"""Rows of a page at most, by default of parquet-java and Arrow: rows are decoded together in runs of this length."""
+
+
+class LoadedRange(WrappingSource):
+    """Another source, of which one range at a time is in memory: reads inside that range cost nothing more."""
+
+    def __init__(self, inner: Source) -> None:
+        super().__init__(inner)
+        self._offset, self._data = 0, b""
+
+    @contextmanager
+    def loaded(self, offset: int, length: int) -> Iterator[None]:
+        """Have a range in memory within the block."""
+        self._offset, self._data = offset, self.inner.read(offset, length)
+        try:
+            yield
+        finally:
+            self._data = b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :meth:`sidecar.storage.source.Source.read`."""
+        at = offset - self._offset
+        if at >= 0 and at + length <= len(self._data):
+            return self._data[at : at + length]
+        return self.inner.read(offset, length)
+
+
+class OpenParquet:
+    """See :class:`sidecar.data_files.open_file.OpenFile`."""
+
+    def __init__(self, source: Source, footer: Footer) -> None:
+        self.source, self.footer = source, footer
+        self.name, self.size, self.num_rows = footer.name, footer.size, footer.num_rows
+        self.leaves: Sequence[Any] = footer.columns
+        self.page_sizes: list[int] = []
+        self._source = LoadedRange(source)
+        self._reader: ValueReader | None = None
+        self._digest: bytes | None = None
+
+    @cached_property
+    def units(self) -> Sequence[UnitEntry]:
+        """See :class:`.OpenFile`."""
+        return [UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in self.footer.row_groups]
+
+    @property
+    def parts(self) -> int:
+        """See :class:`.OpenFile`."""
+        return len(self.footer.row_groups)
+
+    def is_encrypted(self, leaf: Any) -> bool:
+        """See :class:`.OpenFile`."""
+        return leaf.index in self.footer.encrypted
+
+    def is_locked(self, leaf: Any) -> bool:
+        """See :class:`.OpenFile`."""
+        return leaf.index in self.footer.locked
+
+    def has_filter(self, part: int, leaf: Any) -> bool:
+        """See :class:`.OpenFile`."""
+        return self._chunk(part, leaf).bloom_filter_offset is not None
+
+    def part_size(self, part: int) -> int:
+        """See :class:`.OpenFile`."""
+        return sum(chunk.total_compressed_size for chunk in self.footer.row_groups[part].columns.stored)
+
+    def cost(self, part: int, leaf: Any) -> int:
+        """See :class:`.OpenFile`. Of a column that is wholly in its dictionary, only the dictionary is read."""
+        chunk = self._chunk(part, leaf)
+        return self._dictionary_size(chunk) or chunk.total_compressed_size
+
+    def values(self, part: int, leaf: Any, iceberg_type: str) -> Iterator[PartValues]:
+        """See :class:`.OpenFile`."""
+        chunk = self._chunk(part, leaf)
+        if chunk.file_path is not None:
+            raise UnsupportedFeatureError("the column chunk is in another file", file=self._source.name)
+        if size := self._dictionary_size(chunk):
+            with self._source.loaded(chunk.start, size):
+                yield PartValues(0, read_dictionary(self._source, chunk).to_arrow(chunk.leaf), False)
+        elif chunk.num_values:
+            with self._source.loaded(chunk.start, chunk.total_compressed_size):
+                check_pages(self._source, chunk)
+                if chunk.offset_index_offset is None:
+                    pages = walk_pages(self._source, chunk)
+                    self.page_sizes += [page.compressed_size for page in pages if page.is_data]
+                if self._reader is None:
+                    self._reader = ValueReader(self._source)
+                for (values,) in self._reader.batches(part, [leaf.index], PAGE_ROWS):
+                    yield PartValues(0, values, True)
+
+    def close(self) -> None:
+        """See :class:`.OpenFile`."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
+        """See :class:`.OpenFile`."""
+        chunk = self._chunk(part, leaf)
+        (column,), (offset,) = read_page_indexes(self._source, self.footer, [chunk], [chunk])
+        if not isinstance(offset, OffsetIndex) or any(offset_index_problems(self.footer, chunk, offset)):
+            return None
+        self.page_sizes += offset.compressed_page_sizes.tolist()
+        found = page_bounds(self.footer, chunk, column, offset)
+        return found if isinstance(found, Bounds) and not found.reason else None
+
+    def _chunk(self, part: int, leaf: Any) -> ColumnChunk:
+        chunk: ColumnChunk = self.footer.row_groups[part].columns[leaf.index]
+        return chunk
+
+    def _dictionary_size(self, chunk: ColumnChunk) -> int:
+        """Return the size of the dictionary of a chunk whose values are all in it; 0 for other chunks."""
+        if chunk.encoding_stats is None or not wholly_dictionary(self._source, chunk):
+            return 0
+        return max(chunk.data_page_offset - chunk.start, 0)
+
+    def trusted_filters(self) -> Iterator[tuple[str, BlockFilter]]:
+        """See :class:`.OpenFile`."""
+        for group in self.footer.row_groups:
+            having = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
+            for chunk, found in read_bloom_filters(self.source, having):
+                if isinstance(found, StorageError):
+                    raise found
+                if isinstance(found, FoundFilter) and found.trusted:
+                    yield chunk.leaf.path, found.filter
+
+    @property
+    def is_unique(self) -> bool:
+        """See :class:`.OpenFile`."""
+        return self.footer.encryption is not None
+
+    def fingerprint(self) -> bytes:
+        """See :class:`.OpenFile`. That of an encrypted file is made of the random bytes that identify it.
+
+        It does not cover what the footer says about values: a hash of secrets must not go into a plaintext sidecar.
+        """
+        if self.footer.encryption is None:
+            return pages_fingerprint(self.footer)
+        hashed = b"encrypted" + self.footer.encryption.declaration.aad_file_unique
+        hashed += b"".join(group.num_rows.to_bytes(8, "little") for group in self.footer.row_groups)
+        return b"".join(xxhash.xxh64_intdigest(hashed, seed).to_bytes(8, "little") for seed in (0, 1))
+
+    def is_distinctive(self) -> bool:
+        """See :class:`.OpenFile`."""
+        return self.is_unique or is_distinctive(self.footer)
+
+    def digest(self, *, check: bool) -> bytes:
+        """See :class:`.OpenFile`."""
+        if self.is_unique:
+            return b""
+        if check:
+            return pages_digest(self.source, self.footer, check=True)
+        if self._digest is None:
+            self._digest = pages_digest(self.source, self.footer, check=False)
+        return self._digest
