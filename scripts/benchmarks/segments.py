@@ -26,8 +26,9 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import group_pages
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import MergedFile, merge_segments
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc

@@ -15,9 +15,10 @@ from scripts.fuzzing.cases import value_of
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.inspect import inspect_sidecar
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import merge_segments
 from sidecar.bundle.merging.merged_units import MergedFile
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.probe import probe_sidecar
 from sidecar.bundle.runs import history_of, intact_state_of, state_of, state_property
 from sidecar.bundle.segment import Segment

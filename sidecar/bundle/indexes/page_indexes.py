@@ -118,6 +118,11 @@ class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
         column, offset = parts
         return StoredPageIndex(column or None, offset or None, kind)
 
+    @staticmethod
+    def parts_of(entry: StoredPageIndex) -> tuple[bytes, ...]:
+        """See :meth:`IndexBlob.parts_of`."""
+        return entry.column_index or b"", entry.offset_index or b""
+
 
 @dataclass(frozen=True)
 class FieldPageIndexes(FieldIndexes):

@@ -145,6 +145,11 @@ class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
     def _stored(parts: Sequence[bytes], kind: RowIndexKind) -> StoredRowIndex:
         return StoredRowIndex(parts[0], kind)
 
+    @staticmethod
+    def parts_of(entry: StoredRowIndex) -> tuple[bytes, ...]:
+        """See :meth:`IndexBlob.parts_of`."""
+        return (entry.entry,)
+
 
 @dataclass(frozen=True)
 class FieldRowIndexes(FieldIndexes):

@@ -19,13 +19,26 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext, PieceOverhead
+from sidecar.bundle.filters.field_bundle import FieldBundle
+from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.layout import BLOCK_BYTES
-from sidecar.bundle.filters.pages import bare_group, open_pages, pages_step, read_pages
+from sidecar.bundle.filters.pages import (
+    bare_group,
+    open_pages,
+    pages_step,
+    read_own_blocks,
+    read_pages,
+    read_tails,
+    walk_pages,
+)
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import RULES, IndexRule
 from sidecar.bundle.filters.slicing import Blocks, group_pages, unslice_pages
+from sidecar.bundle.kinds.declared import BLOOM
+from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
-from sidecar.bundle.merging.source_segment import CheckedGroup, CheckedSegment
+from sidecar.bundle.merging.source_segment import CheckedGroup, CheckedSegment, SourceSegment
+from sidecar.errors import DamagedFileError
 
 Ordinals = npt.NDArray[np.int64]
 
@@ -62,16 +75,6 @@ def _load_blocks(group: BundleGroup, loaders: Sequence[_BlockLoader], first: int
     for loader in loaders:
         loader.fill(out, first, group.blocks)
     return out
-
-
-def owners_of(sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int) -> Owners:
-    """Return the number of the segment whose filters of a field each unit keeps: the newest that has some."""
-    owners = units.owners()
-    for number, source in enumerate(sources):
-        for checked in source.filters.get(field_id, ()):
-            at = units.new_units[number][checked.group.units]
-            owners[at[at >= 0]] = number
-    return owners
 
 
 def merge_filters(
@@ -195,3 +198,54 @@ def merged_rates(
         total = sum(g.layout.members for b in source.segment.bundles_of(field_id) for g in b.toc.groups)
         expected += known * sum(len(part.sources) for part in parts) / total
     return fpp, expected
+
+
+class FilterMerge(KindMerge):
+    """How filters are merged."""
+
+    def check(self, checked: CheckedSegment) -> None:
+        """Find the groups without damage."""
+        for (blob_type, field_id), bundle in checked.source.blobs.items():
+            if isinstance(bundle, FilterBundle):
+                with checked.noting_damage((blob_type, field_id)) as damaged:
+                    found = _sound_groups(checked.source, bundle, damaged)
+                checked.filters.setdefault(field_id, []).extend(found)
+
+    def owners(self, sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int) -> Owners:
+        """See :meth:`KindMerge.owners`."""
+        owners = units.owners()
+        for number, source in enumerate(sources):
+            for checked in source.filters.get(field_id, ()):
+                at = units.new_units[number][checked.group.units]
+                owners[at[at >= 0]] = number
+        return owners
+
+    def parts(self, merge: SegmentMerge) -> Iterator[FieldBundle]:
+        """Yield the merged filters of each field that has some."""
+        for field_id, owners in merge.owned(BLOOM):
+            place = merge.place(field_id)
+            merged = merge_filters(merge.sources, merge.units, field_id, owners, place.sealing)
+            if merged.groups:
+                rates = merged_rates(merge.sources, field_id, merged.contributions)
+                properties = merge.properties([(rule.blob_type, field_id) for rule in RULES])
+                key = merge.keys.get(field_id)
+                yield FieldBundle(field_id, merged.groups, merged.pages(place), *rates, key, properties)
+
+
+def _sound_groups(source: SourceSegment, bundle: FilterBundle, damaged: npt.NDArray[np.bool_]) -> list[CheckedGroup]:
+    """Return the groups without damage; set ``damaged`` for the units of the others."""
+    sound, place, read = [], bundle.place, bundle.read_ranges
+    for group in bundle.toc.groups:
+        try:
+            own_blocks, tails = read_own_blocks(group, place, read), read_tails(group, place, read)
+        except DamagedFileError as error:
+            bundle.doubt(error)
+            damaged[group.units] = True
+            continue
+        bad = next((bad for pages in walk_pages(group, read) if (bad := open_pages(group, place, pages).bad)), None)
+        if bad is None:
+            sound.append(CheckedGroup(source, bundle, group, own_blocks, tails))
+        else:
+            bundle.doubt(DamagedFileError(f"the filters of group {group.ordinal} are damaged, {bad[0]}"))
+            damaged[group.units] = True
+    return sound

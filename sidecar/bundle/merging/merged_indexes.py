@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sidecar.bundle.indexes.index_blob import IndexBlob
-from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, IndexForm, IndexGroup, plan_index_groups
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes
+from sidecar.bundle.indexes.row_indexes import FieldRowIndexes
+from sidecar.bundle.kinds.declared import KINDS, PAGE_INDEX
+from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
-from sidecar.bundle.merging.source_segment import CheckedSegment, FieldBlob, parts_of
+from sidecar.bundle.merging.source_segment import BlobOfField, CheckedEntry, CheckedSegment
 
 ENTRIES_AT_ONCE = 256
 """Entries that are read together. The reader splits them if they are more than 16 MiB."""
@@ -23,7 +30,7 @@ _Origin = tuple[int, int]
 class MergedIndexes:
     """The merged entries of one field and form, and where each comes from, by merged unit."""
 
-    key: FieldBlob
+    key: BlobOfField
     groups: list[IndexGroup[Any]]
     origins: dict[int, _Origin]
 
@@ -44,7 +51,7 @@ class MergedIndexes:
     def _read(self, source: CheckedSegment, units: Sequence[int]) -> dict[int, tuple[bytes, ...]]:
         blob = source.source.blobs[self.key]
         assert isinstance(blob, IndexBlob)
-        return {unit: parts_of(blob, entry) for unit, entry in blob.read_surely(units).items()}
+        return {unit: blob.parts_of(entry) for unit, entry in blob.read_surely(units).items()}
 
 
 def merge_indexes(
@@ -62,13 +69,48 @@ def merge_indexes(
     return MergedIndexes(key, plan_index_groups(form, members), origins)
 
 
-def index_owners(sources: Sequence[CheckedSegment], units: MergedUnits, keys: Sequence[FieldBlob]) -> Owners:
-    """Return the number of the newest segment with an entry of one of the blobs for each unit."""
-    owners = units.owners()
-    for number, source in enumerate(sources):
-        for key in keys:
-            for unit in source.entries.get(key, {}):
-                merged = units.new_units[number][unit]
-                if merged >= 0:
-                    owners[merged] = number
-    return owners
+class EntryMerge(KindMerge):
+    """How page indexes and row indexes are merged."""
+
+    def check(self, checked: CheckedSegment) -> None:
+        """Find the entries without damage."""
+        for key, blob in checked.source.blobs.items():
+            if isinstance(blob, IndexBlob):
+                with checked.noting_damage(key) as damaged:
+                    checked.entries[key] = _sound_entries(blob, damaged)
+
+    def owners(self, sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int) -> Owners:
+        """See :meth:`KindMerge.owners`. A unit has an entry of one form, so the forms share their owners."""
+        owners = units.owners()
+        for number, source in enumerate(sources):
+            for blob_type in KINDS[PAGE_INDEX].blob_types:
+                for unit in source.entries.get((blob_type, field_id), {}):
+                    merged = units.new_units[number][unit]
+                    if merged >= 0:
+                        owners[merged] = number
+        return owners
+
+    def parts(self, merge: SegmentMerge) -> Iterator[FieldIndexes]:
+        """Yield the merged page indexes and row indexes of each field that has some."""
+        for field_id, owners in merge.owned(PAGE_INDEX):
+            for written in (FieldPageIndexes, FieldRowIndexes):
+                merged: MergedIndexes = merge_indexes(merge.sources, merge.units, written.form, field_id, owners)
+                if merged.groups:
+                    entries: Any = merged.entries(merge.sources)
+                    key, properties = merge.keys.get(field_id), merge.properties([merged.key])
+                    yield written(field_id, merged.groups, entries, key, properties)
+
+
+def _sound_entries(blob: IndexBlob[Any, Any], damaged: npt.NDArray[np.bool_]) -> dict[int, CheckedEntry]:
+    """Return the sound entries of a blob by unit; set ``damaged`` for the other members."""
+    sound: dict[int, CheckedEntry] = {}
+    for group in blob.toc.groups:
+        units = group.ordinals().tolist()
+        for first in range(0, len(units), MEMBERS_PER_PIECE):
+            members = units[first : first + MEMBERS_PER_PIECE]
+            found = blob.read_surely(members)
+            sound |= {
+                unit: CheckedEntry(entry.kind, tuple(map(len, blob.parts_of(entry)))) for unit, entry in found.items()
+            }
+            damaged[[unit for unit in members if unit not in found]] = True
+    return sound

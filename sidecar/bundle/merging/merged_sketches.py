@@ -6,15 +6,21 @@ group, so that the next build sees how much of it was removed, and marks the cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.bundle.kinds.declared import THETA
+from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits
-from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
+from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
+from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
-from sidecar.bundle.sketches.sketch_blob import FieldSketches
+from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K, FieldSketches
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.theta import ThetaSketch
+from sidecar.puffin.types import THETA_GROUPS
 
 
 def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> list[FieldSketches]:
@@ -41,7 +47,39 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> lis
 
 def _has_counted(source: CheckedSegment, field_id: int) -> npt.NDArray[np.bool_]:
     """bool[files]: which files of a segment have a unit that a sketch counts."""
-    coverage = source.coverage.get((field_id, THETA_KIND))
+    coverage = source.coverage.get((field_id, THETA))
     if coverage is None:
         return np.zeros(len(source.first_units) - 1, np.bool_)
     return coverage.files_with_entries(source.first_units)
+
+
+class SketchMerge(KindMerge):
+    """How sketches of groups of files are merged."""
+
+    def check(self, checked: CheckedSegment) -> None:
+        """Find the sketches without damage."""
+        checked.sketches = _sound_sketches(checked.source)
+
+    def parts(self, merge: SegmentMerge) -> Iterator[FieldSketches]:
+        """Yield the united sketches of each field that has some."""
+        yield from merge_sketches(merge.sources, merge.units)
+
+
+def _sound_sketches(source: SourceSegment) -> dict[int, FieldSketches]:
+    properties = source.properties
+    found = {given.field_id: given for given in source.sketches}
+    for field_id in [entry.fields[0] for entry in source.entries[:-1] if entry.blob_type == THETA_GROUPS]:
+        try:
+            groups = [group for group in source.segment.sketch_blobs[field_id].load() if _is_sketch(group)]
+        except DamagedFileError:
+            continue
+        found[field_id] = FieldSketches(field_id, groups, properties[THETA_GROUPS, field_id])
+    return found
+
+
+def _is_sketch(group: SketchGroup) -> bool:
+    try:
+        ThetaSketch.from_bytes(group.sketch, LARGEST_LG_K)
+    except SidecarError:
+        return False
+    return True

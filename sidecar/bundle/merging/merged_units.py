@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.merging.source_segment import THETA_KIND, CheckedSegment
+from sidecar.bundle.kinds.declared import is_united
+from sidecar.bundle.merging.source_segment import CheckedSegment
 from sidecar.bundle.model import Coverage, CoverageState, FieldBounds, FileEntry, UnitState
 
 NOBODY = -1
@@ -96,7 +97,7 @@ def merge_coverage(
         if live_fields is not None and key[0] not in live_fields:
             continue
         states = _States(units.num_units)
-        if key[1] == THETA_KIND:
+        if is_united(key[1]):
             _merge_counted(sources, units, key, states)
         else:
             owned = owners.get(key, units.owners())

@@ -17,8 +17,9 @@ from pyiceberg.table import Table
 from sidecar.bundle.field_parts import SegmentUnits, write_part
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
-from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
 from sidecar.bundle.model import UNLISTED
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment, named_columns

@@ -16,9 +16,10 @@ from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import merge_segments
 from sidecar.bundle.merging.merged_units import MergedFile
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sidecar.bundle.filters import positions
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.checking import check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import may_merge
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import UsageError

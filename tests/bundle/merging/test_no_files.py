@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 
+from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import merge_segments
-from sidecar.bundle.merging.source_segment import SourceSegment, check_segment
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
