@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from sidecar.bundle.kinds.declared import IndexKind
+from sidecar.bundle.kinds.declared import BLOOM, IndexKind
 from sidecar.run_log import counted
 
 Way: TypeAlias = Literal["exact", "converted", "folded", "merged", "dictionary", "values", "none"]
@@ -58,9 +58,28 @@ class Outcome:
     dropped: bool = False
     """Whether the new file lacks an index that the old file had, or a part of it; ``reason`` says why."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the new file lacks an index that the old file had, or a part of it."""
+        return self.dropped or (self.way == NONE and self.rate_before is not None)
+
     def to_dict(self, *left_out: str) -> dict[str, Any]:
         """Return the fields as plain data, without those ``left_out``. ``reason`` says what was dropped."""
         return {name: value for name, value in asdict(self).items() if name not in (*left_out, "dropped")}
+
+
+def count_lost(outcomes: Iterable[Outcome]) -> Counter[tuple[str, IndexKind, str]]:
+    """Count the indexes that the old file had and the new one lacks, wholly or in part: by column, kind and reason."""
+    return Counter((outcome.column, outcome.kind, outcome.reason) for outcome in outcomes if outcome.is_lost)
+
+
+def lost_texts(lost: Mapping[tuple[str, IndexKind, str], int]) -> list[str]:
+    """Return a warning for each column, kind and reason."""
+    return [
+        f"{column}: lost {count:,} {'filters' if kind == BLOOM else 'page indexes'} of the old file: "
+        + reason.removeprefix("dropped: ")
+        for (column, kind, reason), count in lost.items()
+    ]
 
 
 def counted_ways(outcomes: Iterable[Outcome]) -> str:

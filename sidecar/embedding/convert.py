@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.access import Access
 from sidecar.conversion.filter_file import convert_filter
-from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
+from sidecar.conversion.outcome import Outcome, count_lost, counted_ways, ways_of
 from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
 from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
@@ -88,6 +88,11 @@ class ConvertReport(Summarized):
         """Whether some index was left behind because bytes of a file are broken."""
         return any(unit.damaged for unit in self.units)
 
+    @property
+    def lost(self) -> int:
+        """The number of indexes of the sources that the new file lacks; ``units`` says why."""
+        return count_lost(self.units).total()
+
     def log_line(self) -> str:
         """What was converted, for the log."""
         done = f"{self.conversion}: {len(self.sources):,} files converted to {self.target}"
@@ -103,6 +108,7 @@ class ConvertReport(Summarized):
             "conversion": self.conversion,
             "size": self.size,
             "ways": ways_of(self.units),
+            "lost": self.lost,
             "units": plain_data(self.units),
             "seconds": self.seconds,
             "engine": self.engine,

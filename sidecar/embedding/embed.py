@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from sidecar.access import Access
 from sidecar.conversion.reuse import GOOD, ReuseRule
-from sidecar.embedding.file import IndexedFileWriter, NewIndexes
+from sidecar.embedding.file import IndexedFileWriter, NewIndexes, check_formats
 from sidecar.embedding.many import NewFiles, WrittenFiles
 from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
 from sidecar.errors import UsageError, refuse_text
@@ -97,6 +98,7 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
         raise UsageError("no file was named")
     indexes.check()
     new = NewFiles.of(paths, into, io)
+    check_formats(new.found.files, indexes, Access(io))
     workers = work_engine(engine, spark, lambda: new.size(io))
     if workers.name == "spark":
         indexes = replace(indexes, threads=threads or 1)

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
@@ -30,8 +31,10 @@ from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
-from sidecar.errors import UsageError, enough_memory
+from sidecar.errors import StorageError, UsageError, enough_memory
+from sidecar.files import ORC
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.many_files.each import known_format
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.inspect import find_leaf
@@ -100,7 +103,8 @@ class IndexedFileWriter:
         with enough_memory(), _opened(source, target, io) as opened:
             file = open_file(opened, wanted.keys)
             if isinstance(file, OpenOrc):
-                _check_orc_options(wanted)
+                if _only_for_parquet(wanted):
+                    raise _wrong_option(wanted, source)
                 orc_rules = rules_for(file.tail, wanted.bloom, wanted.fpp, wanted.reuse)
                 with create_target(target, io) as sink:
                     return embed_orc(opened, file.tail, sink, orc_rules, wanted.threads or _threads())
@@ -149,14 +153,33 @@ def _nothing(count: int) -> Iterable[GroupIndexes]:
     return groups()
 
 
-def _check_orc_options(wanted: NewIndexes) -> None:
-    """Raise :class:`UsageError` for options that only Parquet files have: ignoring them would look like success."""
-    for asked, what in (
-        (wanted.page_index, "an ORC file always has its row index: there is no page index to build"),
-        (wanted.placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
-    ):
-        if asked:
-            raise UsageError(what)
+def check_formats(files: Iterable[str], wanted: NewIndexes, access: Access) -> None:
+    """Raise :class:`UsageError` if one of the files is ORC and an option is only for Parquet files.
+
+    Reads the magic of the files if there is such an option. A file that cannot be read is not judged here.
+    """
+    if not _only_for_parquet(wanted):
+        return
+    for file in files:
+        try:
+            is_wrong = known_format(file, access) == ORC
+        except StorageError:
+            continue
+        if is_wrong:
+            raise _wrong_option(wanted, file)
+
+
+def _only_for_parquet(wanted: NewIndexes) -> str:
+    """Return why an option is not for ORC files: ignoring it would look like success. Empty if all are."""
+    if wanted.page_index:
+        return "an ORC file always has its row index: there is no page index to build"
+    if wanted.placement != "end":
+        return "ORC filters are in the index of their stripe: there is no placement to choose"
+    return ""
+
+
+def _wrong_option(wanted: NewIndexes, file: str) -> UsageError:
+    return UsageError(_only_for_parquet(wanted), file=file, hint="Name only the Parquet files, such as '*.parquet'.")
 
 
 def embed_into(

@@ -1,6 +1,7 @@
 """Decides which filters the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
 
-An old filter is copied byte for byte, header included, if no new one is requested or if it is good enough. A filter
+An old filter is copied byte for byte, header included, if no new one is requested or can be built, or if it is good
+enough. A filter
 that is known to lose rows (wrong lengths, a BOOLEAN column, empty although there are values, unreadable, floats
 without a form that readers look up) is dropped: a missing filter loses nothing. An encrypted column keeps its filters
 if its key is missing.
@@ -69,6 +70,8 @@ class GroupFilters:
     group: RowGroup
     filters: dict[int, Piece] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    replaceable: dict[int, Outcome] = field(default_factory=dict)
+    """What became of sound old filters that a new one replaces, if none can be built."""
     waiting: dict[int, ValuesFilter] = field(default_factory=dict)
     """Filters that need values. Code that reads a chunk's pages for another purpose may feed their hashers."""
 
@@ -115,7 +118,9 @@ class ParquetFilterMaker:
         work = GroupFilters(group, outcomes=locked_indexes(self._source.name, group, BLOOM))
         for old, outcome in self._old(group):
             work.outcomes[old.leaf.index] = outcome
-            if outcome.way == EXACT:
+            if outcome.reason and not outcome.dropped:
+                work.replaceable[old.leaf.index] = outcome
+            elif outcome.way == EXACT:
                 work.filters[old.leaf.index] = Range(old.bloom_filter_offset or 0, outcome.bytes)
         by_indexer: list[Leaf] = []
         for leaf in self._rules.leaves:
@@ -155,6 +160,12 @@ class ParquetFilterMaker:
             else:
                 not_walked.append(chunk.leaf)
         self._index(work, not_walked)
+        for index, old in work.replaceable.items():
+            if index not in work.filters:
+                work.filters[index] = Range(work.group.columns[index].bloom_filter_offset or 0, old.bytes)
+                failed = work.outcomes[index]
+                reason = f"{old.reason}, but no other can be built: {failed.reason}"
+                work.outcomes[index] = replace(old, reason=reason, damaged=failed.damaged)
         return work.filters, [work.outcomes[index] for index in sorted(work.outcomes)]
 
     def _is_dictionary(self, chunk: ColumnChunk) -> bool:
@@ -186,7 +197,10 @@ class ParquetFilterMaker:
                 work.take(chunk, result.bitset, result.outcome)
 
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
-        """Yield the source's filters: carried over (``exact``) or dropped (``none``)."""
+        """Yield the source's filters: carried over (``exact``) or dropped (``none``).
+
+        The reason of an ``exact`` one says why a new one should replace it.
+        """
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
         for chunk, found in read_bloom_filters(self._source, chunks):
             if isinstance(found, StorageError):
@@ -195,15 +209,16 @@ class ParquetFilterMaker:
             if not reason and isinstance(found, FoundFilter):
                 reason = lacking_form(self._source, self._footer, chunk, found.filter)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
+            replaced = ""
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
-                reason = self._not_reused(chunk.leaf, found, rate or 0.0)
+                replaced = self._not_reused(chunk.leaf, found, rate or 0.0)
             if reason or not isinstance(found, FoundFilter):
                 yield (
                     chunk,
                     Outcome(*self._place(chunk), rate_before=rate, reason=f"dropped: {reason}", dropped=True),
                 )
             else:
-                yield chunk, Outcome(*self._place(chunk), EXACT, found.length, rate, rate)
+                yield chunk, Outcome(*self._place(chunk), EXACT, found.length, rate, rate, reason=replaced)
 
     def _not_reused(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
         if self._rules.reuse != NEVER and (not found.trusted or found.hash != XXH64):

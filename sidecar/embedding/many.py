@@ -77,6 +77,7 @@ class WrittenFiles(FileResults[EmbedReport]):
             "size_before": sum(report.size_before for report in self.files),
             "size": sum(report.written.size for report in self.files),
             "ways": self.ways(),
+            "lost": sum(report.lost for report in self.files),
             **super().totals(),
         }
 

@@ -141,7 +141,7 @@ class _Plan:
                     self._places[ordinal].pop(column, None)
                     reason = f"dropped: stripe {lacking} has no filters{why}"
                     work.outcomes[column] = [
-                        replace(outcome, way=NONE, bytes=0, rate_after=None, reason=reason, dropped=True)
+                        replace(outcome, way=NONE, bytes=0, rate_after=None, reason=reason)
                         for outcome in work.outcomes[column]
                     ]
 

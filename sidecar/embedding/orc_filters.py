@@ -108,6 +108,12 @@ class _Old:
         return max((bits.estimated_fpp() for bits in self.bits), default=0.0)
 
     @property
+    def defect(self) -> str:
+        """Why the filters may not stay; empty if they may."""
+        reason = reason_of(self.index.filters_problem)
+        return reason or next((found.reason for found in self.index.filters or () if not found.trusted), "")
+
+    @property
     def asked_by_all(self) -> bool:
         """Whether both Java and C++ readers use these filters."""
         (kind,) = {found.stream_kind for found in self.index.filters or ()} or {""}
@@ -204,6 +210,7 @@ class OrcFilterMaker:
             self._keep(work, old)
             if index.column.id in self._wanted and index.column.id not in work.kept:
                 self._renew(work, old)
+                self._keep_if_sound(work, old)
         return work
 
     def _take(self, work: StripeWork, old: _Old) -> bool:
@@ -225,21 +232,29 @@ class OrcFilterMaker:
 
     def _keep(self, work: StripeWork, old: _Old) -> None:
         """Keep the old filters of a column, or note why they are dropped."""
-        column = old.column.id
-        found = old.index.filters
-        if found is None and old.index.filters_problem is None:
+        if old.index.filters is None and old.index.filters_problem is None:
             return
-        reason = reason_of(old.index.filters_problem)
-        reason = reason or next((old_filter.reason for old_filter in found or () if not old_filter.trusted), "")
-        if not reason and column in self._wanted:
+        reason = old.defect
+        if not reason and old.column.id in self._wanted:
             reason = self._not_reused(old)
         if reason:
             self._note(work, old, reason=f"dropped: {reason}", dropped=True)
         else:
-            work.kept.add(column)
-            if found and found[0].stream_kind == UTF8 and self._doubts_legacy(old):
-                work.without_legacy.add(column)
-            self._note(work, old, EXACT, old.bits)
+            self._take_over(work, old)
+
+    def _take_over(self, work: StripeWork, old: _Old, reason: str = "", damaged: bool = False) -> None:
+        work.kept.add(old.column.id)
+        (kind,) = {found.stream_kind for found in old.index.filters or ()} or {""}
+        if kind == UTF8 and self._doubts_legacy(old):
+            work.without_legacy.add(old.column.id)
+        self._note(work, old, EXACT, old.bits, reason, damaged)
+
+    def _keep_if_sound(self, work: StripeWork, old: _Old) -> None:
+        """Keep sound old filters if no new ones could be built."""
+        if old.column.id not in work.new and old.bits and not old.defect:
+            failed = work.outcomes[old.column.id][0]
+            reason = f"{self._not_reused(old)}, but no others can be built: {failed.reason}"
+            self._take_over(work, old, reason, failed.damaged)
 
     def _doubts_legacy(self, old: _Old) -> bool:
         encodings, zone = old.footer.encodings[old.column.id], old.footer.writer_timezone

@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.matching.witness import Witness
-from sidecar.conversion.outcome import DICTIONARY, NONE, VALUES, Outcome, counted_ways, ways_of
+from sidecar.conversion.outcome import (
+    DICTIONARY,
+    NONE,
+    VALUES,
+    Outcome,
+    count_lost,
+    counted_ways,
+    lost_texts,
+    ways_of,
+)
 from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import Placement, WrittenParquet
 from sidecar.parquet.footer import Footer
@@ -75,7 +84,8 @@ class EmbedReport(Summarized):
         return ways_of(self.outcomes)
 
     def warnings(self) -> list[str]:
-        """Return warnings: columns whose new filters miss their rate by a factor of 2, and readers that will fail.
+        """Return warnings: columns whose new filters miss their rate by a factor of 2, indexes of the old file that are
+        lost, and readers that will fail.
 
         A filter misses its rate only if the caller gave a wrong number of distinct values.
         """
@@ -90,7 +100,12 @@ class EmbedReport(Summarized):
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
-        return [*found, *self.notes, *self.doubts]
+        return [*found, *lost_texts(count_lost(self.outcomes)), *self.notes, *self.doubts]
+
+    @property
+    def lost(self) -> int:
+        """The number of indexes that the old file had and the new one lacks; :meth:`warnings` says why."""
+        return count_lost(self.outcomes).total()
 
     @property
     def damaged(self) -> bool:
@@ -111,6 +126,7 @@ class EmbedReport(Summarized):
             "size_before": self.size_before,
             **asdict(self.written),
             "ways": self.ways(),
+            "lost": self.lost,
             "units": [outcome.to_dict("file") for outcome in self.outcomes],
             "warnings": self.warnings(),
             "seconds": self.seconds,

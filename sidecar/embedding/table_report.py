@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
+from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome, lost_texts
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.results.base import Summarized
@@ -57,6 +57,8 @@ class IndexCount:
     """The number of indexes."""
     bytes: int = 0
     """Their bytes."""
+    lost: int = 0
+    """Those of them that the old files had and the new ones lack, wholly or in part."""
     worst_rate: float | None = None
     """The worst false-positive rate of a filter; ``None`` without filters."""
 
@@ -117,6 +119,11 @@ class EmbedTableReport(Summarized):
         return [file for file in self.left_alone if file.failed]
 
     @property
+    def lost(self) -> int:
+        """The number of indexes that the old files had and the new ones lack; :meth:`warnings` says why."""
+        return sum(count.lost for count in self.indexes.values())
+
+    @property
     def damaged(self) -> bool:
         """Whether an index is missing because bytes of a file are broken."""
         return bool(self.failed) or any(count.damaged for count in self.indexes.values())
@@ -127,6 +134,7 @@ class EmbedTableReport(Summarized):
             key = (outcome.column, outcome.kind, outcome.way, outcome.reason, outcome.damaged)
             counted = self.indexes.setdefault(key, IndexCount(*key))
             counted.count += 1
+            counted.lost += outcome.is_lost
             counted.bytes += outcome.bytes
             if outcome.rate_after is not None:
                 counted.worst_rate = max(outcome.rate_after, counted.worst_rate or 0.0)
@@ -139,6 +147,7 @@ class EmbedTableReport(Summarized):
             for count in self.indexes.values()
             if count.way in (DICTIONARY, VALUES) and (count.worst_rate or 0.0) > 2 * self.fpp
         ]
+        found += lost_texts({(c.column, c.kind, c.reason): c.lost for c in self.indexes.values() if c.lost})
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
         if self.refresh is not None:
@@ -177,6 +186,7 @@ class EmbedTableReport(Summarized):
             "replaced": [asdict(file) for file in self.replaced],
             "left_alone": [asdict(file) for file in self.left_alone],
             "indexes": [asdict(self.indexes[key]) for key in sorted(self.indexes)],
+            "lost": self.lost,
             "rebuild_needed": self.stale_sidecar is not None,
             "refresh": None if self.refresh is None else self.refresh.to_dict(),
             "refresh_error": self.refresh_error,

@@ -11,8 +11,11 @@ import pytest
 
 import sidecar
 from sidecar.errors import DamagedFileError, UsageError
+from sidecar.parquet.footer import read_footer
+from sidecar.storage.local import LocalSource
 from tests.conversion.cases import indexed, rows
 
+FILES = Path(__file__).resolve().parents[1] / "data"
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
 
 
@@ -110,6 +113,45 @@ def test_bad_files_do_not_stop_the_others_and_leave_nothing(data: Path, tmp_path
     assert tree(tmp_path / "two") == NAMES[1:]
     assert [os.path.basename(file) for file in report.failed] == ["cut.parquet"]
     assert list(report.to_dict()["failed"]) == list(report.failed)
+
+
+def test_options_of_parquet_are_refused_before_the_first_byte_if_one_file_is_orc(data: Path, tmp_path: Path) -> None:
+    (data / NAMES[0]).rename(data / "z.parquet")  # the last file, and its name lies
+    for options in ({"page_index": True}, {"bloom": ["k"], "placement": "row-group"}):
+        with pytest.raises(UsageError, match=r"ORC.*z\.parquet"):
+            sidecar.embed(str(data), into=str(tmp_path / "out"), **options)  # type: ignore[call-overload]
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_old_files_had_and_the_new_ones_lack_is_counted_and_named(data: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        shutil.copy(FILES / "parquet" / "variants" / "nn_bloom.parquet", data / f"{number}.parquet")
+    report = sidecar.embed(f"{data}/*.parquet", into=str(tmp_path / "out"), page_index=True)
+    assert report.to_dict()["lost"] == sum(file.lost for file in report) == 2
+    assert all("x: lost 1 filters of the old file: lacks the canonical NaN" in text for text in report.warnings())
+    assert [path for path in report.to_dict()["files"] if path["lost"] != 1] == []
+
+
+def test_a_sound_filter_stays_if_no_other_can_be_built(data: Path, tmp_path: Path) -> None:
+    file = data / NAMES[1]
+    footer = read_footer(LocalSource(str(file)))
+    chunk = footer.row_groups[0].columns[footer.leaf("k").index]  # type: ignore[union-attr]
+    spoiled = bytearray(file.read_bytes())
+    spoiled[chunk.data_page_offset : chunk.data_page_offset + 4] = bytes(4)
+    file.write_bytes(spoiled)
+    report = sidecar.embed(file, into=tmp_path / "new.parquet", bloom=["k"], reuse="never").only
+    ways = {o.row_group: (o.way, o.reason) for o in report.outcomes if (o.column, o.kind) == ("k", "bloom")}
+    assert ways[0][0] == "exact"
+    assert ways[0][1].startswith("to be built anew, but no other can be built: ")
+    assert {way for group, (way, _) in ways.items() if group} == {"values"}
+    assert (report.lost, report.damaged) == (0, True)
+    native = FILES / "orc" / "java_zlib_2stripes_utf8.orc"
+    kept = sidecar.embed(native, into=tmp_path / "new.orc", bloom=["c_tsi", "c_int"], reuse="never").only
+    assert {(o.column, o.way) for o in kept.outcomes if o.column in ("c_tsi", "c_int")} == {
+        ("c_tsi", "exact"),
+        ("c_int", "values"),
+    }
+    assert kept.lost == 3, "those of c_bool, which hold no values"
 
 
 def test_local_and_remote_files_do_not_mix(data: Path, tmp_path: Path) -> None:
