@@ -12,7 +12,10 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.orc.inspect import inspect_file, probe_file
-from sidecar.orc.protobuf import BYTES, VARINT, encode, pack
+from sidecar.orc.protobuf import BYTES, VARINT, Message, encode, pack
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import file_statistics
+from sidecar.orc.statistics.column_statistics import ColumnStatistics, decode_statistics
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
 from sidecar.storage.source import BytesSource
@@ -24,6 +27,21 @@ BAD = "apache_bad_bloom_filter_1.6.11.orc"
 
 def problems(name: str) -> list[tuple[Any, Any, str]]:
     return [(p.unit, p.column, p.problem) for p in verify_file(source(name))]
+
+
+def test_statistics_of_file_and_stripes_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked for again for each column below, after they were compared, and by each filter."""
+    decoded: list[int] = []
+
+    def counting(message: Message, column: OrcColumn, *more: Any) -> ColumnStatistics:
+        decoded.append(column.id)
+        return decode_statistics(message, column, *more)
+
+    monkeypatch.setattr(file_statistics, "decode_statistics", counting)
+    inspect_file(source("java_zlib_2stripes_utf8.orc"))
+    columns = read_tail(source("java_zlib_2stripes_utf8.orc")).columns
+    in_zone = [column.id for column in columns if column.kind == "TIMESTAMP"]  # with the zone of each stripe, too
+    assert sorted(decoded) == sorted([*3 * [column.id for column in columns], *2 * in_zone])
 
 
 def test_the_units_of_a_file() -> None:

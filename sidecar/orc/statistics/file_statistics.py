@@ -22,6 +22,9 @@ from sidecar.orc.statistics.contradictions import Contradictions, PartStatistics
 from sidecar.orc.tail import OrcTail, Stripe, StripeStatistics, read_stripe_statistics
 from sidecar.storage.source import Source
 
+_MOST_DECODED = 10_000
+"""Decoded statistics that are kept: about 1 KiB each."""
+
 
 class _Finding(NamedTuple):
     """Something false in the statistics of a stripe, or of the file if ``stripe`` is ``None``."""
@@ -46,6 +49,9 @@ class FileStatistics:
         self._contradictions: dict[int, Contradictions] = {}
         self._latest: tuple[int, Sequence[bytes]] = (-1, ())
         """The stripe that was asked for last, and its messages."""
+        self._decoded: dict[tuple[int, int, str | None], ColumnStatistics] = {}
+        """What was decoded, by stripe (-1 for the file), column and zone. It is asked for again for each column below,
+        and after files and stripes were compared."""
 
     @cached_property
     def _stripes(self) -> StripeStatistics | DamagedFileError:
@@ -164,10 +170,10 @@ class FileStatistics:
                 yield _Finding(stripe, column, what)
 
     def _said_of_file(self, column: OrcColumn) -> ColumnStatistics | None:
-        return self._of(self._of_file, self._rows, column, None)
+        return self._of(-1, self._of_file, self._rows, column, None)
 
     def _said_of_stripe(self, stripe: Stripe, column: OrcColumn, zone: str | None = None) -> ColumnStatistics | None:
-        return self._of(self._messages(stripe), stripe.num_rows, column, zone)
+        return self._of(stripe.ordinal, self._messages(stripe), stripe.num_rows, column, zone)
 
     def _messages(self, stripe: Stripe) -> Sequence[bytes]:
         """Return the encoded statistics of a stripe, one message for each column; nothing if there are none."""
@@ -195,8 +201,10 @@ class FileStatistics:
         except DamagedFileError:
             return None  # it is raised where somebody asks for it
 
-    def _of(self, messages: Sequence[bytes], rows: int, column: OrcColumn, zone: str | None) -> ColumnStatistics | None:
-        """Return the statistics of a column in ``rows`` rows, held against those of the columns above it."""
+    def _of(
+        self, part: int, messages: Sequence[bytes], rows: int, column: OrcColumn, zone: str | None
+    ) -> ColumnStatistics | None:
+        """Return the statistics of a column in the ``rows`` rows of a part, held against those of the columns above."""
         columns = self._tail.columns
         if len(messages) != len(columns):
             return None
@@ -205,7 +213,13 @@ class FileStatistics:
             chain.insert(0, columns[chain[0].parent])
         extent = Extent(rows, rows)
         for member in chain:
-            found = decode_statistics(decode(messages[member.id]), member, self._tail, zone, extent)
+            place = part, member.id, zone if member.kind == "TIMESTAMP" else None  # only its bounds depend on a zone
+            known = self._decoded.get(place)
+            found = known or decode_statistics(decode(messages[member.id]), member, self._tail, zone, extent)
+            if known is None:
+                if len(self._decoded) == _MOST_DECODED:
+                    self._decoded.clear()
+                self._decoded[place] = found
             if found.contradiction and member is not column:
                 what = f"those of {member.path or 'the rows'} are false: {found.contradiction}"
                 return unknown_statistics(decode(messages[column.id]), column, what)
