@@ -33,6 +33,7 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF, THETA_GROUPS
+from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
     from sidecar.bundle.sketches.sketch_blob import SketchGroupsBlob
@@ -261,6 +262,20 @@ class Segment:
         """int64[files + 1]: the units of file i are ``[unit_ranges[i], unit_ranges[i + 1])``; all zeros if unknown."""
         first = self._first_units
         return np.zeros(self.num_files + 1, np.int64) if first is None else first
+
+    @cached_property
+    def _without_units(self) -> RowRanges:
+        return RowRanges.of_rows(np.flatnonzero(self.unit_ranges[1:] == self.unit_ranges[:-1]))
+
+    def files_with(self, units: RowRanges) -> RowRanges:
+        """Return the ordinals of the files that have some of these units, and of all files that have no units."""
+        if not units:
+            return self._without_units
+        first = self.unit_ranges
+        starts = np.searchsorted(first, units.pairs[:, 0], side="right") - 1
+        ends = np.searchsorted(first, units.pairs[:, 1] - 1, side="right")
+        found = np.concatenate((np.stack([starts, ends], axis=1), self._without_units.pairs))
+        return RowRanges(np.minimum(found, self.num_files))  # a unit is in no file if the units of files are unknown
 
     @cached_property
     def listed_manifests(self) -> list[ListedManifest]:

@@ -239,9 +239,9 @@ class PlanHistory:
         """Return bool[row groups]: those that the filters of a segment keep; ``None`` if it does not list the file."""
         if self.index is None:
             return None
-        source, first = files.source.holding({row: found.entry}), self.index.segments[number].unit_ranges
-        ordinal = int(source.ordinals(number, np.array([row]), self.index)[0])
-        return None if ordinal < 0 else self.index.answer(number).units[first[ordinal] : first[ordinal + 1]]
+        source = files.source.holding({row: found.entry})
+        ordinals = source.ordinals(number, np.array([row]), self.index)
+        return None if ordinals[0] < 0 else self.index.alive(number, ordinals)[0]
 
 
 def _told_once(judgements: Sequence[Judgement]) -> Sequence[Judgement]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
@@ -20,27 +19,19 @@ from sidecar.questions.row_ranges import RowRanges
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
 
-Files = npt.NDArray[np.bool_]
-"""bool[files of a segment]."""
-
 
 @dataclass(frozen=True)
 class SegmentAnswer:
-    """The answer of one segment about all its units and files.
+    """The answer of one segment about all its units and files."""
 
-    ``units`` and ``keep``: units and files that may match. ``indexed``: files that the filters could have excluded.
-    ``kept_because``: why such a file is kept.
-    """
-
-    units: Units
-    keep: Files
-    indexed: Files
+    units: RowRanges
+    """Units that may match."""
+    left: RowRanges
+    """Files that may match."""
+    unable: RowRanges
+    """Files that the filters could not have excluded."""
     kept_because: KeptBecause
-
-    @cached_property
-    def left(self) -> RowRanges:
-        """The files that may match."""
-        return RowRanges.of_rows(self.keep.nonzero()[0])
+    """Why a file is kept that the filters could have excluded."""
 
 
 def answer_of(
@@ -50,19 +41,22 @@ def answer_of(
     warnings: Sequence[str],
 ) -> SegmentAnswer:
     """Ask a segment about all its units and files. A longer ``warnings`` afterwards means that it has damage."""
-    units, warned = np.ones(segment.num_units, np.bool_), len(warnings)
+    warned, every_file = len(warnings), RowRanges.all(segment.num_files)
     if question is None:  # filters are not asked
-        none = np.zeros(segment.num_files, np.bool_)
-        return SegmentAnswer(units, ~none, none, KeptBecause.MAY_MATCH)
+        return SegmentAnswer(RowRanges.all(segment.num_units), every_file, every_file, KeptBecause.MAY_MATCH)
     # Which units would match even if every filter said no? Those have too few filters to be ruled out. If that is every
     # unit, no filter is read.
     unable = matching_units(question, lambda leaf: ~indexed_units(segment, leaf), segment.num_units)
-    if not unable.all():
-        units = matching_units(question, _asker(segment, resolution_holds), segment.num_units)
-    without = np.diff(segment.unit_ranges) == 0  # the file is listed without row groups: keep it
+    if unable.all():
+        left = RowRanges.all(segment.num_units)
+    else:
+        left = _ranges(matching_units(question, _asker(segment, resolution_holds), segment.num_units))
     why = KeptBecause.DAMAGED if len(warnings) > warned else KeptBecause.MAY_MATCH
-    indexed = ~(_any_unit(segment, unable) | without)
-    return SegmentAnswer(units, _any_unit(segment, units) | without, indexed, why)
+    return SegmentAnswer(left, segment.files_with(left), segment.files_with(_ranges(unable)), why)
+
+
+def _ranges(units: Units) -> RowRanges:
+    return RowRanges.of_rows(units.nonzero()[0])
 
 
 def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Callable[[HoldsAny], Units]:
@@ -97,12 +91,3 @@ def units_with_filters(segment: Segment, field_id: int) -> Units:
     for group in segment.groups_of(field_id):
         units[group.units] = True
     return units
-
-
-def _any_unit(segment: Segment, units: Units) -> Files:
-    """Return bool[files]: whether a flag of some unit of the file is set; False for a file without units."""
-    # Differences of running counts, because np.add.reduceat is wrong for files without units.
-    counts = np.concatenate(([0], np.cumsum(units)))
-    starts = np.asarray(segment.unit_ranges)
-    any_set: Files = counts[starts[1:]] > counts[starts[:-1]]
-    return any_set

@@ -129,6 +129,10 @@ class RowRanges:
         places: Rows = rows - self.pairs[at, 0] + self._before[at]
         return places
 
+    def cut(self, start: int, end: int) -> RowRanges:
+        """Return the rows from ``start`` to before ``end``, counted from ``start``."""
+        return RowRanges(self.pairs.clip(start, end) - start)
+
     def close_gaps(self, most: int) -> RowRanges:
         """Return the set with gaps of at most ``most`` rows filled in."""
         wider = self.pairs.copy()

@@ -18,6 +18,7 @@ from sidecar.indexing.previous import carrying
 from sidecar.planning import segment_answer
 from sidecar.planning.tasks import TaskMaker
 from sidecar.questions.narrowing import matching_units
+from sidecar.questions.row_ranges import RowRanges
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -71,9 +72,8 @@ def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
         def ask(leaf: Any) -> Any:
             return asker(leaf) & segment_answer.indexed_units(segment, leaf)
 
-        units = matching_units(question, ask, segment.num_units)
-        keep = segment_answer._any_unit(segment, units)
-        return segment_answer.SegmentAnswer(units, keep, answer.indexed, answer.kept_because)
+        units = RowRanges.of_rows(matching_units(question, ask, segment.num_units).nonzero()[0])
+        return segment_answer.SegmentAnswer(units, segment.files_with(units), answer.unable, answer.kept_because)
 
     known = segment_answer.answer_of
     patch.setattr("sidecar.planning.files.by_filters.answer_of", answer_of)

@@ -37,6 +37,7 @@ def test_sets_of_rows(left: set[int], right: set[int]) -> None:
     assert rows_of(a & b) == left & right
     assert rows_of(a | b) == left | right
     assert rows_of(a.without(np.array(sorted(right), np.int64))) == left - right
+    assert rows_of(a.cut(10, 40)) == {row - 10 for row in left if 10 <= row < 40}
     assert (a == b) == (left == right)
     assert bool(a) == bool(left)
     every = np.arange(MOST)

@@ -22,7 +22,6 @@ from sidecar.planning.files.file_set import (
     FileSet,
     FileSource,
     FilterCounts,
-    Mask,
     Ordinals,
     Reasons,
     Rows,
@@ -33,6 +32,7 @@ from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_un
 from sidecar.questions.conditions import Condition
 from sidecar.questions.filter_questions import looked_up
 from sidecar.questions.narrowing import Units
+from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
     from sidecar.bundle.segment import Segment
@@ -120,6 +120,15 @@ class IndexedFiles:
             self._moved_to[file] = {} if listed or self.moved is None else dict(self.moved.places(file))
         return self._moved_to[file]
 
+    def alive(self, number: int, ordinals: Ordinals) -> list[Units]:
+        """Return bool[row groups] for each file of a segment: whether filters keep each of its row groups."""
+        first = self.segments[number].unit_ranges
+        counts = first[ordinals + 1] - first[ordinals]
+        ends = counts.cumsum()
+        units = np.arange(counts.sum()) + np.repeat(first[ordinals] - ends + counts, counts)
+        flags = self.answer(number).units.holds(units)
+        return [flags[end - count : end] for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
+
     def count_units(self, number: int, ordinals: Ordinals) -> int:
         """Return the number of row groups of files of a segment."""
         first = self.segments[number].unit_ranges
@@ -176,7 +185,7 @@ def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) ->
     )
     for number, ordinals in places.items():
         answer, known = index.answer(number), ordinals >= 0
-        is_indexed = known & answer.indexed[ordinals]
+        is_indexed = known & ~answer.unable.holds(ordinals)
         if is_indexed.all():
             reasons = Reasons.all(count, answer.kept_because)
         else:
@@ -209,10 +218,11 @@ def places_of(files: FileSet[FileSource], index: IndexedFiles) -> list[list[Segm
     places: list[list[SegmentPlace]] = [[] for _ in range(len(files))]
     for number, segment in enumerate(index.segments):
         ordinals = files.source.ordinals(number, files.rows, index)
-        for at in np.flatnonzero(ordinals >= 0).tolist():
-            ordinal = int(ordinals[at])
-            first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-            places[at].append(SegmentPlace(segment, ordinal, first, index.answer(number).units[first:end]))
+        known = np.flatnonzero(ordinals >= 0)
+        if len(known):
+            alive = index.alive(number, ordinals[known])
+            for at, ordinal, flags in zip(known.tolist(), ordinals[known].tolist(), alive, strict=True):
+                places[at].append(SegmentPlace(segment, ordinal, int(segment.unit_ranges[ordinal]), flags))
     return places
 
 
@@ -220,13 +230,13 @@ def count_listed(index: IndexedFiles, lines: Iterable[ManifestFile]) -> tuple[in
     """Count the files of ``lines`` that segments list with their manifests, and those indexed for the question."""
     listed = indexed = 0
     for line in lines:
-        flags: Mask | None = None
+        unable: RowRanges | None = None
         for number, entry in index.listing(line).items():
-            own = index.answer(number).indexed[entry.first_file : entry.first_file + entry.live_files]
-            flags = own if flags is None else flags | own
-        if flags is not None:
-            listed += len(flags)
-            indexed += int(np.count_nonzero(flags))
+            own = index.answer(number).unable.cut(entry.first_file, entry.first_file + entry.live_files)
+            unable = own if unable is None else unable & own
+        if unable is not None:
+            listed += entry.live_files
+            indexed += entry.live_files - unable.num_rows
     return listed, indexed
 
 

@@ -34,6 +34,7 @@ from sidecar.many_files.find import PUFFIN_ENDINGS, find_files
 from sidecar.planning.segment_answer import answer_of
 from sidecar.puffin.types import THETA
 from sidecar.questions.bounds import Bounds
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.reports.finding.results import SidecarAsked, ValueTrace
 from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
 from sidecar.reports.finding.values import ValueQuestion
@@ -113,7 +114,7 @@ class SidecarSearch:
             self.traces += traces
             if has_filters or traces or question.field_id in (*segment.page_index_blobs, *segment.row_index_blobs):
                 files += segment.num_files
-            admits.update(_paths(segment, np.flatnonzero(answer.keep & answer.indexed)))
+            admits.update(_paths(segment, answer.left.without(answer.unable.rows()).rows()))
         sketch_has, unread = _sketches(sidecar, question)
         problems += [*unread, *sidecar.warnings]
         if not (files or problems or sketch_has):
@@ -146,11 +147,9 @@ def _in_file_bounds(path: str, segment: Segment, question: ValueQuestion) -> Ite
             yield trace(question, path, of, "file bounds in a sidecar", text, bound, cut)
 
 
-def _in_indexes(
-    path: str, segment: Segment, question: ValueQuestion, units: npt.NDArray[np.bool_]
-) -> Iterator[ValueTrace]:
+def _in_indexes(path: str, segment: Segment, question: ValueQuestion, units: RowRanges) -> Iterator[ValueTrace]:
     """Yield the traces in the page indexes and row indexes of those ``units`` that filters do not exclude."""
-    asked = np.flatnonzero(units).tolist()
+    asked = units.rows().tolist()
     stored: dict[int, StoredPageIndex | StoredRowIndex] = {**segment.page_indexes(question.field_id, asked)}
     stored |= segment.row_indexes(question.field_id, asked)
     if not stored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyiceberg.table import Table
 
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
@@ -24,6 +26,7 @@ from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
 from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
+from sidecar.questions.row_ranges import RowRanges
 from tests.planning.plan_cases import create_longs
 
 
@@ -38,11 +41,13 @@ class FakeSegment:
 
     def __init__(self, holds: list[set[int]], fields: dict[int, list[int]]) -> None:
         self.holds = holds
-        self.num_units = 4
+        self.num_files = self.num_units = 4
         self.unit_ranges = np.array([0, 2, 3, 3, 4])
         self.fields = {field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()}
         self.listed_manifests: list[Any] = []
         self.header = SimpleNamespace(sequence_number=0)
+
+    files_with, _without_units = Segment.files_with, Segment._without_units
 
     def groups_of(self, field_id: int) -> list[Any]:
         return self.fields.get(field_id, [])
@@ -101,6 +106,18 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     assert keeps(IndexedFiles([partly], one, lambda *_: True)) == [True, False, True, False]
     assert reason(IndexedFiles([partly], one, lambda *_: True), live("elsewhere")) is KeptBecause.NOT_LISTED
     assert reason(IndexedFiles([partly], one, lambda *_: True), live("2")).text.startswith("not indexed")
+
+
+def test_files_of_units_are_those_with_one_of_them_and_those_without_units() -> None:
+    segment = FakeSegment([], {})
+    for chosen in range(1 << segment.num_units):
+        units = [unit for unit in range(segment.num_units) if chosen >> unit & 1]
+        ranges = list(enumerate(pairwise(segment.unit_ranges.tolist())))
+        files = [file for file, (start, end) in ranges if start == end or set(range(start, end)) & set(units)]
+        assert segment.files_with(RowRanges.of_rows(np.array(units, np.int64))).rows().tolist() == files
+    unknown = FakeSegment([], {})
+    unknown.unit_ranges = np.zeros(5, np.int64)  # damage: every file is kept
+    assert unknown.files_with(RowRanges.all(4)) == unknown.files_with(RowRanges()) == RowRanges.all(4)
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
