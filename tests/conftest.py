@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from scripts.servers.jars import DOWNLOADED
 from sidecar import errors
+from tests import memoized_pyiceberg
 from tests.disk import spare_disk
 from tests.memoized_pyiceberg import spare_py4j, spare_pyiceberg, spare_typer
 
@@ -40,6 +41,8 @@ JAVA_OPTIONS = (
 threads that runs seldom, and no verification of the jars' classes: half the CPU time for work as short as tests'."""
 OFTEN_LOADED = ("scala-library", "spark-catalyst", "spark-sql", "spark-core", "spark-common-utils")
 """Spark's jars that most classes come from."""
+IS_PLAIN = os.environ.get("SIDECAR_TEST_PLAIN") == "1"
+"""Whether pyiceberg is left as it is, in all tests: ``scripts/test --plain``."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -78,12 +81,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in of_services:
                 item.add_marker(pytest.mark.skip(reason="needs servers: scripts/services up"))
     if "pyiceberg" in sys.modules:
-        spare_pyiceberg()
+        if not IS_PLAIN:
+            spare_pyiceberg()
         spare_disk()
     if "typer.testing" in sys.modules:
         spare_typer()
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not needs_jvm(item.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the tests that are for it run on pyiceberg as it is, the fixtures that are made for them included."""
+    memoized_pyiceberg.is_plain = item.nodeid.startswith(memoized_pyiceberg.PLAIN)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

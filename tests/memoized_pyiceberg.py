@@ -1,4 +1,7 @@
-"""Keeps results of functions without side effects: tests open few schemas and footers thousands of times."""
+"""Keeps results of functions without side effects: tests open few schemas and footers thousands of times.
+
+Some tests run without it, and all do in ``scripts/test --plain``: users have pyiceberg as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,29 @@ MOST = 500
 """Results of a function that are kept; the oldest goes first."""
 MOST_METADATA = 16
 """The same for metadata of tables, which is large."""
+PLAIN = (
+    "tests/iceberg/",
+    "tests/planning/files/",
+    "tests/planning/test_listed_files",
+    "tests/planning/test_plan.py",
+    "tests/planning/test_task",
+)
+"""Tests that run on pyiceberg as users have it. ``scripts/test --plain`` runs all of them so."""
+is_plain = False
+"""Whether functions are called each time, whatever they gave before."""
 
 
 def spare_pyiceberg() -> None:
     """Have pyiceberg convert and prune each schema of a manifest, a manifest list and a data file once.
 
-    A transaction's metadata is made once after each of its updates, not at each look. The functions have no side
-    effects, and nobody changes their results. pyiceberg still reads every file.
+    A transaction's metadata is made once after each of its updates, not at each look, and shares its parts with the
+    metadata before. The functions have no side effects, and nobody changes their results. pyiceberg still reads every
+    file.
     """
     from pyiceberg import table
     from pyiceberg.avro import file as avro
     from pyiceberg.io import pyarrow
+    from pyiceberg.table import metadata
 
     replaced: Any = avro.AvroFileHeader
     replaced.get_schema = memoized(replaced.get_schema, _text_of)
@@ -34,6 +49,8 @@ def spare_pyiceberg() -> None:
     transactions: Any = table
     made = transactions.update_table_metadata
     transactions.update_table_metadata = memoized(made, _metadata_key, MOST_METADATA)
+    for kind in (metadata.TableMetadataV1, metadata.TableMetadataV2, metadata.TableMetadataV3):
+        setattr(kind, "__deepcopy__", _shallow_copy)  # noqa: B010
 
 
 def spare_typer() -> None:
@@ -55,6 +72,8 @@ def memoized(function: Callable[..., Any], key: Callable[..., Any], most: int = 
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        if is_plain:
+            return function(*args, **options)
         at = key(*args, **options)
         found = known.get(at)
         if found is None:
@@ -64,6 +83,10 @@ def memoized(function: Callable[..., Any], key: Callable[..., Any], most: int = 
         return found[0]
 
     return call
+
+
+def _shallow_copy(metadata: Any, memo: Any = None) -> Any:
+    return super(type(metadata), metadata).__deepcopy__(memo) if is_plain else metadata.model_copy()
 
 
 def _text_of(header: Any) -> str | None:

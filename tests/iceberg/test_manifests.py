@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from pyiceberg.avro import file as avro_file
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg import manifests
@@ -26,6 +28,7 @@ from sidecar.iceberg.manifests import (
     read_manifest,
     read_manifests,
 )
+from tests import memoized_pyiceberg
 
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
@@ -257,3 +260,10 @@ def test_a_list_without_counts_that_only_version_1_may_lack_is_no_damage(table: 
     path.write_bytes(data.replace(b'"field-id": 504', b'"field-id": 904'))  # the id of another field
     with pytest.raises(UnsupportedFeatureError, match=r"added_files_count.*list\.avro"):
         read_manifests(table.io, str(path))
+
+
+def test_these_tests_run_on_pyiceberg_as_it_is() -> None:
+    schema = Schema(NestedField(1, "k", LongType()))
+    assert avro_file.construct_reader(schema) is not avro_file.construct_reader(schema)
+    root = Path(__file__).resolve().parents[2]
+    assert [place for place in memoized_pyiceberg.PLAIN if not any(root.glob(f"{place}*"))] == []
