@@ -13,6 +13,7 @@ import numpy as np
 
 from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.model import FileEntry, UnitState
 from sidecar.bundle.segment import Segment
@@ -32,7 +33,6 @@ NO_ROW_GROUPS = "no row group of the file was indexed"
 NO_LIST = "a part of the list of files cannot be read, see the warnings"
 UNREADABLE = "the filter could not be read, see the warnings"
 _CERTAIN = -1
-_BLOOM = "bloom"
 
 
 class SidecarAnswers(NamedTuple):
@@ -192,7 +192,7 @@ class _SegmentAnswer:
 
     def _note_coverage(self, field_id: int) -> None:
         """Note why units have no filter. A unit that should have one counts as unreadable until it answers."""
-        runs = (r for r in self._segment.coverage_runs if (r.field_id, r.kind) == (field_id, _BLOOM))
+        runs = (r for r in self._segment.coverage_runs if (r.field_id, r.kind) == (field_id, BLOOM))
         found = next(runs, None)
         if found is None:
             return

@@ -103,8 +103,9 @@ def draw_units(to: Console, units: Any) -> None:
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:
-    kind = "filter" if unit["kind"] == "bloom" else "page index"
-    return unit["column"], kind, unit["way"], unit["reason"]
+    from sidecar.bundle.kinds.declared import KINDS
+
+    return unit["column"], KINDS[unit["kind"]].what, unit["way"], unit["reason"]
 
 
 def _figures(units: list[Any]) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS
+from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, KINDS, PAGE_INDEX
 from sidecar.bundle.model import (
     NO_TABLE,
     Coverage,
@@ -133,7 +133,7 @@ class CollectedColumn:
 
     def having(self, kind: str) -> AbstractSet[int]:
         """Return the ordinals of the units that have an index of the kind."""
-        return self.filters.keys() if kind == BLOOM else self.pages.keys() | self.rows.keys()
+        return {BLOOM: self.filters.keys(), PAGE_INDEX: self.pages.keys() | self.rows.keys()}[kind]
 
 
 class Collection:
@@ -278,7 +278,7 @@ class Collection:
     def _state(self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int) -> CoverageState:
         if unit in have:
             return CoverageState(UnitState.INDEXED, key.resolution)
-        nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
+        nothing = f"the file has no {KINDS[kind].what}"
         # The resolution has the path of a column without a field id. It is for units with an index.
         is_withheld = key in self.names and self.names[key] is None
         return CoverageState(column.reasons.get((kind, unit), nothing), "" if is_withheld else key.resolution)

@@ -16,7 +16,7 @@ from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import SplitBlockRule
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
+from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS
 from sidecar.bundle.model import CoverageState
 from sidecar.conversion.collection import BY_ID, BY_NAME
 from sidecar.conversion.filter_pool import PooledFilters
@@ -227,7 +227,7 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
 
 def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
     """Yield (row group, leaf, state) of all units for one kind; the state is *indexed* or the reason why not."""
-    assert kind in (BLOOM, PAGE_INDEX)
+    assert kind in FILE_KINDS
     leaf_of = cache(partial(_only_leaf, footer))
     for row_group, field_id, state in _states(matches, kind):
         leaf = leaf_of(field_id, state.resolution)

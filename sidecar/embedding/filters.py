@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.bundle.kinds.declared import BLOOM, IndexKind
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.conversion.outcome import EXACT, NONE, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
@@ -109,7 +109,7 @@ class ParquetFilterMaker:
     def _indexer(self, fpp: float) -> ChunkIndexer:
         """Return the indexer that builds filters of this rate."""
         if fpp not in self._indexers:
-            options = Options(bloom=True, theta=False, fpp=fpp, max_bits=None, reuse=NEVER)
+            options = Options(kinds=frozenset({BLOOM}), fpp=fpp, max_bits=None, reuse=NEVER)
             self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches())
         return self._indexers[fpp]
 
@@ -233,14 +233,25 @@ def locked_indexes(file: str, group: RowGroup, kind: IndexKind) -> dict[int, Out
     """Return the indexes of columns whose key is missing, by leaf index. The new file keeps them as they are."""
     kept: dict[int, Outcome] = {}
     for chunk in group.columns.locked:
-        if kind == BLOOM:
-            length, has_one = chunk.bloom_filter_length or 0, bool(chunk.bloom_filter_offset)
-        else:
-            length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
-            has_one = bool(chunk.offset_index_offset or chunk.column_index_offset)
-        if has_one:
+        length = _LENGTHS[kind](chunk)
+        if length is not None:
             kept[chunk.leaf.index] = Outcome(file, group.ordinal, chunk.leaf.path, kind, EXACT, length, reason=NO_KEY)
     return kept
+
+
+def _filter_length(chunk: ColumnChunk) -> int | None:
+    """Return the bytes of a chunk's filter, 0 if the footer does not say; ``None`` if it has none."""
+    return chunk.bloom_filter_length or 0 if chunk.bloom_filter_offset else None
+
+
+def _pages_length(chunk: ColumnChunk) -> int | None:
+    """Return the bytes of a chunk's page indexes; ``None`` if it has none."""
+    if not (chunk.offset_index_offset or chunk.column_index_offset):
+        return None
+    return (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
+
+
+_LENGTHS = {BLOOM: _filter_length, PAGE_INDEX: _pages_length}
 
 
 def encode_filter(bitset: bytes) -> bytes:

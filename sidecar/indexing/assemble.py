@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
+from sidecar.bundle.kinds.declared import BUILT_KINDS, KINDS
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
@@ -16,7 +16,6 @@ from sidecar.bundle.model import (
     ListedManifest,
     UnitEntry,
     UnitsTable,
-    UnitState,
 )
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.filters.theta import ThetaSketch
@@ -24,6 +23,7 @@ from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
+from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.stage_one.fault import STORAGE
 from sidecar.indexing.stage_one.tasks import StageResult
 
@@ -37,6 +37,10 @@ class SegmentUnit:
     columns: Mapping[int, StageResult]
     pages: Mapping[int, StageResult] = field(default_factory=dict)
     """Records of page indexes and row indexes by field id."""
+
+    def records(self, kind: str) -> Mapping[int, StageResult]:
+        """Return the records with what the unit has of a kind, by field id."""
+        return self.pages if KINDS[kind].takes == "entries" else self.columns
 
 
 @dataclass
@@ -212,7 +216,11 @@ def units_table(
         manifests=manifests,
         schemas=schemas,
         coverage=[
-            Coverage.of(column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units))
+            Coverage.of(
+                column.field_id,
+                kind,
+                (PARTS[kind].state(unit.records(kind)[column.field_id]) for unit in indexed.units),
+            )
             for column in columns
             for kind in kinds_of(options.of(column.field_id))
         ],
@@ -246,19 +254,12 @@ def listed_manifests(selection: Selection) -> tuple[list[ListedManifest], list[s
 
 def kinds_of(options: Options) -> list[str]:
     """Return the names of the requested kinds: those of one column if its :meth:`Options.of` are given."""
-    wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
-    return [kind for kind, is_wanted in wanted.items() if is_wanted]
+    return [kind for kind in BUILT_KINDS if kind in options.kinds]
 
 
-def _state(unit: SegmentUnit, field_id: int, kind: str) -> CoverageState:
-    if kind == PAGE_INDEX:
-        pages = unit.pages[field_id]
-        return CoverageState(UnitState.INDEXED if pages.length else pages.reason, pages.resolution)
-    record = unit.columns[field_id]
-    if kind == BLOOM and not record.blocks:
-        return CoverageState(record.reason or "no filter was made", record.resolution)
-    reason = "" if kind == BLOOM else record.theta_reason
-    return CoverageState(reason or UnitState.INDEXED, record.resolution)
+def _states(indexed: StageResults, field_id: int, kind: str) -> Iterator[CoverageState]:
+    """Yield the state of each unit."""
+    return (PARTS[kind].state(unit.records(kind)[field_id]) for unit in indexed.units)
 
 
 def _hidden(file: SnapshotFile, encrypted: Encrypted, options: Options) -> Collection[int]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.conversion.outcome import IndexPlace, Outcome, Way
 from sidecar.conversion.protection import NO_SKETCH
 from sidecar.conversion.reuse import why_not_reused
@@ -34,13 +35,12 @@ REUSE_RATE = 0.01
 class Options:
     """The options of a build. ``fpp`` is the target rate; ``reuse`` is ``good``, ``always`` or ``never``."""
 
-    bloom: bool
-    theta: bool
+    kinds: frozenset[str]
+    """The names of the kinds of indexes that are made."""
     fpp: float
     max_bits: float | None
     """The most bits per value; ``None`` for no limit."""
     reuse: str
-    page_index: bool = False
     filter_format: str = "auto"
     """The filters of ORC units: ``parquet`` builds split-block filters, ``orc`` uses ORC filters, ``auto`` reuses
     the file's own good filters and else builds split-block filters."""
@@ -58,6 +58,21 @@ class Options:
     def of(self, field_id: int) -> Options:
         """Return the options of one column."""
         return self.own.get(field_id, self)
+
+    @property
+    def bloom(self) -> bool:
+        """Whether filters are made."""
+        return BLOOM in self.kinds
+
+    @property
+    def theta(self) -> bool:
+        """Whether values are counted."""
+        return THETA in self.kinds
+
+    @property
+    def page_index(self) -> bool:
+        """Whether page indexes and row indexes are taken over."""
+        return PAGE_INDEX in self.kinds
 
     def takes(self, found: AnyFilter) -> bool:
         """Return whether a trusted filter of the file is reused."""

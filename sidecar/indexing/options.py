@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
-from sidecar.bundle.kinds.declared import BLOOM, BUILT_KINDS, PAGE_INDEX, THETA
+from sidecar.bundle.kinds.declared import BUILT_KINDS
 from sidecar.conversion.reuse import REUSE_RULES
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
@@ -54,9 +54,7 @@ def options_of(listing: Listing, wanted: Mapping[int, tuple[Sequence[str], float
         return first
     return replace(
         first,
-        bloom=any(one.bloom for one in each.values()),
-        theta=any(one.theta for one in each.values()),
-        page_index=any(one.page_index for one in each.values()),
+        kinds=frozenset[str]().union(*(one.kinds for one in each.values())),
         fpp=min(one.fpp for one in each.values()),
         own=each,
     )
@@ -76,9 +74,7 @@ def _options_of_one(kinds: Sequence[str], fpp: float | str, auto_rate: float, co
     rate = auto_rate if asked is None else asked
     return replace(
         common,
-        bloom=BLOOM in kinds,
-        theta=THETA in kinds,
-        page_index=PAGE_INDEX in kinds,
+        kinds=frozenset(kinds),
         fpp=rate,
         any_rate=asked is None,
         orc_fpp=DEFAULT_FPP if asked is None else rate,

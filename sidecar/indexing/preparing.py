@@ -138,8 +138,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     listing = list_snapshot(table, snapshot.snapshot_id)
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
     common = Options(
-        bloom=False,
-        theta=False,
+        kinds=frozenset(),
         fpp=DEFAULT_FPP,
         max_bits=None,
         reuse=request.reuse,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.bundle.kinds.declared import PAGE_INDEX, THETA
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing
@@ -16,8 +15,8 @@ from sidecar.indexing.assemble import StageResults, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
+from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.earlier import ReusableSidecar
-from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.results.base import Result, Summarized, plain_data
 from sidecar.run_log import counted
@@ -286,8 +285,8 @@ def _column(column: TableColumn, indexed: StageResults, options: Options) -> Col
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
     uncovered: dict[str, dict[str, int]] = {}
     for kind in kinds_of(options.of(column.field_id)):
-        of_kind = pages if kind == PAGE_INDEX else records
-        reasons = Counter(_reason(record, kind) for record in of_kind)
+        found = (unit.records(kind).get(column.field_id) for unit in indexed.units)
+        reasons = Counter(PARTS[kind].reason(record) for record in found if record is not None)
         del reasons[""]
         uncovered[kind] = dict(reasons)
     return ColumnReport(
@@ -301,10 +300,6 @@ def _column(column: TableColumn, indexed: StageResults, options: Options) -> Col
         page_indexes=dict(Counter(record.how for record in pages if record.length)),
         uncovered=uncovered,
     )
-
-
-def _reason(record: StageResult, kind: str) -> str:
-    return record.theta_reason if kind == THETA else record.reason
 
 
 def _ndv(indexed: StageResults, field_id: int) -> DistinctValues | None:

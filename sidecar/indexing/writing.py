@@ -291,11 +291,12 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: ReusableSidecar, entry: T
     """
     anew = set() if earlier.served or earlier.limited else {column.field_id for column in plan.columns}
     live = table.schema().field_ids
-    if entry.blob_type == THETA_GROUPS and earlier.counts.is_replaced(entry.segment_id, entry.fields):
+    kind = KIND_OF_BLOB.get(entry.blob_type)
+    is_counted = kind is not None and kind.merges == "united"
+    if is_counted and earlier.counts.is_replaced(entry.segment_id, entry.fields):
         return False
     if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
         return False
-    kind = KIND_OF_BLOB.get(entry.blob_type)
     if anew.issuperset(entry.fields) and kind and all(kind.name in kinds_of(plan.options.of(i)) for i in entry.fields):
         return False
     return live >= set(entry.fields)

@@ -35,7 +35,7 @@ ORC = (
     "pyarrow_zlib_utf8",
     "pyorc_zlib_utc",
 )
-BUILD = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, reuse=GOOD)
+BUILD = Options(kinds=frozenset({"bloom"}), fpp=0.01, max_bits=None, reuse=GOOD)
 Units = set[tuple[int, str]]
 """(row group, column)."""
 

@@ -12,7 +12,7 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.indexing.columns import ColumnWork, FilterBuilder, Options, OrcFilterBuilder, SplitBlockBuilder
 from sidecar.indexing.sketches import TaskSketches
 
-OPTIONS = Options(bloom=True, theta=True, fpp=0.01, max_bits=None, reuse="never")
+OPTIONS = Options(kinds=frozenset({"bloom", "theta"}), fpp=0.01, max_bits=None, reuse="never")
 VALUES = pa.array([1, 2, 3], pa.int64())
 REFUSED = pa.array([0.5], pa.float64())
 """No integers, so that neither maker has certain bytes for them."""

@@ -134,7 +134,7 @@ def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old
     (tmp_path / "old.parquet").write_bytes(old_file)
     source = LocalSource(str(tmp_path / "old.parquet"))
     footer = read_footer(source)
-    options = Options(bloom=True, theta=False, fpp=0.01, max_bits=None, reuse="always")
+    options = Options(kinds=frozenset({"bloom"}), fpp=0.01, max_bits=None, reuse="always")
     indexer = ChunkIndexer(source, options, TaskSketches())
     result = indexer.index(footer.row_groups[0], {1: ("long", footer.columns[0])})[1]
     indexer.close()

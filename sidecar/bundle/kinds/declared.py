@@ -1,29 +1,33 @@
 """The one declaration of each index kind. Layers keep their own part of a kind in a table with the kind's name as key.
 
-No code outside these tables asks which kind something is. It reads a fact of the declaration, or looks up its part.
+Other code does not ask which kind something is. It reads a fact of the declaration, or looks up the part.
 
 When sidecar gets a new kind:
 
-1. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class to write one
-   (:class:`~sidecar.bundle.field_parts.FieldPart`), a class to read one
-   (:class:`~sidecar.bundle.field_blob.OpenedBlob`), and the piece kinds of its checksums in ``bundle/checksum.py``.
-2. Add its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to ``bundle/envelope.py``, a row to
-   :data:`KINDS` below, and the name to :data:`BuildKind`.
+1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to ``bundle/envelope.py``, the
+   piece kinds of its checksums to ``bundle/checksum.py``, its name to :data:`BuildKind`, and a row to :data:`KINDS`.
+2. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class that writes what a segment has of a
+   field (:class:`sidecar.bundle.field_parts.FieldPart`), and one that reads it
+   (:class:`sidecar.bundle.field_blob.OpenedBlob`; if keys may open it, :class:`sidecar.bundle.field_blob.FieldBlob`).
+   ``inspect``, ``verify`` and the copying of segments need no more.
 3. Add its part to each table:
 
-   ===============================================  ==================================================================
-   ``bundle/kinds/blob_forms.py``  ``BLOB_FORMS``    how a blob is opened, and its names in what ``inspect`` shows
-   ``bundle/merging/merge.py``     ``MERGES``        how segments of the kind become one
-   ``indexing/kinds.py``           ``PARTS``         what a build records of a unit, and when earlier indexes serve
-   ===============================================  ==================================================================
+   * ``BLOB_FORMS`` in ``bundle/kinds/blob_forms.py``: how its blobs are opened, and what ``inspect`` calls them
+   * ``MERGES`` in ``bundle/merging/checking.py``: how a segment of it is checked, and several become one. Its part can
+     keep what is sound in :attr:`sidecar.bundle.merging.source_segment.CheckedSegment.others`
+   * ``PARTS`` in ``indexing/kinds.py``: what a build records of a unit, and whether an earlier segment serves a file
 
-4. A kind that answers conditions needs a stage that narrows the files of a plan (``planning/files/by_filters.py`` is
-   one), or row groups and pages (``planning/files/by_row_groups.py``). A kind without answers needs none: no plan
-   opens its blobs. A kind that data files have themselves (``in_files``) needs its way out of them and into them in
-   ``conversion/`` and ``embedding/``.
-5. Extend ``tests/bundle/test_kinds.py`` (it names each table that lacks the kind, and code that asks for a kind by its
-   name), ``tests/bundle/merging`` (merged segments answer as their parts did), ``tests/indexing/test_carrying.py``,
-   ``tests/test_hostile.py`` and ``spec_vectors/SPEC.md``, whose byte maps ``tests/bundle/test_spec.py`` checks.
+4. Make it in a build: ``indexing/stage_one/tasks.py`` returns a record for each column of each unit, ``StageResults`` in
+   ``indexing/assemble.py`` gathers them, and ``Registrar.register`` in ``indexing/writing.py`` writes the parts.
+5. A kind that answers conditions needs a stage that narrows the files of a plan, such as
+   ``planning/files/by_filters.py``, or row groups and pages, such as ``planning/files/by_row_groups.py``. Without
+   answers it needs none: no plan reads its blobs. A kind that data files have themselves (``in_files``) needs ways out
+   of them and into them (``conversion/``, ``embedding/``), and its name in :data:`IndexKind` and :data:`FILE_KINDS`.
+6. Extend ``tests/bundle/test_kinds.py`` (it fails for each table that lacks the kind, and for code that asks for a kind
+   by its name), a test of its blobs beside ``tests/bundle/test_group_sketches.py``, ``tests/bundle/merging`` (merged
+   segments answer as their parts did), ``tests/indexing/test_carrying.py``, and ``spec_vectors/SPEC.md`` with
+   ``spec_vectors/make_vectors.py`` (``tests/bundle/test_spec.py``). ``scripts/fuzzing/sidecar_reading.py`` reads all
+   blobs of damaged files.
 """
 
 from __future__ import annotations
@@ -66,6 +70,8 @@ class DeclaredKind:
     the unit's file are united."""
     in_files: bool
     """Whether data files have such indexes themselves: see :data:`IndexKind`."""
+    status_has_bytes: bool
+    """Whether ``status`` states the bytes of its blobs."""
     usual: bool
     """Whether a build makes it unless other kinds are asked for."""
 
@@ -82,6 +88,7 @@ KINDS: dict[str, DeclaredKind] = {
             answers=(HoldsAny,),
             merges="newest",
             in_files=True,
+            status_has_bytes=True,
             usual=True,
         ),
         DeclaredKind(
@@ -93,6 +100,7 @@ KINDS: dict[str, DeclaredKind] = {
             answers=(),
             merges="united",
             in_files=False,
+            status_has_bytes=False,
             usual=True,
         ),
         DeclaredKind(
@@ -104,6 +112,7 @@ KINDS: dict[str, DeclaredKind] = {
             answers=(Compares, HoldsAny, StartsWith, HasNull, HasValue, HasNaN),
             merges="newest",
             in_files=True,
+            status_has_bytes=False,
             usual=False,
         ),
     )

@@ -15,14 +15,13 @@ from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.indexes.index_toc import GroupKind
-from sidecar.bundle.kinds.declared import is_united
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB, is_united
 from sidecar.bundle.model import Coverage, FieldBounds, UnitEntry
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.puffin.types import THETA_GROUPS
 
 BlobOfField = tuple[str, int]
 """A blob type and a field id."""
@@ -169,8 +168,9 @@ class CheckedSegment:
 
         A field whose sketches are left out on purpose is not in it.
         """
-        left_out = {entry.fields[0] for entry in self.segment.entries[1:] if entry.blob_type == THETA_GROUPS}
-        left_out -= {entry.fields[0] for entry in self.source.entries[:-1] if entry.blob_type == THETA_GROUPS}
+        carried = {(entry.blob_type, entry.fields) for entry in self.source.entries}
+        united = (entry for entry in self.segment.entries[1:] if KIND_OF_BLOB[entry.blob_type].merges == "united")
+        left_out = {entry.fields[0] for entry in united if (entry.blob_type, entry.fields) not in carried}
         found = {}
         for (field_id, kind), coverage in self.coverage.items():
             given = self.sketches.get(field_id)

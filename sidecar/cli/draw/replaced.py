@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from sidecar.bundle.kinds.declared import KINDS
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
 from sidecar.cli.output import announce_dry_run, escaped, facts, table
@@ -74,7 +75,7 @@ def _line(index: Any) -> tuple[str, ...]:
     rate = index["worst_rate"]
     return (
         escaped(index["column"]),
-        "filter" if index["kind"] == "bloom" else "page index",
+        KINDS[index["kind"]].what,
         _TAKEN_FROM[index["way"]],
         humanize.count(index["count"]),
         humanize.size(index["bytes"]) if index["bytes"] else "",

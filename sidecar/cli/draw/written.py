@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from sidecar.bundle.kinds.declared import KINDS
 from sidecar.cli import humanize
 from sidecar.cli.many.files import draw_failed, only_file
 from sidecar.cli.options import engine_fact
@@ -15,7 +16,6 @@ from sidecar.run_log import quantity
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NAMES = {"bloom": "filters", "page-index": "page indexes"}
 _TAKEN_FROM = {
     "exact": "the file's own",
     "converted": "the older form",
@@ -63,7 +63,7 @@ def draw_stripped(to: Console, data: Any) -> None:
     if file is None:
         _draw_many(to, data)
         return
-    removed = [f"{sum(ways.values()):,} {_NAMES[kind]}" for kind, ways in file["ways"].items()]
+    removed = [f"{sum(ways.values()):,} {KINDS[kind].plural}" for kind, ways in file["ways"].items()]
     lines = [("written", escaped(file["target"])), ("removed", ", ".join(removed) or "nothing was there")]
     to.print(facts([*lines, ("size", _grown(file)), *engine_fact(data)]))
 
@@ -109,8 +109,7 @@ def _looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:
-    kind = {"bloom": "filter"}.get(unit["kind"], "page index")
-    return unit["column"], kind, unit["way"], unit["reason"]
+    return unit["column"], KINDS[unit["kind"]].what, unit["way"], unit["reason"]
 
 
 def _figures(units: list[Any]) -> tuple[str, str, str]:

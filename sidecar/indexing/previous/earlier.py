@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
+from sidecar.bundle.kinds.declared import BLOOM, THETA, is_united
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
@@ -30,6 +30,7 @@ from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta
 from sidecar.indexing.assemble import kinds_of
+from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.carrying import live_files, use_keys
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -133,7 +134,7 @@ def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
         for segment in earlier.found.sidecar.segments
         if segment.id not in kept
         for (_, kind), coverage in _kinds(segment)
-        if kind == THETA and coverage.indexed.any()
+        if is_united(kind) and coverage.indexed.any()
     }
     puffin = earlier.found.sidecar.puffin
     return [(blob, puffin) for blob in puffin.metadata.blobs if is_our_theta(blob) and blob.fields[0] not in gone]
@@ -205,7 +206,7 @@ def _note_counted(earlier: ReusableSidecar, segment: Segment, live: Mapping[int,
     gone = np.ones(len(first) - 1, np.bool_)
     gone[list(live.values())] = False
     for (field_id, kind), coverage in _kinds(segment):
-        if kind != THETA:
+        if not is_united(kind):
             continue
         if (coverage.files_with_entries(first) & gone).any():
             earlier.removed.add(field_id)
@@ -316,9 +317,7 @@ def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.N
 def has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:
     """Return whether the wanted blobs are in the segment, and its filters were built for the rate (``None``: any)."""
     field_id, kind = want
-    coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)
-    if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():
-        return field_id in segment.page_index_blobs or field_id in segment.row_index_blobs
-    if kind != BLOOM or coverage is None or not coverage.indexed.any():
+    coverage = segment.coverage(field_id, kind)
+    if coverage is None or not coverage.indexed.any() or kind not in PARTS:
         return True
-    return bool(bundles) and all(fpp in (None, bundle.toc.fpp) for bundle in bundles)
+    return PARTS[kind].serves(segment, field_id, fpp)

@@ -14,7 +14,7 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
+from sidecar.bundle.kinds.declared import BLOOM, KINDS, PAGE_INDEX
 from sidecar.conversion.reuse import GOOD
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -75,7 +75,7 @@ def advise(
         return _of_empty(table, start)
     report_progress("listing files")
     listing = list_snapshot(table, snapshot_id)
-    common = Options(bloom=False, theta=False, fpp=DEFAULT_FPP, max_bits=None, reuse=GOOD)
+    common = Options(kinds=frozenset(), fpp=DEFAULT_FPP, max_bits=None, reuse=GOOD)
     options = options_of(listing, {0: ([BLOOM], fpp)}, common)
     refused = {column.field_id: refusal(column, schema, table.spec()) for column in wanted}
     sampled = [column for column in wanted if refused[column.field_id] is None]
@@ -155,11 +155,11 @@ def _commands(table: Table, columns: Sequence[AdvisedColumn]) -> list[str]:
     commands: list[str] = []
     if is_static(table):
         return commands
-    for kinds in ([PAGE_INDEX], [BLOOM]):
-        names = [column.name for column in columns if set(kinds) <= set(column.kinds)]
+    for kind in (PAGE_INDEX, BLOOM):
+        names = [column.name for column in columns if kind in column.kinds]
         if names:
             words = ["--columns", ",".join(map(encoded_name, names))]
-            words += ["--kinds", PAGE_INDEX] if kinds == [PAGE_INDEX] else []
+            words += [] if KINDS[kind].usual else ["--kinds", kind]
             commands.append(command_for(table, "build", *words))
     return commands
 

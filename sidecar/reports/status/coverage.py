@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pyiceberg.table import Table
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
-from sidecar.bundle.kinds.declared import BLOOM, THETA
+from sidecar.bundle.kinds.declared import BLOOM, is_asked
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.listing import Listing
@@ -77,7 +77,7 @@ class _Counter:
             waiting = int((indexable & ~index.known).sum())
             counted = CoveredRows(int(index.covered.sum()), have, have / asked if asked else 1.0, waiting)
             covered.setdefault(column, {})[kind] = counted
-        lookups = {key: index for key, index in self.indexes.items() if key[1] != THETA} or self.indexes
+        lookups = {key: index for key, index in self.indexes.items() if is_asked(key[1])} or self.indexes
         wished = [index for key, index in lookups.items() if key in self.wished] or list(lookups.values())
         known = np.logical_and.reduce([index.known for index in wished]) if wished else self._no_files()
         share = min((covered[column][kind].share for column, kind in lookups), default=0.0)

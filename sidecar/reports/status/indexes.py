@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
-from sidecar.bundle.kinds.declared import BLOOM, THETA
+from sidecar.bundle.kinds.declared import KINDS, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.listing import Listing
@@ -180,9 +180,10 @@ def _coverage(
             new = [ordinal for number, ordinal in files.items() if number not in before]
             before.update(files)
             kind = _with_states(kinds.get(states.kind, KindCoverage(0, 0, {})), states, segment, new)
-            if states.kind == BLOOM:
-                groups = segment.groups_of(states.field_id)
-                kind = replace(kind, bytes=(kind.bytes or 0) + sum(group.layout.length for group in groups))
+            if (declared := KINDS.get(states.kind)) is not None and declared.status_has_bytes:
+                blobs = (segment.opened[blob_type].get(states.field_id) for blob_type in declared.blob_types)
+                stored = sum(blob.stored_bytes for blob in blobs if blob is not None)
+                kind = replace(kind, bytes=(kind.bytes or 0) + stored)
             kinds[states.kind] = kind
     registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))
     for blob in (blob for entry in reversed(registered) for blob in entry.blob_metadata):  # the first entry counts
