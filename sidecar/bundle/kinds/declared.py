@@ -1,11 +1,11 @@
 """The one declaration of each index kind. Layers keep their own part of a kind in a table with the kind's name as key.
 
-Other code does not ask which kind something is. It reads a fact of the declaration, or looks up the part.
+Other code does not ask which kind something is: it reads a fact of the declaration, or looks up the part.
 
 When sidecar gets a new kind:
 
-1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to ``bundle/envelope.py``, the
-   piece kinds of its checksums to ``bundle/checksum.py``, its name to :data:`BuildKind`, and a row to :data:`KINDS`.
+1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to ``bundle/envelope.py``,
+   the piece kinds of its checksums to ``bundle/checksum.py``, its name to :data:`BuildKind`, a row to :data:`KINDS`.
 2. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class that writes what a segment has of a
    field (:class:`sidecar.bundle.field_parts.FieldPart`), and one that reads it
    (:class:`sidecar.bundle.field_blob.OpenedBlob`; if keys may open it, :class:`sidecar.bundle.field_blob.FieldBlob`).
@@ -17,8 +17,8 @@ When sidecar gets a new kind:
      keep what is sound in :attr:`sidecar.bundle.merging.source_segment.CheckedSegment.others`
    * ``PARTS`` in ``indexing/kinds.py``: what a build records of a unit, and whether an earlier segment serves a file
 
-4. Make it in a build: ``indexing/stage_one/tasks.py`` returns a record for each column of each unit, ``StageResults`` in
-   ``indexing/assemble.py`` gathers them, and ``Registrar.register`` in ``indexing/writing.py`` writes the parts.
+4. Make it in a build: ``indexing/stage_one/tasks.py`` returns a record for each column of each unit, ``StageResults``
+   in ``indexing/assemble.py`` gathers them, and ``Registrar.register`` in ``indexing/writing.py`` writes the parts.
 5. A kind that answers conditions needs a stage that narrows the files of a plan, such as
    ``planning/files/by_filters.py``, or row groups and pages, such as ``planning/files/by_row_groups.py``. Without
    answers it needs none: no plan reads its blobs. A kind that data files have themselves (``in_files``) needs ways out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.kinds.declared import KINDS
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
 from sidecar.cli.output import announce_dry_run, escaped, facts, table
@@ -72,6 +71,8 @@ def _snapshot(data: Any) -> str:
 
 
 def _line(index: Any) -> tuple[str, ...]:
+    from sidecar.bundle.kinds.declared import KINDS
+
     rate = index["worst_rate"]
     return (
         escaped(index["column"]),

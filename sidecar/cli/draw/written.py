@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.kinds.declared import KINDS
 from sidecar.cli import humanize
 from sidecar.cli.many.files import draw_failed, only_file
 from sidecar.cli.options import engine_fact
@@ -59,6 +58,8 @@ def draw_embedded(to: Console, data: Any) -> None:
 
 def draw_stripped(to: Console, data: Any) -> None:
     """Draw what was removed from the one file, and both sizes; of several files, a line for each."""
+    from sidecar.bundle.kinds.declared import KINDS
+
     file = only_file(data)
     if file is None:
         _draw_many(to, data)
@@ -109,6 +110,8 @@ def _looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:
+    from sidecar.bundle.kinds.declared import KINDS
+
     return unit["column"], KINDS[unit["kind"]].what, unit["way"], unit["reason"]
 
 
