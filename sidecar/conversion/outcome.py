@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from sidecar.bundle.kinds.declared import BLOOM, IndexKind
+from sidecar.bundle.kinds.declared import KINDS, IndexKind
 from sidecar.run_log import counted
 
 Way: TypeAlias = Literal["exact", "converted", "folded", "merged", "dictionary", "values", "none"]
@@ -76,8 +76,7 @@ def count_lost(outcomes: Iterable[Outcome]) -> Counter[tuple[str, IndexKind, str
 def lost_texts(lost: Mapping[tuple[str, IndexKind, str], int]) -> list[str]:
     """Return a warning for each column, kind and reason."""
     return [
-        f"{column}: lost {count:,} {'filters' if kind == BLOOM else 'page indexes'} of the old file: "
-        + reason.removeprefix("dropped: ")
+        f"{column}: lost {count:,} {KINDS[kind].plural} of the old file: " + reason.removeprefix("dropped: ")
         for (column, kind, reason), count in lost.items()
     ]
 
