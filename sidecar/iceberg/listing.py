@@ -6,6 +6,7 @@ Delete manifests are only counted: deletes remove rows, so a filter over all row
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +41,9 @@ from sidecar.iceberg.manifests import (
 )
 from sidecar.iceberg.table_names import name_of
 from sidecar.run import ReportingThreads
+from sidecar.storage.locations import file_at
+
+log = logging.getLogger(__name__)
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """File formats that sidecar indexes."""
@@ -198,38 +202,47 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
 
 
 def read_checked(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> ManifestContents:
-    """Read a manifest and compare its numbers of entries with the manifest list.
+    """Read a manifest and compare its number of live files with the manifest list, as :func:`live_entries` does.
 
-    Nothing else reveals that a manifest was truncated between two Avro blocks. It may have more entries than the list
-    says: other readers read all of them, too. ``version`` is the format version whose fields the entries have.
+    ``version`` is the format version whose fields the entries have.
     """
     contents = read_manifest(io, line, version)
-    expected = {
-        ManifestEntryStatus.ADDED: line.added_files_count,
-        ManifestEntryStatus.EXISTING: line.existing_files_count,
-        ManifestEntryStatus.DELETED: line.deleted_files_count,
-    }
-    for status, count in expected.items():
-        found = sum(e.entry.status == status for e in contents.entries)
-        if count is not None and found < count:
-            raise DamagedFileError(
-                f"the manifest has fewer {status.name.lower()} files than the manifest list says",
-                file=line.manifest_path,
-                expected=count,
-                found=found,
-            )
+    _check_whole(io, line, sum(e.entry.status != ManifestEntryStatus.DELETED for e in contents.entries))
     return contents
 
 
 def live_entries(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> list[ManifestEntry]:
     """Return the live entries of a manifest; ``version`` is the format version whose fields they have.
 
-    Raises the errors of :func:`read_checked` if the manifest has fewer entries than its line in the manifest list says.
+    Raises :class:`DamagedFileError` if the manifest has fewer than its line in the manifest list says, and is cut off.
     """
     entries = read_live_entries(io, line, version)
-    if len(entries) < (line.added_files_count or 0) + (line.existing_files_count or 0):
-        read_checked(io, line, version)  # raises the error
+    _check_whole(io, line, len(entries))
     return entries
+
+
+def _check_whole(io: FileIO, line: ManifestFile, found: int) -> None:
+    """Raise :class:`DamagedFileError` for a manifest that was truncated between two Avro blocks.
+
+    Only the number of its live files reveals that. It may have more than the list says: other readers read all of them,
+    too. Some writers count wrongly, so a manifest that has its length is whole; that is a warning.
+    """
+    expected = (line.added_files_count or 0) + (line.existing_files_count or 0)
+    if found >= expected:
+        return
+    numbers = f"of {expected} files in the manifest, and it has {found}"
+    try:
+        is_whole = len(file_at(io, line.manifest_path)) == line.manifest_length
+    except Exception:  # the error that matters is that of the manifest
+        is_whole = False
+    if not is_whole:
+        raise DamagedFileError(
+            "the manifest has fewer live files than the manifest list says, and another length",
+            file=line.manifest_path,
+            expected=expected,
+            found=found,
+        )
+    log.warning(f"the manifest list tells {numbers}, which is whole: all of them are read ({line.manifest_path})")
 
 
 def _list_manifest(

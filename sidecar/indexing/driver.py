@@ -231,15 +231,30 @@ class _Build:
         report.files_indexed -= report.files_left
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
         report.carry(earlier, outcome.behind, prepared.notes)
-        is_refresh = prepared.request.merge_up_to is not None  # which builds only what is needed
-        if indexable or is_refresh or not earlier.is_registered(prepared.table, listing.snapshot_id):
+        if self._is_worth_a_file(indexed):
             hit("build: register")
             registrar = Registrar(prepared, self.engine.kept, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             show_commit(prepared.table)
+        elif indexable and not earlier.segments:
+            report.warnings.append("no data file could be indexed, so no sidecar was registered")
         report.seconds = prepared.request.seconds()
         return report
+
+    def _is_worth_a_file(self, indexed: StageResults) -> bool:
+        """Return whether the sidecar would have something that the registered one lacks.
+
+        A file that could not be indexed is tried again by each run. The first run lists it, later ones write no copy.
+        """
+        prepared, earlier = self.prepared, self.prepared.earlier
+        is_refresh = prepared.request.merge_up_to is not None  # which builds only what is needed
+        indexable = prepared.to_index
+        if (not indexable and is_refresh) or any(file.ordinal not in indexed.failed for file in indexable):
+            return True
+        if indexable and not earlier.segments:
+            return False
+        return not earlier.is_registered(prepared.table, prepared.listing.snapshot_id)
 
     def _check_any_read(self, files: Sequence[SnapshotFile], indexed: StageResults) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""

@@ -215,9 +215,16 @@ class SidecarUpdate:
 
     def _build(self, prepared: PreparedBuild) -> None:
         hit("refresh: build")
+        found = prepared.earlier.found
         self.report.add_build(run_build(prepared))
-        if prepared.earlier.found is not None:
-            self._unregister(prepared.earlier.found)
+        known = None if found is None else found.statistics.statistics_path
+        if self.report.statistics_path != known:  # it has written one
+            if found is not None:
+                self._unregister(found)
+            return
+        self.report.end("current", "no file could be indexed")
+        if found is not None:
+            self.report.take(found.statistics)
 
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""

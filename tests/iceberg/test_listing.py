@@ -259,6 +259,30 @@ def test_a_manifest_may_have_more_files_than_its_list_says(catalog: Any, monkeyp
     assert planned.to_arrow().num_rows == 4
 
 
+def test_a_whole_manifest_may_have_fewer_files_than_its_list_says(
+    catalog: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer that counts wrongly is a warning: the manifest has the length that the list tells."""
+    table = create_with_rows(catalog, "db.listing_fewer", map(rows, "ab"), SCHEMA)
+    real = listing_module.read_manifests
+
+    def with_higher_counts(*given: Any) -> Any:
+        lines = real(*given)
+        for line in lines:
+            line._data[7], line._data[9] = 5, 3  # added and deleted files
+        return lines
+
+    for module in (listing_module, planner):
+        monkeypatch.setattr(module, "read_manifests", with_higher_counts)
+    sidecar.build(table, ["part"], engine="local")
+    assert sidecar.status(table.refresh()).waiting.files == 0
+    assert sidecar.advise(table, ["part"]).files == 2
+    planned = sidecar.plan(table, "part = 'a' and id >= 0")
+    assert (planned.files_kept, planned.to_arrow().num_rows) == (1, 4)
+    assert sidecar.find(table, {"part": ["a"]}).answer == "found"
+    assert "the manifest list tells of 5 files in the manifest, and it has 1, which is whole" in caplog.text
+
+
 def test_a_missing_snapshot_is_wrong_usage(table: Table, catalog: Any) -> None:
     with pytest.raises(UsageError, match=r"'db\.listing' has no snapshot 5"):
         list_snapshot(table, 5)

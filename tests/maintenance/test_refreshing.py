@@ -282,6 +282,34 @@ def test_a_file_that_cannot_be_read_is_tried_again(table: Any) -> None:
     assert (refresh(table).files_indexed, refresh(table).action) == (1, "current")
 
 
+def test_a_file_of_another_size_is_tried_again_and_makes_no_copy_each_time(table: Any) -> None:
+    known = {task.file.file_path for task in table.scan().plan_files()}
+    table.append(rows(3))
+    odd = Path(local(next(t.file.file_path for t in table.scan().plan_files() if t.file.file_path not in known)))
+    content = odd.read_bytes()
+    odd.write_bytes(content[:4] + b"more" + content[4:])
+    assert (refresh(table).action, refresh(table).action) == ("written", "current")
+    before = entries(table)
+    again = refresh(table)
+    assert (again.action, again.files_indexed, list(map(local, again.files_failed))) == ("current", 0, [odd])
+    assert again.statistics_path == before[head(table)]
+    assert sidecar.build(table, engine="local").files_failed.keys() == again.files_failed.keys()
+    assert entries(table) == before
+    odd.write_bytes(content)
+    assert (refresh(table).files_indexed, refresh(table).action) == (1, "current")
+
+
+def test_a_build_that_can_index_no_file_registers_nothing(catalog: Any) -> None:
+    made = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(0)])
+    (odd,) = (Path(local(task.file.file_path)) for task in made.scan().plan_files())
+    odd.write_bytes(odd.read_bytes() + b"more")
+    built = sidecar.build(made, ["k"], engine="local", save=True)
+    assert (built.statistics_path, len(built.files_failed)) == (None, 1)
+    assert built.warnings == ["no data file could be indexed, so no sidecar was registered"]
+    refreshed = refresh(made)
+    assert (refreshed.action, len(refreshed.files_failed), entries(made)) == ("current", 1, {})
+
+
 def test_a_history_of_the_last_runs(table: Any) -> None:
     for number in range(3, 6):
         table.append(rows(number))
