@@ -25,14 +25,13 @@ from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take
 from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.protection import Protection
-from sidecar.data_files.formats import open_file
+from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.parquet.embed import check_embeddable
 from sidecar.storage.local import check_unchanged
-from sidecar.storage.source import Source
 
 L = TypeVar("L")
 
@@ -78,8 +77,8 @@ class TakeIndexes:
         collection = Collection(self.protection)
         extractor = Extractor(collection, self.bloom, self.page_index, self.columns)
         try:
-            with closing(self.access.open(file)) as source:
-                extractor.take(source)
+            with opened_file(self.access, file) as opened:
+                extractor.take(opened)
         except BaseException:
             collection.close()
             raise
@@ -127,17 +126,16 @@ class Extractor:
         self.seen: set[str] = set()
         """The names in ``columns`` that some file has."""
 
-    def take(self, source: Source) -> None:
-        """Take the wanted indexes of one Parquet or ORC file.
+    def take(self, file: OpenParquet | OpenOrc) -> None:
+        """Take the wanted indexes of one file.
 
         Raises :class:`StorageError` if the file changes while it is read.
         """
-        file = open_file(source, self._collection.protection.keys)
         if isinstance(file, OpenOrc):
             self._take_orc(file)
         else:
             self._take_parquet(file)
-        check_unchanged(source)  # or the digest could be of other pages than the indexes
+        check_unchanged(file.source)  # or the digest could be of other pages than the indexes
 
     def _take_orc(self, file: OpenOrc) -> None:
         tail = file.tail

@@ -24,7 +24,8 @@ from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
 from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
-from sidecar.data_files.open_orc import first_units
+from sidecar.data_files.open_orc import OpenOrc, first_units
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
@@ -35,11 +36,10 @@ from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.contradictions import reason_of
-from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.orc.tail import OrcTail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.footer import LOCKED, ColumnChunk, read_footer
+from sidecar.parquet.footer import LOCKED, ColumnChunk
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
 
@@ -95,11 +95,11 @@ class RebuildTarget:
         self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
-def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
+def take_as_orc(file: OpenParquet, into: RebuildTarget, columns: Wanted) -> None:
     """Take a Parquet file: copy its page indexes and rebuild its filters as ORC filters."""
     first = into.gathered.num_units
-    into.extractor.take(source)
-    footer = read_footer(source)
+    into.extractor.take(file)
+    source, footer = file.source, file.footer
     keys = parquet_keys(footer)
     for group in footer.row_groups:
         for chunk in _having_filters(group.columns.locked, columns):
@@ -133,18 +133,18 @@ def _having_filters(chunks: Iterable[ColumnChunk], columns: Wanted) -> list[Colu
     return [c for c in chunks if c.bloom_filter_offset and (columns is None or c.leaf.path in columns)]
 
 
-def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
+def take_as_parquet(file: OpenOrc, into: RebuildTarget, columns: Wanted) -> None:
     """Take an ORC file: copy its row indexes and rebuild its filters as split-block filters."""
     first = into.gathered.num_units
-    into.extractor.take(source)
-    tail = read_tail(source)
-    firsts, keys, statistics = first_units(tail), orc_keys(tail), FileStatistics(source, tail)
+    into.extractor.take(file)
+    source, tail = file.source, file.tail
+    firsts, keys = first_units(tail), orc_keys(tail)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue
         footer = read_stripe_footer(source, tail, stripe)
         having = [column for column in tail.columns if _has_filters(footer, column, columns)]
-        indexes = read_indexes(source, tail, footer, [column.id for column in having], statistics)
+        indexes = read_indexes(source, tail, footer, [column.id for column in having], file.statistics)
         for column in having:
             rebuilt_column = _RebuiltColumn(source, tail, footer, indexes[column.id])
             rebuilt_column.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])

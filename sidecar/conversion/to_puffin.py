@@ -14,21 +14,20 @@ from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted,
 from sidecar.conversion.load import Loader
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.rebuild_kind import (
-    AS_ORC,
-    AS_PARQUET,
     RebuildTarget,
     RebuiltKind,
     take_as_orc,
     take_as_parquet,
 )
 from sidecar.conversion.reshape import TargetSizes, reshape
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.orc.tail import is_orc
 from sidecar.run import report_progress
 from sidecar.storage.opening import open_source
-from sidecar.storage.source import Source
 from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
@@ -127,19 +126,22 @@ class _TakeFile:
         collection = Collection()
         try:
             with closing(self.access.open(file)) as source:
-                return self._take(source, collection)
+                return self._take(open_file(source), collection)
         except BaseException:
             collection.close()
             raise
 
-    def _take(self, source: Source, collection: Collection) -> TakenIndexes:
-        is_whole = self.kind is None or self.kind == (AS_ORC if is_orc(source) else AS_PARQUET)
+    def _take(self, file: OpenParquet | OpenOrc, collection: Collection) -> TakenIndexes:
+        is_whole = self.kind in (None, file.format)
         extractor = Extractor(collection, bloom=is_whole, page_index=True, columns=self.columns)
         if is_whole:
-            extractor.take(source)
+            extractor.take(file)
             return TakenIndexes(collection, extractor.units, extractor.seen)
-        take = take_as_orc if self.kind == AS_ORC else take_as_parquet
-        take(source, RebuildTarget(collection, extractor, self.fpp), self.columns)
+        into = RebuildTarget(collection, extractor, self.fpp)
+        if isinstance(file, OpenOrc):
+            take_as_parquet(file, into, self.columns)
+        else:
+            take_as_orc(file, into, self.columns)
         return TakenIndexes(collection, seen=extractor.seen, rebuilt=extractor.units)
 
 

@@ -27,7 +27,7 @@ from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import Finder, Match
 from sidecar.conversion.restore import filter_parts, restore_pages
 from sidecar.conversion.verify_orc import orc_value_problems
-from sidecar.data_files.formats import open_file
+from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
@@ -74,8 +74,7 @@ def place_problems(
             yield from load_filters(pool, sidecar, segment, units)
         for place in files:
             try:
-                with closing(access.open(place.path)) as source:
-                    file = open_file(source, access.keys)
+                with opened_file(access, place.path) as file:
                     matches = finder.find_live(place.listed, identity_of(file))
                     yield from value_problems_of(file, matches, pool, check)
             except SidecarError as error:
@@ -194,8 +193,8 @@ def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[P
     taken: dict[tuple[str, str], str] = {}
     for path in paths:
         try:
-            with closing(access.open(path)) as opened:
-                matches = finder.find(identity_of(open_file(opened, access.keys)))
+            with opened_file(access, path) as file:
+                matches = finder.find(identity_of(file))
         except SidecarError as error:
             problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
             continue
@@ -214,7 +213,7 @@ def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]
 
 def _value_problems(file: _GivenFile, pool: FilterPool, check: ValueCheck, access: Access) -> Iterator[Problem]:
     try:
-        with closing(access.open(file.path)) as opened:
-            yield from value_problems_of(open_file(opened, access.keys), file.matches, pool, check)
+        with opened_file(access, file.path) as opened:
+            yield from value_problems_of(opened, file.matches, pool, check)
     except SidecarError as error:
         yield problem_in(file.path, place_and_reason(error), error.column)

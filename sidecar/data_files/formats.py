@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import TypeAlias
 
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
@@ -21,6 +23,13 @@ Metadata: TypeAlias = parquet.Footer | orc.OrcTail
 def open_file(source: Source, keys: EncryptionKeys | None = None) -> OpenParquet | OpenOrc:
     """Open a data file by its magic; ``keys`` open encrypted Parquet files. Raises the errors of its metadata."""
     return OpenOrc(source, orc.read_tail(source)) if orc.is_orc(source) else OpenParquet(*open_parquet(source, keys))
+
+
+@contextmanager
+def opened_file(access: Access, path: str) -> Iterator[OpenParquet | OpenOrc]:
+    """Open the data file at ``path`` within the block, with the keys of ``access``. Raises as :func:`open_file`."""
+    with closing(access.open(path)) as source:
+        yield open_file(source, access.keys)
 
 
 def read_metadata(source: Source, kind: str) -> Metadata:

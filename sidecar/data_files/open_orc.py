@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.data_files.open_file import PartValues
@@ -59,6 +59,8 @@ def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:
 
 class OpenOrc:
     """See :class:`sidecar.data_files.open_file.OpenFile`. No key opens a column of an ORC file."""
+
+    format: Final = "orc"
 
     def __init__(self, source: Source, tail: OrcTail) -> None:
         self.source, self.tail = source, tail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
@@ -54,6 +54,8 @@ class LoadedRange(WrappingSource):
 
 class OpenParquet:
     """See :class:`sidecar.data_files.open_file.OpenFile`."""
+
+    format: Final = "parquet"
 
     def __init__(self, source: Source, footer: Footer) -> None:
         self.source, self.footer = source, footer

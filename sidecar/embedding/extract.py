@@ -119,7 +119,7 @@ def extract(
     refuse_text(columns=columns)
     found, target = find_files(paths, io, endings=DATA_ENDINGS), os.fspath(target)
     protection = Protection(encryption_keys, allow_plaintext)
-    access = Access(io)
+    access = Access(io, encryption_keys)
     workers = work_engine(engine, spark, lambda: estimated_size(found.files, access))
     work = TakeIndexes(access, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:

@@ -16,6 +16,7 @@ import sidecar
 from sidecar.access import Access
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor
+from sidecar.data_files.formats import open_file
 from sidecar.embedding import from_sidecar as module
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
@@ -154,7 +155,7 @@ def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path, monk
             if taken_for_local:
                 patched.setattr(f"sidecar.conversion.matching.{taken_for_local}.is_local", lambda path: True)
             taker = Extractor(collection, True, True, None)
-            taker.take(source)
+            taker.take(open_file(source))
         reads[taken_for_local] = (source.reads, source.bytes_read)
         assert taker.witness.pages == (7 if taken_for_local == "witness" else 0)
     sizes = sum(chunk.total_compressed_size for group in footer.row_groups for chunk in group.columns)

@@ -12,6 +12,7 @@ import pytest
 import sidecar
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor
+from sidecar.data_files.formats import open_file
 from sidecar.errors import StorageError
 from sidecar.storage.local import LocalSource
 from tests.embedding.cases import assert_sound
@@ -73,7 +74,7 @@ def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: P
     ):
         taker = Extractor(collection, bloom=True, page_index=True, columns=None)
         with pytest.raises(StorageError, match="the file changed while sidecar was reading it"):
-            taker.take(source)
+            taker.take(open_file(source))
 
 
 def test_an_orc_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path) -> None:
