@@ -8,6 +8,8 @@ import pytest
 
 from scripts.torturing.__main__ import RUNS, main
 from scripts.torturing.arguments import minutes, some_of
+from scripts.torturing.mutants import ROOT
+from scripts.torturing.planted_lines import BUGS, Bug
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf"])
@@ -34,3 +36,10 @@ def test_help_and_list_are_answers_and_all_else_is_a_mistake(capsys: pytest.Capt
         shown = capsys.readouterr()
         assert shown.err.startswith("usage: ")
         assert not shown.out
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_the_line_of_a_planted_bug_is_in_the_code_once(bug: Bug) -> None:
+    assert bug.wrong != bug.right
+    assert bug.planted_in((ROOT / bug.file).read_text("utf-8"))
+    assert all((ROOT / test).exists() for test in bug.tests)

@@ -59,7 +59,7 @@ def is_noticed(bug: Bug, copy: Path, workers: int) -> bool:
         noticed = not passes(copy, bug.tests, workers)
     finally:
         path.write_text(text, "utf-8")
-    print(f"{bug.name:<44}{'noticed' if noticed else 'MISSED'}", flush=True)
+    print(f"{bug.name:<64}{'noticed' if noticed else 'MISSED'}", flush=True)
     return noticed
 
 

@@ -316,3 +316,10 @@ def test_deletes_of_spark_are_counted_not_listed(spark: Any, catalog: Any) -> No
     assert (before.delete_manifests, before.delete_files) == (0, 0)
     assert after.delete_manifests == 1
     assert after.delete_files >= 1
+
+
+@pytest.mark.parametrize(("values", "nulls"), [(None, None), (4, None), (None, 4), (4, 3)])
+def test_only_counts_prove_that_a_column_holds_nulls_alone(values: int | None, nulls: int | None) -> None:
+    """An entry without counts says nothing of a file's rows, whatever its partition is."""
+    assert not listing_module._holds_only(EntryBounds(None, None, values, nulls, None), None)
+    assert listing_module._holds_only(EntryBounds(None, None, 4, 4, None), None)

@@ -252,3 +252,16 @@ def test_blobs_that_pyiceberg_refuses_are_known_of_each_file(catalog: Any, table
     found = sidecar.repair(opened).repairs
     assert [(one.statistics_path, one.action) for one in found] == [(first, "drop"), (second, "register anew")]
     assert paths(catalog.load_table(table.name())) == [second]
+
+
+def test_an_entry_that_lists_no_blob_is_of_somebody(table: Table) -> None:
+    """It says nothing of its file's blobs, so they may be those of another writer."""
+    silent = StatisticsFile(
+        snapshot_id=head(table),
+        statistics_path="x",
+        file_size_in_bytes=1,
+        file_footer_size_in_bytes=1,
+        blob_metadata=[],
+    )
+    assert not entry_commits._may_replace((), silent)
+    assert entry_commits._may_replace((silent,), silent)

@@ -21,6 +21,8 @@ from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.maintenance import garbage
+from sidecar.maintenance.metadata_files import OtherVersions
+from sidecar.many_files.stored_files import StoredFile
 from sidecar.storage.target import HELD_LENGTH
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (
@@ -501,3 +503,18 @@ def test_the_target_of_a_link_that_is_named_stays(tmp_path: Path) -> None:
     table.append(pa.table({"k": [3]}))
     found = sidecar.gc(table, dry_run=True)
     assert [Path(file.path).name for file in found.files] == [copy.name]
+
+
+def test_metadata_of_the_very_second_is_young(table: Table) -> None:
+    """Stores give times in seconds, so a version may have the time of what is young without being older."""
+    folder, _, current = table.metadata_location.rpartition("/")
+    before = table.metadata.metadata_log[-1].metadata_file.rpartition("/")[2]
+    with table.io.new_input(f"{folder}/{before}").open() as stream:
+        text = stream.read()
+    (name,) = (name for path in unnamed(table) if (name := Path(path).name).encode() in text)
+    only_there = StoredFile(name, 1, 0.0)
+    versions = [StoredFile(version, 1, 100.0) for version in (before, current)]
+    found = {
+        young: OtherVersions(table, folder, young).without_named([only_there], versions) for young in (100.0, 100.5)
+    }
+    assert found == {100.0: [], 100.5: [only_there]}

@@ -26,6 +26,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
+from sidecar.reading.table_files import _check_readable
 from sidecar.storage.opening import open_source
 from tests.iceberg.cases import local
 from tests.iceberg.encrypted_tables import (
@@ -219,6 +220,17 @@ def test_a_changed_file_is_not_indexed_and_a_scan_without_keys_says_what_is_miss
     assert plan(table, ASKED, encryption_keys=bundle_keys()).files_kept == 1  # the damaged one
     with pytest.raises(SidecarError, match="key was not given"):
         plan(table, ASKED).to_arrow()
+
+
+def test_a_locked_leaf_without_a_field_id_may_be_any_column(own_catalog):
+    """By the table's name mapping it may be one that is read, and Arrow may abort the process over it."""
+    table = encrypted_table(own_catalog, "db.without_ids", 1)
+    footer = read_footer(open_source(next(iter(table.scan().plan_files())).file.file_path))
+    for group in footer.row_groups:
+        for chunk in group.columns.locked:
+            object.__setattr__(chunk.leaf, "field_id", None)
+    with pytest.raises(SidecarError, match="key was not given"):
+        _check_readable(footer, {1}, "part-0000.parquet")
 
 
 def test_keys_travel_with_the_plan_and_show_in_no_text(own_catalog):

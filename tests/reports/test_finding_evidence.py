@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -205,6 +207,19 @@ def test_equality_deletes_are_named_and_their_own_values_are_found(table: Table)
 
 def _raise_damage(*args: Any) -> None:
     raise DamagedFileError("the units of the files do not add up")
+
+
+def test_entries_are_looked_for_where_the_manifest_list_does_not_count_the_removed(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = min(f"person-{n * 37 % 100}@example.com" for n in range(80))
+    table.delete(f"mail = '{first}'")
+    table.refresh()
+    nothing = SimpleNamespace(manifest=lambda line: False)
+    monkeypatch.setattr("sidecar.reports.finding.files.evaluators_of", lambda scan: nothing)
+    monkeypatch.setattr(ManifestFile, "deleted_files_count", property(lambda self: None))
+    report = find(table, {"mail": first})
+    assert (report.answer, {one.kind for one in report.traces}) == ("absent", {"removed entry of a manifest"})
 
 
 def test_bounds_and_sidecars_outlive_the_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
