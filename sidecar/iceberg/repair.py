@@ -3,7 +3,8 @@
 Readers plan with registered entries and do not open the files. Some entries break them. pyiceberg refuses a table
 with blob types that it does not know. Spark's cost-based optimiser fails when it plans joins, if a sketch has no
 column or a dropped one, or an ``ndv`` that is not a whole number. Such blobs are no longer registered. The files do
-not change, so all blobs of others stay as they are. Entries whose file is gone are dropped.
+not change, so all blobs of others stay as they are. Entries whose file is gone are dropped. Sketches of other writers
+that nobody can read are no longer registered either, and then the next registration does not copy them.
 
 No catalog lets a commit depend on statistics entries. An SQL catalog at least fails if the table has a newer version
 than the one that was read. After each commit the table is reloaded. If our commit replaced an entry that somebody set
@@ -13,6 +14,8 @@ meanwhile, that entry is restored.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -33,7 +36,7 @@ from sidecar.iceberg.statistics_files.entry_commits import (
     to_set_again,
     try_to_change,
 )
-from sidecar.iceberg.statistics_files.merge import NDV
+from sidecar.iceberg.statistics_files.merge import NDV, damage_of_sketch, is_our_theta
 from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.reader import PuffinReader
@@ -108,26 +111,36 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     done: dict[int, list[Repair]] = {}
     displaced: Displaced = {}
     for _ in range(ATTEMPTS):
-        now = read if dry_run else reload_table(read)
-        found = find_repairs(now, displaced)
         if dry_run:
-            done = found.repairs
-        if dry_run or not found.changes:
-            if done and not dry_run:
+            return planned_repair(read, with_sketches=True)
+        now = reload_table(read)
+        found = find_repairs(now, displaced)
+        if not found.changes:
+            if done:
                 show_commit(table)
-            return RepairReport(
-                table=name_of(table),
-                dry_run=dry_run,
-                entries=len(now.metadata.statistics),
-                repairs=[one.info for repairs in done.values() for one in repairs],
-                problems=found.problems,
-            )
+            return _report(now, done, found.problems, dry_run=False)
         check_registrable(now)
         if try_to_change(now, found.changes):
             done |= found.repairs
             taken = displaced_between(now, look_for(now, found.changes), found.changes)
             displaced = {snapshot_id: to_set_again(snapshot_id, entries) for snapshot_id, entries in taken.items()}
     raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
+
+
+def planned_repair(table: Table, *, with_sketches: bool) -> RepairReport:
+    """Return what :func:`repair` would do. ``with_sketches`` reads the sketches of other writers in all files."""
+    found = find_repairs(table, with_sketches=with_sketches)
+    return _report(table, found.repairs, found.problems, dry_run=True)
+
+
+def _report(table: Table, done: dict[int, list[Repair]], problems: list[str], *, dry_run: bool) -> RepairReport:
+    return RepairReport(
+        table=name_of(table),
+        dry_run=dry_run,
+        entries=len(table.metadata.statistics),
+        repairs=[one.info for repairs in done.values() for one in repairs],
+        problems=problems,
+    )
 
 
 @dataclass
@@ -140,7 +153,7 @@ class FoundRepairs:
     problems: list[str] = field(default_factory=list)
 
 
-def find_repairs(table: Table, displaced: Displaced | None = None) -> FoundRepairs:
+def find_repairs(table: Table, displaced: Displaced | None = None, *, with_sketches: bool = True) -> FoundRepairs:
     """Return the repairs that the table's statistics entries need.
 
     ``displaced`` are entries that our own commit replaced; they are restored. A commit can set one entry of a snapshot.
@@ -151,7 +164,7 @@ def find_repairs(table: Table, displaced: Displaced | None = None) -> FoundRepai
     for snapshot_id in {**standing, **restored}:
         entries = standing.get(snapshot_id, ())
         wished = (restored[snapshot_id],) if snapshot_id in restored else entries
-        repairs = [_repair_of(table, entry, entry in entries, found.problems) for entry in wished]
+        repairs = [_repair_of(table, entry, entry in entries, found.problems, with_sketches) for entry in wished]
         needed = [one for one in repairs if one.reasons]
         left = [one.mended for one in repairs if one.mended is not None]
         if len(left) > 1 and needed:
@@ -162,11 +175,14 @@ def find_repairs(table: Table, displaced: Displaced | None = None) -> FoundRepai
     return found
 
 
-def _repair_of(table: Table, entry: StatisticsFile, is_standing: bool, problems: list[str]) -> Repair:
+def _repair_of(
+    table: Table, entry: StatisticsFile, is_standing: bool, problems: list[str], with_sketches: bool
+) -> Repair:
     """Return the repair of an entry, without reasons if it needs none. ``is_standing``: the table has it now."""
     if _is_gone(table, entry, problems):
         return Repair(entry, None, ("the file is gone",))
-    blobs, reasons = _mended(table, entry, set(table.schema().field_ids), problems)
+    damaged = _damaged_sketches(table, entry) if with_sketches else {}
+    blobs, reasons = _mended(table, entry, set(table.schema().field_ids), problems, damaged)
     reasons = [f"{what} is registered" for what in left_out(table).get(entry.statistics_path, ())] + reasons
     if not is_standing:
         reasons.append("the entry of another writer was replaced")
@@ -192,13 +208,20 @@ def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:
 
 
 def _mended(
-    table: Table, entry: StatisticsFile, live: set[int], problems: list[str]
+    table: Table,
+    entry: StatisticsFile,
+    live: set[int],
+    problems: list[str],
+    damaged: Mapping[tuple[int, ...], str],
 ) -> tuple[list[BlobMetadata], list[str]]:
     """Return the blobs of an entry that stay registered, and the faults that were found."""
     blobs, reasons = [], []
     for blob in entry.blob_metadata:
         if (wrong := _why_not(blob, live)) is not None:
             reasons.append(wrong)
+            continue
+        if not is_our_theta(blob) and tuple(blob.fields) in damaged:
+            reasons.append(f"field {blob.fields[0]}: the sketch of another writer: {damaged[tuple(blob.fields)]}")
             continue
         ndv = (blob.properties or {}).get(NDV)
         if ndv is None or _LONG.fullmatch(ndv):
@@ -210,6 +233,21 @@ def _mended(
             blobs.append(blob.model_copy(update={"properties": {**(blob.properties or {}), NDV: str(right)}}))
         reasons.append(fault + (", the sketch cannot be read" if right is None else f", the sketch says {right}"))
     return blobs, reasons
+
+
+def _damaged_sketches(table: Table, entry: StatisticsFile) -> dict[tuple[int, ...], str]:
+    """Return the damage of sketches of other writers by their fields, none of a file that cannot be read."""
+    if all(map(is_our_theta, entry.blob_metadata)) or entry.key_metadata is not None:
+        return {}
+    with (
+        suppress(SidecarError),
+        closing(open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)) as source,
+    ):
+        puffin = PuffinReader(source, footer_length=entry.file_footer_size_in_bytes)
+        sketches = [blob for blob in puffin.metadata.blobs if blob.type == THETA and not is_our_theta(blob)]
+        found = {blob.fields: damage_of_sketch(puffin, blob) for blob in sketches}
+        return {fields: damage for fields, damage in found.items() if damage is not None}
+    return {}
 
 
 def _why_not(blob: BlobMetadata, live: set[int]) -> str | None:

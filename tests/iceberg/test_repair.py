@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -18,9 +19,11 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
 from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.puffin.types import SBBF, THETA, UNITS
+from tests.iceberg import registering_cases
 from tests.iceberg.cases import local
 from tests.tables import create_with_rows
 
@@ -185,3 +188,21 @@ def test_a_repair_starts_from_the_version_that_it_looked_at(catalog: Any, monkey
     assert [found.statistics_path for found in done.repairs] == [f"file:{copy}"]
     (entry,) = catalog.load_table("db.raced").metadata.statistics
     assert entry.statistics_path == f"file:{copy}"
+
+
+def test_damaged_sketches_of_others_are_named_dropped_and_copied_no_more(catalog: Any) -> None:
+    table = registering_cases.create(catalog)
+    sketch = ThetaSketch(12)
+    sketch.absorb([np.array([5, 6, 7], np.uint64)])
+    whole = sketch.to_bytes()
+    registering_cases.set_foreign(table, {}, [(THETA, [1], whole[:-3]), (THETA, [2], whole)])
+    assert sidecar.status(table, quick=True).repairs == []
+    assert len(sidecar.status(table).repairs) == 1
+    (repaired,) = sidecar.repair(table).repairs
+    (reason,) = repaired.reasons
+    assert reason.startswith("field 1: the sketch of another writer: the theta sketch cannot be read")
+    assert [blob.fields for blob in registering_cases.entry(table).blob_metadata] == [[2]]
+    built = sidecar.build(table, ["c"], kinds=["bloom"], engine="local")
+    kept = registering_cases.blobs_of(built.statistics_path or "")
+    assert {key for key in kept if key[0] == THETA} == {(THETA, (2,))}
+    assert sidecar.status(table).repairs == []

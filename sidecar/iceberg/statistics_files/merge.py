@@ -23,7 +23,9 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
-from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import command_for
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
@@ -203,14 +205,31 @@ def _readable(existing: Sequence[ExistingBlob]) -> list[PuffinReader]:
 def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
     """Return the blobs of other writers: of theta sketches for the same fields the newest."""
     chosen: list[tuple[BlobMetadata, PuffinReader]] = []
-    for reader in _readable(existing):
+    for source in existing:
+        if (reader := source.reader) is None:
+            continue
         newer = list(chosen)
+        named = {tuple(blob.fields) for blob in source.entry.blob_metadata if blob.type == THETA}
         chosen += [
             (blob, reader)
             for blob in reader.metadata.blobs
-            if not is_our_blob(blob) and not any(_supersedes(*other, blob, reader) for other in newer)
+            if not is_our_blob(blob)
+            and not any(_supersedes(*other, blob, reader) for other in newer)
+            # A repair has named a damaged sketch and registers it no more: it ends here.
+            and (blob.type != THETA or blob.fields in named or damage_of_sketch(reader, blob) is None)
         ]
     return chosen
+
+
+def damage_of_sketch(puffin: PuffinReader, blob: BlobMetadata) -> str | None:
+    """Return why a theta sketch cannot be read by anybody; ``None`` if it can, or if only sidecar does not know it."""
+    try:
+        ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K, puffin.source.name)
+    except DamagedFileError as error:
+        return error.what
+    except SidecarError:  # a form that sidecar does not know, or the storage fails
+        return None
+    return None
 
 
 def _supersedes(new: BlobMetadata, new_file: PuffinReader, old: BlobMetadata, old_file: PuffinReader) -> bool:

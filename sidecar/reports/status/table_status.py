@@ -20,7 +20,7 @@ from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
-from sidecar.iceberg.repair import repair
+from sidecar.iceberg.repair import planned_repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_displaced
 from sidecar.iceberg.table_names import name_of
@@ -72,7 +72,7 @@ def status(
     least = check_limits(max_behind, min_coverage)
     table = one_version(table)
     seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
-    planned = repair(table, dry_run=True)
+    planned = planned_repair(table, with_sketches=not quick)
     refs, losable = describe_refs(table)
     common = {
         "table": name_of(seen),
