@@ -257,8 +257,8 @@ def test_plans_and_reports_are_short() -> None:
 
 def test_a_build_is_a_table_of_its_columns() -> None:
     ndv = sidecar.results.DistinctValues(7.0, 7.0, 7.0)
-    column = sidecar.results.ColumnReport("<k>", 1, "long", {"scanned": 4}, 128, 0.1, ndv, {}, {})
-    report = sidecar.results.BuildReport(1, "p", "local", "", 4, 4, {}, {}, 4, 0.01, [column], 0)
+    column = sidecar.results.ColumnReport("<k>", 1, "long", ["bloom"], filters={"scanned": 4}, ndv=ndv)
+    report = sidecar.results.BuildReport(snapshot_id=1, engine="local", engine_reason="", fpp=0.01, columns=[column])
     frame = report.to_pandas()
     assert list(frame["name"]) == ["<k>"]
     assert (frame["filters.scanned"][0], frame["ndv.estimate"][0]) == (4, 7.0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import build_cells, planned_cells, run_tables
-from sidecar.cli.many.targets import Tables, are_several_tables
+from sidecar.cli.many.tables import NO_SNAPSHOT, Cells, View, show_tables
+from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import (
     AllowPlaintext,
     At,
@@ -21,19 +21,18 @@ from sidecar.cli.options import (
     encryption_keys,
     engine_name,
     names,
-    opened_table,
     rate,
 )
-from sidecar.cli.output import announce_dry_run, escaped, facts, output
+from sidecar.cli.output import announce_dry_run, escaped, facts
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.choices import choice
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from rich.console import Console
 
     from sidecar.bundle.kinds.declared import BuildKind
-    from sidecar.indexing.dry_run import PlannedBuild
-    from sidecar.indexing.report import BuildReport
+    from sidecar.indexing.report import BuildReport, ColumnReport
 
 
 SHOWN = 20
@@ -112,15 +111,13 @@ def build(
       sidecar build db.lineitem --columns l_shipdate --kinds page-index
       sidecar build 'db.*' --columns l_partkey --dry-run
     """
-    out = output()
-    indexed_columns: Any = None if columns is None else names(columns)
+    indexed_columns = None if columns is None else names(columns)
     target_rate = None if fpp is None else rate(fpp)
     chosen_kinds = None if kinds is None else cast("list[BuildKind]", names(kinds))  # build checks the names
-    mode: dict[str, Any] = {"dry_run": True} if dry_run else {}  # a dry run has another result
     from sidecar import build as build_index
 
-    def build_table(table: Any) -> BuildReport | PlannedBuild:
-        report: BuildReport | PlannedBuild = build_index(
+    def build_table(table: Table) -> BuildReport:
+        return build_index(
             table,
             "auto" if indexed_columns == ["auto"] else indexed_columns,
             kinds=chosen_kinds,
@@ -134,119 +131,133 @@ def build(
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,
             save=save,
-            **mode,
+            dry_run=dry_run,
         )
-        return report
 
-    def failed(data: Any) -> bool:
-        return not dry_run and bool(data["files"]["failed"])
-
-    if are_several_tables(tables):
-        cells = planned_cells if dry_run else build_cells
-        run_tables(out, tables, build_table, cells, failed=failed, dry_run=dry_run)
-        return
-    data = build_table(opened_table(tables[0])).to_dict()
-    out.warn(data.get("warnings", ()))
-    out.result(data, draw_planned if dry_run else draw, failed=failed(data))
+    show_tables(tables, build_table, View(draw, cells, lambda report: bool(report.files_failed)), dry_run=dry_run)
 
 
-def draw(to: Console, data: Any) -> None:
-    """Draw the report: what was written, one line for each column, then what failed."""
-    if data["snapshot_id"] is None:
+def cells(report: BuildReport) -> Cells:
+    """The columns of one table's line, with the first file that failed; in a dry run what would be done."""
+    result = f"nothing to index: {NO_SNAPSHOT}" if report.snapshot_id is None else ""
+    if report.dry_run:
+        todo = "already indexed" if not report.commits else "to be built" if report.files else "to be registered"
+        return {
+            "files": report.files_total,
+            "to index": len(report.files),
+            "kept": report.files_carried,
+            "to read": report.files_size,
+            "result": result or todo,
+        }
+    new = report.files_indexed - report.files_carried
+    done = "built" if new else "nothing new"
+    for path, reason in list(report.files_failed.items())[:1]:
+        done = f"not indexed: {path}: {reason}"
+    return {
+        "files": report.files_total,
+        "indexed": new,
+        "kept": report.files_carried,
+        "failed": len(report.files_failed),
+        "sidecar": report.file_size or None,
+        "time": report.seconds,
+        "result": result or done,
+    }
+
+
+def draw(to: Console, report: BuildReport) -> None:
+    """Draw the report: what was or would be written, one line for each column, then what failed."""
+    announce_dry_run(to, dry_run=report.dry_run)
+    if report.snapshot_id is None:
         to.print("the table has no snapshot yet: there is nothing to index")
         return
-    to.print(facts(_summary(data)))
+    if report.dry_run:
+        _draw_planned(to, report)
+        return
+    to.print(facts(_summary(report)))
     drawn = table_of("column", "type", "filters", "size", "false units", "distinct values", right=(3, 4, 5))
-    for name, column in data["columns"].items():
-        drawn.add_row(escaped(name), *_column(column))
+    for column in report.columns:
+        drawn.add_row(escaped(column.name), *_column(column))
     to.print(drawn)
-    for kind, name, reason, count in _uncovered(data):
+    for kind, name, reason, count in _uncovered(report):
         to.print(f"not covered: {kind} of {name} in {humanize.count(count)} units: {reason}", markup=False)
-    for path, reason in [*data["failed_files"].items(), *data["unsupported_files"].items()]:
+    for path, reason in [*report.files_failed.items(), *report.files_unsupported.items()]:
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
 
 
-def draw_planned(to: Console, data: Any) -> None:
+def _draw_planned(to: Console, report: BuildReport) -> None:
     """Draw what would be done, one line for each column, then the files that would be indexed."""
-    announce_dry_run(to, data)
-    if data["snapshot_id"] is None:
-        to.print("the table has no snapshot yet: there is nothing to index")
-        return
-    to.print(facts(_planned(data)))
+    to.print(facts(_planned(report)))
     drawn = table_of("column", "type", "to be built", "")
-    for column in data["columns"]:
-        sealed = "encrypted" if column["sealed"] else ""
-        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(column["kinds"]), sealed)
+    for column in report.columns:
+        drawn.add_row(escaped(column.name), column.type, ", ".join(column.kinds), "encrypted" if column.sealed else "")
     to.print(drawn)
-    for file in data["files"][:SHOWN]:
-        size = humanize.size(file["size"])
-        to.print(f"to be indexed: {file['path']} ({size})", markup=False, soft_wrap=True)
-    if len(data["files"]) > SHOWN:
-        to.print(f"to be indexed: {humanize.count(len(data['files']) - SHOWN)} more")
-    for path, reason in data["files_unsupported"].items():
+    for file in report.files[:SHOWN]:
+        to.print(f"to be indexed: {file.path} ({humanize.size(file.size)})", markup=False, soft_wrap=True)
+    if len(report.files) > SHOWN:
+        to.print(f"to be indexed: {humanize.count(len(report.files) - SHOWN)} more")
+    for path, reason in report.files_unsupported.items():
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
 
 
-def _summary(data: Any) -> list[tuple[str, str]]:
-    files = data["files"]
-    failed = f", [red]{humanize.count(files['failed'])} failed[/]" if files["failed"] else ""
-    why = f" ({escaped(data['engine_reason'])})" if data["engine_reason"] else ""
+def _summary(report: BuildReport) -> list[tuple[str, str]]:
+    failed = f", [red]{humanize.count(len(report.files_failed))} failed[/]" if report.files_failed else ""
+    indexed = f"{humanize.count(report.files_indexed)} of {humanize.count(report.files_total)} indexed"
+    why = f" ({escaped(report.engine_reason)})" if report.engine_reason else ""
     return [
-        ("snapshot", str(data["snapshot_id"])),
-        ("files", f"{humanize.count(files['indexed'])} of {humanize.count(files['total'])} indexed{failed}"),
-        ("units", humanize.count(data["units"])),
-        ("engine", escaped(data["engine"]) + why),
-        ("sidecar", f"{escaped(data['statistics_path'] or '–')} ({humanize.size(data['file_size'])})"),
-        ("target rate", humanize.percent(data["fpp"])),
+        ("snapshot", str(report.snapshot_id)),
+        ("files", indexed + failed),
+        ("units", humanize.count(report.units)),
+        ("engine", escaped(report.engine) + why),
+        ("sidecar", f"{escaped(report.statistics_path or '–')} ({humanize.size(report.file_size)})"),
+        ("target rate", humanize.percent(report.fpp)),
         (
             "false units",
-            f"{data['expected_false_units']:.2g} expected for an absent value, in the worst column",
+            f"{report.expected_false_units:.2g} expected for an absent value, in the worst column",
         ),
-        ("read", humanize.size(data["bytes_read"])),
-        ("time", humanize.duration(data["seconds"])),
+        ("read", humanize.size(report.bytes_read)),
+        ("time", humanize.duration(report.seconds)),
     ]
 
 
-def _column(column: Any) -> tuple[str, ...]:
-    filters = ", ".join(f"{humanize.count(n)} {origin}" for origin, n in column["filters"].items())
-    ndv = column["ndv"]
+def _column(column: ColumnReport) -> tuple[str, ...]:
+    filters = ", ".join(f"{humanize.count(n)} {origin}" for origin, n in column.filters.items())
+    ndv = column.ndv
     distinct = "–"
     if ndv is not None:
-        exact = ndv["lower"] == ndv["upper"]
-        spread = (ndv["upper"] - ndv["lower"]) / 2
-        distinct = humanize.distinct(int(ndv["estimate"]), ndv) + ("" if exact else f" ± {spread:,.0f}")
+        spread = "" if ndv.lower == ndv.upper else f" ± {(ndv.upper - ndv.lower) / 2:,.0f}"
+        distinct = humanize.distinct(int(ndv.estimate), ndv) + spread
     return (
-        column["type"],
+        column.type,
         filters or "–",
-        humanize.size(column["filter_bytes"]),
-        f"{column['expected_false_units']:.2g}",
+        humanize.size(column.filter_bytes),
+        f"{column.expected_false_units:.2g}",
         distinct,
     )
 
 
-def _uncovered(data: Any) -> Iterator[tuple[str, str, str, int]]:
-    for name, column in data["columns"].items():
-        for kind, reasons in column["uncovered"].items():
+def _uncovered(report: BuildReport) -> Iterator[tuple[str, str, str, int]]:
+    for column in report.columns:
+        for kind, reasons in column.uncovered.items():
             for reason, count in reasons.items():
-                yield kind, name, reason, count
+                yield kind, column.name, reason, count
 
 
-def _planned(data: Any) -> list[tuple[str, str]]:
-    groups = "" if data["row_groups"] is None else f", {humanize.count(data['row_groups'])} row groups"
-    kept = f"; {humanize.count(data['files_carried'])} kept" if data["files_carried"] else ""
-    total = humanize.count(data["files_total"])
+def _planned(report: BuildReport) -> list[tuple[str, str]]:
+    groups = "" if report.row_groups is None else f", {humanize.count(report.row_groups)} row groups"
+    kept = f"; {humanize.count(report.files_carried)} kept" if report.files_carried else ""
+    total = humanize.count(report.files_total)
     lines = [
-        ("snapshot", str(data["snapshot_id"])),
-        ("files", f"{humanize.count(len(data['files']))} of {total} to be indexed{groups}{kept}"),
-        ("engine", f"{escaped(data['engine'])} ({escaped(data['engine_reason'])})"),
-        ("tasks", humanize.count(data["tasks"])),
-        ("target rate", humanize.percent(data["fpp"])),
-        ("to be read", f"at most {humanize.size(data['files_size'])}, the size of these files"),
+        ("snapshot", str(report.snapshot_id)),
+        ("files", f"{humanize.count(len(report.files))} of {total} to be indexed{groups}{kept}"),
+        ("engine", f"{escaped(report.engine)} ({escaped(report.engine_reason)})"),
+        ("tasks", humanize.count(report.tasks)),
+        ("target rate", humanize.percent(report.fpp)),
+        ("to be read", f"at most {humanize.size(report.files_size)}, the size of these files"),
     ]
-    if data["bytes_carried"]:
-        segments = humanize.count(data["segments_carried"])
-        many = "s" * (data["segments_carried"] != 1)
-        copied = f"{humanize.size(data['bytes_carried'])} of the earlier sidecar ({segments} segment{many})"
+    if report.bytes_carried:
+        segments = humanize.count(report.segments_carried)
+        many = "s" * (report.segments_carried != 1)
+        copied = f"{humanize.size(report.bytes_carried)} of the earlier sidecar ({segments} segment{many})"
         lines.append(("to be copied", copied))
-    place = f"to be written in {escaped(data['folder'])}" if data["commits"] else "already indexed: nothing to do"
-    return [*lines, ("sidecar", place), ("time", humanize.duration(data["seconds"]))]
+    place = f"to be written in {escaped(report.folder or '')}" if report.commits else "already indexed: nothing to do"
+    return [*lines, ("sidecar", place), ("time", humanize.duration(report.seconds))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,8 @@ from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import ConvertReport
 
 
 class FilterKind(str, Enum):
@@ -107,21 +109,20 @@ def convert(
         column=column,
         engine=engine_name(engine),
     )
-    data = report.to_dict()
-    out.warn(not_on_spark(engine, data))
-    out.result(data, draw, failed=report.damaged or bool(report.failed))
+    out.warn(not_on_spark(engine, report))
+    out.result(report, draw, failed=report.damaged or bool(report.failed))
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, report: ConvertReport) -> None:
     """Draw what was written, then one line for each column, kind and way."""
     lines = [
-        ("written", escaped(data["target"])),
-        ("conversion", escaped(data["conversion"])),
-        ("size", humanize.size(data["size"])),
-        *engine_fact(data),
-        ("time", humanize.duration(data["seconds"])),
+        ("written", escaped(report.target)),
+        ("conversion", escaped(report.conversion)),
+        ("size", humanize.size(report.size)),
+        *engine_fact(report),
+        ("time", humanize.duration(report.seconds)),
     ]
     to.print(facts(lines))
-    draw_units(to, data["units"])
-    for path, error in data["failed"].items():
-        to.print(f"failed: {path}: {error['message']}", markup=False, soft_wrap=True)
+    draw_units(to, report.units)
+    for path, error in report.failed.items():
+        to.print(f"failed: {path}: {error.what}", markup=False, soft_wrap=True)

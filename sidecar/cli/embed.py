@@ -119,12 +119,11 @@ def embed(
         encryption_keys=encryption_keys(keys),
         engine=engine_name(engine),
     )
-    data = report.to_dict()
-    out.warn([*report.warnings(), *not_on_spark(engine, data)])
-    if "files" in data and isinstance(data["files"], list):
-        files.show(out, data, written.draw_embedded, failed=report.damaged)
+    out.warn([*report.warnings(), *not_on_spark(engine, report)])
+    if isinstance(report, sidecar.results.WrittenFiles):
+        files.show(out, report, written.draw_embedded, failed=report.damaged)
     else:
-        out.result(data, replaced.draw, failed=report.damaged or data["refresh_error"] is not None)
+        out.result(report, replaced.draw, failed=report.damaged or report.refresh_error is not None)
 
 
 def _source(paths: list[str]) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +24,8 @@ from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import ExtractReport, Outcome
 
 
 def extract(
@@ -73,27 +76,27 @@ def extract(
         engine=engine_name(engine),
     )
     out.warn(report.warnings)
-    files.show(out, report.to_dict(), draw, each=None, failed=bool(report.damaged))
+    files.show(out, report, draw, each=None, failed=bool(report.damaged))
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, report: ExtractReport) -> None:
     """Draw what was written, then one line for each column, kind and way."""
     to.print(
         facts(
             [
-                ("written", escaped(data["target"])),
-                ("size", humanize.size(data["size"])),
-                ("files", humanize.count(len(data["files"]))),
-                *engine_fact(data),
-                ("time", humanize.duration(data["seconds"])),
+                ("written", escaped(report.target)),
+                ("size", humanize.size(report.size)),
+                ("files", humanize.count(len(report.files))),
+                *engine_fact(report),
+                ("time", humanize.duration(report.seconds)),
             ]
         )
     )
-    draw_units(to, data["units"])
-    files.draw_failed(to, data)
+    draw_units(to, report.units)
+    files.draw_failed(to, report.failed)
 
 
-def draw_units(to: Console, units: Any) -> None:
+def draw_units(to: Console, units: Iterable[Outcome]) -> None:
     """Draw one line for each column, kind and way."""
     drawn = table("column", "index", "way", "row groups", "size", "false positives", "", right=(3, 4, 5))
     for key, group in groupby(sorted(units, key=_line), key=_line):
@@ -102,26 +105,21 @@ def draw_units(to: Console, units: Any) -> None:
         to.print(drawn)
 
 
-def _line(unit: Any) -> tuple[str, str, str, str]:
+def _line(unit: Outcome) -> tuple[str, str, str, str]:
     from sidecar.bundle.kinds.declared import KINDS
 
-    return unit["column"], KINDS[unit["kind"]].what, unit["way"], unit["reason"]
+    return unit.column, KINDS[unit.kind].what, unit.way, unit.reason
 
 
-def _figures(units: list[Any]) -> tuple[str, str, str]:
-    size = sum(unit["bytes"] for unit in units)
-    rates = [_rate(unit) for unit in units if unit["rate_after"] is not None]
-    return humanize.count(len(units)), humanize.size(size) if size else "", _worst(rates)
+def _figures(units: Sequence[Outcome]) -> tuple[str, str, str]:
+    size = sum(unit.bytes for unit in units)
+    return humanize.count(len(units)), humanize.size(size) if size else "", _worst(units)
 
 
-def _rate(unit: Any) -> tuple[float, float]:
-    before = unit["rate_after"] if unit["rate_before"] is None else unit["rate_before"]
-    return unit["rate_after"], before
-
-
-def _worst(rates: list[tuple[float, float]]) -> str:
-    if not rates:
+def _worst(units: Sequence[Outcome]) -> str:
+    rated = [(unit.rate_after, unit.rate_before) for unit in units if unit.rate_after is not None]
+    if not rated:
         return ""
-    after, before = max(rates, key=lambda rate: rate[0])
+    after, before = max(rated, key=lambda rates: rates[0])
     text = humanize.percent(after)
-    return text if before == after else f"{humanize.percent(before)} before, {text} now"
+    return text if before in (None, after) else f"{humanize.percent(before)} before, {text} now"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,11 +56,12 @@ def guide(
     """
     out = output()
     if name is None:
-        guides = [{"name": found, "title": title(read_guide(found))} for found in guide_names()]
-        out.result({"guides": guides}, draw_list)
+        titles = {found: title(read_guide(found)) for found in guide_names()}
+        guides = [{"name": found, "title": text} for found, text in titles.items()]
+        out.result({"guides": guides}, lambda to, _: to.print(facts(titles.items())))
         return
     text = read_guide(name)
-    out.result({"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text))
+    out.result({"name": name, "title": title(text), "text": text}, lambda to, _: draw_guide(to, text))
 
 
 def read_guide(name: str) -> str:
@@ -81,11 +82,6 @@ def read_guide(name: str) -> str:
 def title(text: str) -> str:
     """The first line of a guide, without the sign of a heading."""
     return text.split("\n", 1)[0].lstrip("# ")
-
-
-def draw_list(to: Console, data: Any) -> None:
-    """A line for each guide."""
-    to.print(facts((guide["name"], guide["title"]) for guide in data["guides"]))
 
 
 def draw_guide(to: Console, text: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sidecar.run_log import size as size
+
+if TYPE_CHECKING:
+    from sidecar.results import DistinctValues, KindCoverage, SidecarColumnInfo
 
 
 def count(number: int | None) -> str:
@@ -13,12 +15,9 @@ def count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-def distinct(number: int, counted: Mapping[str, Any]) -> str:
-    """A number of distinct values: ``1,234``; ``≤ 1,234`` or ``≥ 1,234`` for a bound, ``≈ 1,234`` if it is neither.
-
-    ``counted`` has the reasons why it is an ``upper_bound`` and a ``lower_bound``, if there are any.
-    """
-    upper, lower = counted.get("upper_bound"), counted.get("lower_bound")
+def distinct(number: int, counted: DistinctValues | KindCoverage | SidecarColumnInfo) -> str:
+    """A number of distinct values: ``1,234``; ``≤ 1,234`` or ``≥ 1,234`` for a bound, ``≈ 1,234`` if it is neither."""
+    upper, lower = counted.upper_bound, counted.lower_bound
     sign = "≈ " if upper and lower else "≤ " if upper else "≥ " if lower else ""
     return f"{sign}{count(number)}"
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli.many.targets import Files, refuse_tables
 from sidecar.cli.options import KeyPlace, encryption_keys, names
 from sidecar.cli.output import output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sidecar.errors import SidecarError
+    from sidecar.results import InspectedFiles
 
 _STATISTICS = ("values", "has_null", "min", "max")
 """The facts of a row index that only ``--statistics`` shows."""
@@ -49,7 +56,6 @@ def inspect(
     out = output()
     refuse_tables("inspect", targets, "For the sidecar of a table: sidecar status {}")
     import sidecar
-    from sidecar.cli.draw.inspect import drawing_for
     from sidecar.cli.many import files
 
     found = sidecar.inspect(
@@ -58,12 +64,38 @@ def inspect(
         fill=fill,
         encryption_keys=encryption_keys(keys),
     )
-    data = found.to_dict()
-    if not statistics:
-        data["files"] = [_without_statistics(file) for file in data["files"]]
-    files.warn_of_each(out, data)
-    one = files.only_file(data)
-    files.show(out, data, files.draw_inspected if one is None else lambda to, _: drawing_for(one)(to, one))
+    files.warn_of_each(out, found.files)
+    files.show(out, Inspection(found, statistics), draw)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found, and whether the statistics of ORC files are shown."""
+
+    found: InspectedFiles
+    statistics: bool
+
+    @property
+    def failed(self) -> dict[str, SidecarError]:
+        """The files that could not be read."""
+        return self.found.failed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        data = self.found.to_dict()
+        return data if self.statistics else {**data, "files": [_without_statistics(file) for file in data["files"]]}
+
+
+def draw(to: Console, inspected: Inspection) -> None:
+    """Draw one file with all its indexes; of several, a line for each."""
+    from sidecar.cli.draw.inspect import draw_file
+    from sidecar.cli.many.files import draw_inspected
+
+    found = inspected.found
+    if len(found) == 1 and not found.failed:
+        draw_file(to, found.files[0], statistics=inspected.statistics)
+    else:
+        draw_inspected(to, found)
 
 
 def _without_statistics(data: dict[str, Any]) -> dict[str, Any]:

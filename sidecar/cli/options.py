@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -14,8 +14,14 @@ from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+
     from sidecar.crypto.keys import EncryptionKeys
     from sidecar.engines.choice import BuildEngine
+    from sidecar.results import ConvertReport, EmbedTableReport, ExtractReport, Verification, WrittenFiles
+
+RanSomewhere: TypeAlias = "ConvertReport | EmbedTableReport | ExtractReport | Verification | WrittenFiles"
+"""A result that says where the work ran, and why there."""
 
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="The table, as namespace.table; a part with a dot in backticks.")
@@ -83,16 +89,16 @@ def engine_name(chosen: EngineName | None) -> BuildEngine | None:
     return None if chosen is None else chosen.value
 
 
-def not_on_spark(chosen: EngineName | None, report: Any) -> list[str]:
+def not_on_spark(chosen: EngineName | None, result: RanSomewhere) -> list[str]:
     """The warning of a command that was to run on Spark and did not."""
-    if chosen is not EngineName.spark or report["engine"] == "spark":
+    if chosen is not EngineName.spark or result.engine in ("spark", None):
         return []
-    return [f"it ran in this process, not on Spark: {report['engine_reason']}"]
+    return [f"it ran in this process, not on Spark: {result.engine_reason}"]
 
 
-def engine_fact(report: Any) -> list[tuple[str, str]]:
+def engine_fact(result: RanSomewhere) -> list[tuple[str, str]]:
     """The line that names Spark, for what ran there."""
-    return [("engine", f"spark ({report['engine_reason']})")] if report["engine"] == "spark" else []
+    return [("engine", f"spark ({result.engine_reason})")] if result.engine == "spark" else []
 
 
 def is_path(target: str) -> bool:
@@ -124,7 +130,7 @@ def encryption_keys(place: str | None) -> EncryptionKeys | None:
     return encryption_keys_from(place)
 
 
-def opened_table(name: str) -> Any:
+def opened_table(name: str) -> IcebergTable:
     """The table of that name, in the catalog of ``--catalog``."""
     from sidecar import open_table
 

@@ -1,8 +1,7 @@
 """The one module that prints: a result in the form that the user chose on stdout, everything else on stderr.
 
-A command takes its :class:`Output` from :func:`output` and gives its result to :meth:`Output.result`: plain data, and a
-function that draws it as text. In JSON, numbers are numbers, times and decimals are text, and bytes are hexadecimal
-digits.
+A command takes its :class:`Output` from :func:`output` and gives its result to :meth:`Output.result`, with a function
+that draws it as text. In JSON, numbers are numbers, times and decimals are text, and bytes are hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -14,20 +13,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
 from sidecar.cli.shell.choices import OutputFormat, SharedChoices
 from sidecar.cli.shell.forms import ResultRows, lines_of
 from sidecar.cli.shell.json_text import to_json
-from sidecar.errors import visible
+from sidecar.errors import SidecarError, visible
+from sidecar.results.base import plain_data
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from sidecar.cli.shell.progress import Bar
+
+
+class PlainResult(Protocol):
+    """A result of any kind; its plain data is what JSON shows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        ...
+
+
+R = TypeVar("R", bound="PlainResult | Mapping[str, object]")
 
 PIPE_WIDTH = 200
 """Columns of text that goes to a pipe or file, where no terminal sets the width."""
@@ -62,30 +73,30 @@ class Output:
 
     def result(
         self,
-        data: Mapping[str, Any],
-        draw: Callable[[Console, Any], None],
+        found: R,
+        draw: Callable[[Console, R], None],
         *,
         each: str | None = None,
         exits: Sequence[int] = (),
         rows: ResultRows | None = None,
         failed: bool | int = False,
     ) -> None:
-        """Print ``data``: drawn by ``draw``, as one JSON document, as lines of JSON, or its ``rows``.
+        """Print what a command ``found``: drawn by ``draw``, as one JSON document, as lines of JSON, or its ``rows``.
 
-        ``each`` is the key of the list whose items get a line: the files or tables of the command. ``exits`` are their
-        exit codes, by default that of the command. Only commands that
+        ``each`` is the key of the list whose items get a line: the files or tables of the command. So do files that
+        failed. ``exits`` are the exit codes of the items, by default that of the command. Only commands that
         have ``rows`` are started with a form that shows nothing else. The exit code is 1 if the command has ``failed``,
         or the number that is given.
         """
         self.clear_progress()
         if self.form is OutputFormat.table:
-            draw(console(), shown(data))
+            draw(console(), found)
         elif self.form is OutputFormat.json:
-            self.document(data, int(failed))
+            self.document(plain_data(found), int(failed))
         elif rows is not None:
             self.rows(rows)
         else:
-            self._lines(data, each, exits, int(failed))
+            self._lines(plain_data(found), each, exits, int(failed))
         if failed:
             raise typer.Exit(int(failed))
 
@@ -98,8 +109,11 @@ class Output:
     def _lines(self, data: Mapping[str, Any], each: str | None, exits: Sequence[int], exit_code: int) -> None:
         if each is None:
             print(to_json(self._with_run(self._subject, data, exit_code)))
-        for number, one in enumerate(() if each is None else data[each]):
+            return
+        for number, one in enumerate(data[each]):
             self.document_of_table(one, exits[number] if exits else exit_code)
+        for file, error in data.get("failed", {}).items():
+            self.document_of_table({"file": file, "error": error}, exit_code)
 
     def document_of_table(self, data: Mapping[str, Any], exit_code: int) -> None:
         """Print a JSON document in one line: the ``data`` of one of the command's tables or files."""
@@ -180,7 +194,10 @@ def start_output(chosen: Output) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console that is as wide as the terminal, or :data:`PIPE_WIDTH`; it leaves paths and names as they are."""
+    """A rich console that is as wide as the terminal, or :data:`PIPE_WIDTH`.
+
+    It leaves paths and names as they are, and shows control characters as escapes.
+    """
     from sidecar.cli.shell.console import new_console
 
     return new_console(stderr=stderr, pipe_width=PIPE_WIDTH)
@@ -189,9 +206,10 @@ def console(*, stderr: bool = False) -> Console:
 def table(*headings: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
     """A table without borders; the columns at positions ``right`` have numbers. Numbers and files are not wrapped."""
     from rich import box
-    from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    from sidecar.cli.shell.console import VisibleTable
+
+    drawn = VisibleTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, heading in enumerate(headings):
         number = position in right
         side: Any = "right" if number else "left"
@@ -201,9 +219,9 @@ def table(*headings: str, title: str | None = None, right: Sequence[int] = ()) -
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """Two columns of names and values, without lines. Values may have paths, so only the terminal wraps them."""
-    from rich.table import Table
+    from sidecar.cli.shell.console import VisibleTable
 
-    grid = Table.grid(padding=(0, 2))
+    grid = VisibleTable.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(no_wrap=True)
     for name, value in pairs:
@@ -211,12 +229,17 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def announce_dry_run(to: Console, data: Any) -> bool:
-    """Say at the top of a text that nothing is written, if the result is that of a dry run; return whether it is."""
-    is_dry = bool(data.get("dry_run"))
-    if is_dry:
+def announce_dry_run(to: Console, *, dry_run: bool) -> None:
+    """Say at the top of a text that nothing is written, if the result is that of a dry run."""
+    if dry_run:
         to.print("dry run: nothing is written")
-    return is_dry
+
+
+def error_text(error: SidecarError, *parts: str, hint: bool = False) -> str:
+    """The message of an error, with those of its ``parts`` that are known, and with its ``hint`` if that is wanted."""
+    known = error.to_dict()
+    text = "; ".join([error.what, *(f"{part} {known[part]}" for part in parts if part in known)])
+    return f"{text}. {error.hint}" if hint and error.hint else text
 
 
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
@@ -231,14 +254,3 @@ def escaped(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
-
-
-def shown(data: Any) -> Any:
-    """``data`` with the control characters of all its texts as escapes, see :func:`visible`."""
-    if isinstance(data, str):
-        return visible(data)
-    if isinstance(data, Mapping):
-        return {shown(key): shown(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [shown(value) for value in data]
-    return data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar import Plan
+    from sidecar.results import FileHistory, Funnel, KeptRowGroups
 
 SHOWN_FILES = 20
 """How many kept files the text output names; JSON names all."""
@@ -54,26 +57,26 @@ def plan(
     )
     out.warn(found.warnings)
     if why is not None:
-        out.result(found.why(why).to_dict(), draw_why)
+        out.result(found.why(why), draw_why)
         return
-    out.result(found.to_dict(), draw)
+    out.result(found, draw)
 
 
-def draw_why(to: Console, data: Any) -> None:
+def draw_why(to: Console, found: FileHistory) -> None:
     """Draw what became of one file, what each stage found about it, and its row groups."""
-    said = "kept" if data["kept"] else "ruled out by"
-    to.print(facts([("file", escaped(data["file"])), (said, f"[bold]{escaped(data['because'])}[/]")]))
+    said = "kept" if found.kept else "ruled out by"
+    to.print(facts([("file", escaped(found.file)), (said, f"[bold]{escaped(found.because)}[/]")]))
     stages = table("stage", "found", "columns", "segment")
-    for one in data["stages"]:
-        segment = "" if one["segment"] is None else f"{one['segment']}, of snapshot {one['segment_snapshot_id']}"
-        stages.add_row(one["stage"], _verdict(one["kept"]), escaped(", ".join(one["columns"])), segment)
+    for stage in found.stages:
+        segment = "" if stage.segment is None else f"{stage.segment}, of snapshot {stage.segment_snapshot_id}"
+        stages.add_row(stage.stage, _verdict(stage.kept), escaped(", ".join(stage.columns)), segment)
     to.print(stages)
-    if not data["row_groups"]:
+    if not found.row_groups:
         return
     groups = table("row group", "found", "rows that may match", "of", "by", right=(0, 2, 3))
-    for one in data["row_groups"]:
-        counts = ("" if n is None else humanize.count(n) for n in (one["may_match"], one["rows"]))
-        groups.add_row(str(one["row_group"]), _verdict(one["dropped_by"] is None), *counts, one["dropped_by"] or "")
+    for group in found.row_groups:
+        counts = ("" if n is None else humanize.count(n) for n in (group.may_match, group.rows))
+        groups.add_row(str(group.row_group), _verdict(group.dropped_by is None), *counts, group.dropped_by or "")
     to.print(groups)
 
 
@@ -81,106 +84,86 @@ def _verdict(kept: bool) -> str:
     return "may match" if kept else "ruled out"
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, found: Plan) -> None:
     """Draw the funnel, its cost, and the files that are kept."""
-    if to.is_terminal and data["funnel"]["total"]:
-        for line in pictures.funnel(to, _stages(data)):
+    if to.is_terminal and found.funnel.total:
+        for line in pictures.funnel(to, _stages(found)):
             to.print(line, soft_wrap=True)
         to.print()
-    to.print(facts(_funnel(data["funnel"])))
+    to.print(facts(_funnel(found.funnel)))
     to.print()
-    to.print(facts(_cost(data)))
-    for note in data["notes"]:
+    to.print(facts(_cost(found)))
+    for note in found.notes:
         to.print(f"note: {note}", markup=False)
-    if not data["kept_files"]:
+    paths = found.kept_files
+    if not paths:
         return
-    folder, files = without_folder(data["kept_files"])
-    to.print(f"\nfiles to read, in {folder}", markup=False, soft_wrap=True)
-    for file, path in zip(files[:SHOWN_FILES], data["kept_files"], strict=False):
-        to.print(f"  {file}{_part(data['row_groups'].get(path))}", markup=False, soft_wrap=True)
-    if len(data["kept_files"]) > SHOWN_FILES:
-        to.print(f"[dim]and {humanize.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
+    folder, files = without_folder(paths)
+    to.print()
+    to.print(f"files to read, in {folder}", markup=False, soft_wrap=True)
+    for file, path in zip(files[:SHOWN_FILES], paths, strict=False):
+        to.print(f"  {file}{_part(found.row_groups.get(path))}", markup=False, soft_wrap=True)
+    if len(paths) > SHOWN_FILES:
+        to.print(f"[dim]and {humanize.count(len(paths) - SHOWN_FILES)} more: --json names all[/]")
 
 
-def _file_row(path: str, kept: Any) -> dict[str, Any]:
-    if kept is None:
-        return {"file": path}
-    return {
-        "file": path,
-        "row_groups": kept["kept"],
-        "row_groups_total": kept["total"],
-        "rows_may_match": kept["rows"]["may_match"],
-        "rows_total": kept["rows"]["total"],
-    }
-
-
-def _part(kept: Any) -> str:
+def _part(kept: KeptRowGroups | None) -> str:
     """How much of a file is left, if that is known."""
     if kept is None:
         return ""
-    groups, rows = len(kept["kept"]), kept["rows"]
-    return (
-        f"  {groups} of {kept['total']} row groups, "
-        f"{humanize.count(rows['may_match'])} of {humanize.count(rows['total'])} rows"
-    )
+    rows = f"{humanize.count(kept.may_match)} of {humanize.count(kept.num_rows)} rows"
+    return f"  {len(kept.kept)} of {kept.total} row groups, {rows}"
 
 
-def _stages(data: Any) -> list[tuple[str, int, str]]:
+def _stages(found: Plan) -> list[tuple[str, int, str]]:
     """The counts after each step, then the rows, if it is known how many of each kept file may match."""
-    funnel = data["funnel"]
-    left, stages = funnel["total"], [("in the snapshot", funnel["total"], "files")]
-    for name, key in (
-        ("after partitions and bounds", "partition_or_bounds"),
-        ("after filters", "filter"),
-        ("after page indexes", "page_index"),
+    funnel, kept = found.funnel, found.row_groups.values()
+    left, stages = funnel.total, [("in the snapshot", funnel.total, "files")]
+    for name, dropped in (
+        ("after partitions and bounds", funnel.dropped_by_metadata),
+        ("after filters", funnel.dropped_by_filter),
+        ("after page indexes", funnel.dropped_by_page_index),
     ):
-        left -= funnel["dropped"][key]
+        left -= dropped
         stages.append((name, left, "files"))
-    kept = data["row_groups"].values()
-    if kept and len(kept) == len(data["kept_files"]):
-        stages.append(("in these files", sum(file["rows"]["total"] for file in kept), "rows"))
-        stages.append(("may match", sum(file["rows"]["may_match"] for file in kept), "rows"))
+    if kept and len(kept) == len(found.kept_files):
+        stages.append(("in these files", sum(file.num_rows for file in kept), "rows"))
+        stages.append(("may match", sum(file.may_match for file in kept), "rows"))
     return stages
 
 
-def _funnel(funnel: Any) -> list[tuple[str, str]]:
-    dropped = funnel["dropped"]
-    rows = [("in the snapshot", f"{humanize.count(funnel['total']):>8} files")]
-    for name, key in (
-        ("by partition or bounds", "partition_or_bounds"),
-        ("by filter", "filter"),
-        ("by page index", "page_index"),
+def _funnel(funnel: Funnel) -> list[tuple[str, str]]:
+    rows = [("in the snapshot", f"{humanize.count(funnel.total):>8} files")]
+    for name, dropped in (
+        ("by partition or bounds", funnel.dropped_by_metadata),
+        ("by filter", funnel.dropped_by_filter),
+        ("by page index", funnel.dropped_by_page_index),
     ):
-        if dropped[key]:
-            rows.append((f"dropped {name}", f"{'−' + humanize.count(dropped[key]):>8}"))
-    reasons = funnel["kept_because"]
+        if dropped:
+            rows.append((f"dropped {name}", f"{'−' + humanize.count(dropped):>8}"))
+    reasons = funnel.kept_because
     because = ", ".join(reasons if len(reasons) == 1 else (f"{humanize.count(n)} {r}" for r, n in reasons.items()))
-    kept = f"[bold]{humanize.count(funnel['kept']):>8}[/]"
+    kept = f"[bold]{humanize.count(funnel.kept):>8}[/]"
     rows.append(("kept", kept + (f"  {escaped(because)}" if because else "")))
-    groups = funnel["row_groups"]
-    if sum(groups["dropped"].values()):
-        text = f"[bold]{humanize.count(groups['kept']):>8}[/] of {humanize.count(groups['total'])} kept"
-        rows.append(("row groups", text))
+    if funnel.row_groups_dropped_by_filter + funnel.row_groups_dropped_by_page_index:
+        groups = f"[bold]{humanize.count(funnel.row_groups_kept):>8}[/] of {humanize.count(funnel.row_groups)} kept"
+        rows.append(("row groups", groups))
     return rows
 
 
-def _cost(data: Any) -> list[tuple[str, str]]:
-    used, funnel = data["sidecar"], data["funnel"]
+def _cost(found: Plan) -> list[tuple[str, str]]:
+    used, funnel, manifests = found.sidecar, found.funnel, found.manifests
     rows = []
     if used is not None:
-        behind = used["snapshots_behind"]
+        behind = used.snapshots_behind
         age = f", {quantity(behind, 'snapshot')} behind" if behind else ""
+        indexed = f"{humanize.count(funnel.indexed)} indexed for this predicate"
         rows = [
-            ("sidecar", f"{escaped(used['path'])} (snapshot {used['snapshot_id']}{age})"),
-            (
-                "covers",
-                f"{quantity(funnel['listed'], 'file')} listed, {humanize.count(funnel['indexed'])} indexed "
-                "for this predicate",
-            ),
+            ("sidecar", f"{escaped(used.path)} (snapshot {used.snapshot_id}{age})"),
+            ("covers", f"{quantity(funnel.listed, 'file')} listed, {indexed}"),
         ]
-    manifests = data["manifests"]
-    if manifests["listed"]:
-        listed, total = humanize.count(manifests["listed"]), humanize.count(manifests["total"])
+    if manifests.listed:
+        listed, total = humanize.count(manifests.listed), humanize.count(manifests.total)
         rows.append(("manifests", f"{listed} of {total} not opened, as the sidecar lists them"))
-    index = f"{humanize.size(data['index_bytes_read'])} in {quantity(data['index_reads'], 'read')}"
-    return [*rows, ("index", index), ("planned in", humanize.duration(data["seconds"]))]
+    index = f"{humanize.size(found.index_bytes_read)} in {quantity(found.index_reads, 'read')}"
+    return [*rows, ("index", index), ("planned in", humanize.duration(found.seconds))]

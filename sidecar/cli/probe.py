@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,8 @@ from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import ProbedFiles, ProbedRowGroup
 
 SHOWN_UNITS = 20
 """How many row groups the text output names; JSON names all."""
@@ -55,29 +57,29 @@ def probe(
     from sidecar.cli.many import files
 
     found = sidecar.probe(targets, column, value, encryption_keys=encryption_keys(keys))
-    data = found.to_dict()
-    files.warn_of_each(out, data)
-    one = files.only_file(data)
-    files.show(out, data, files.draw_probed if one is None else lambda to, _: draw(to, one))
+    files.warn_of_each(out, found.files)
+    files.show(out, found, draw if len(found) == 1 and not found.failed else files.draw_probed)
 
 
-def draw(to: Console, data: Any) -> None:
-    """Draw how many row groups can hold the value, then those that can or whose filters do not say."""
-    answers = Counter(unit["might_contain"] for unit in data["units"])
+def draw(to: Console, found: ProbedFiles) -> None:
+    """Draw how many row groups of one file can hold the value, then those that can or whose filters do not say."""
+    (probed,) = found.files
+    answers = Counter(unit.might_contain for unit in probed.units)
     to.print(
         facts(
             [
-                ("units", f"{humanize.count(len(data['units'])):>8}"),
+                ("units", f"{humanize.count(len(probed.units)):>8}"),
                 ("cannot hold it", f"{humanize.count(answers[False]):>8}"),
                 ("may hold it", f"[bold]{humanize.count(answers[True]):>8}[/]"),
                 ("unknown: kept", f"{humanize.count(answers[None]):>8}"),
             ]
         )
     )
-    kept = [unit for unit in data["units"] if unit["might_contain"] is not False]
+    kept = [unit for unit in probed.units if unit.might_contain is not False]
     if kept:
-        folder, files = without_folder([unit.get("file") or data.get("file", "") for unit in kept])
-        to.print(f"\nunits to read, in {folder}" if folder else "\nunits to read", markup=False, soft_wrap=True)
+        folder, files = without_folder([unit.file or probed.file for unit in kept])
+        to.print()
+        to.print(f"units to read, in {folder}" if folder else "units to read", markup=False, soft_wrap=True)
         drawn = table_of("file", "row group", "", right=(1,))
         for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
             drawn.add_row(escaped(file), _place(unit), escaped(_answer(unit)))
@@ -86,12 +88,11 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"[dim]and {humanize.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
 
 
-def _place(unit: Any) -> str:
+def _place(unit: ProbedRowGroup) -> str:
     """The row group; in an ORC file, the stripe and the row group in it."""
-    stripe, group = unit.get("stripe"), unit["row_group"]
-    place = "–" if group is None else str(group)
-    return place if stripe is None else f"stripe {stripe}, {place}"
+    place = "–" if unit.row_group is None else str(unit.row_group)
+    return place if unit.stripe is None else f"stripe {unit.stripe}, {place}"
 
 
-def _answer(unit: Any) -> str:
-    return "may hold it" if unit["might_contain"] else f"unknown: {unit['reason']}"
+def _answer(unit: ProbedRowGroup) -> str:
+    return "may hold it" if unit.might_contain else f"unknown: {unit.reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,10 @@ from sidecar.run_log import quantity
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
+
+    from sidecar import Plan
+    from sidecar.parquet.scan.page_scan import ScanReport
+    from sidecar.results import TableScanReport
 
 
 def scan(
@@ -97,29 +101,121 @@ def scan(
             rows.draw_rows(console(), found.rows)
         else:
             out.rows(rows.result_rows(found.rows))
-        done, warnings = found.done()
-    out.warn(warnings)
+        done = found.done()
+    out.warn(done.warnings)
     if explain:
-        out.result(done, found.draw)
+        out.result(done, lambda to, shown: shown.draw(to))
     elif file is not None:
+        text = f"{written:,} rows written to {file}"
         out.result(
-            {"rows": written, "output": str(file), "files": done.get("files")},
-            lambda to, data: to.print(
-                f"{data['rows']:,} rows written to {data['output']}", markup=False, soft_wrap=True
-            ),
+            {"rows": written, "output": str(file), "files": done.files},
+            lambda to, _: to.print(text, markup=False, soft_wrap=True),
         )
 
 
 @dataclass(frozen=True)
 class _PendingScan:
-    """Rows that can be read once. After that, ``done`` gives a report and warnings.
-
-    ``draw`` draws the report.
-    """
+    """Rows that can be read once. After that, ``done`` says what was read."""
 
     rows: pa.RecordBatchReader
-    done: Callable[[], tuple[dict[str, Any], Sequence[str]]]
-    draw: Callable[[Console, Any], None]
+    done: Callable[[], _DoneTableScan | _DoneFileScan]
+
+
+@dataclass(frozen=True)
+class _DoneTableScan:
+    """The plan of a table's scan, and what was read of the files that it kept."""
+
+    plan: Plan
+    report: TableScanReport
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the caller should know."""
+        return self.report.warnings
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The number of files, as JSON has them."""
+        counts: dict[str, int] = self.plan.to_dict()["files"]
+        return counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**self.plan.to_dict(), "scan": self.report.to_dict()}
+
+    def draw(self, to: Console) -> None:
+        """Draw the plan, and what was read."""
+        from sidecar.cli.plan import draw
+
+        draw(to, self.plan)
+        done, whole = self.report, self.report.whole_files
+        lines = [("rows", f"[bold]{humanize.count(done.rows_found):>10}[/]")]
+        if done.files > sum(whole.values()):
+            groups = f"{humanize.count(done.row_groups_read):>10} of {humanize.count(done.row_groups)} in these files"
+            lines += [
+                ("row groups read", groups),
+                ("data pages read", f"{humanize.count(done.data_pages):>10}"),
+                ("bytes read", _bytes_read(done, "the files")),
+            ]
+        if done.sidecar_reads:
+            reads = f"{humanize.size(done.sidecar_bytes):>10} more in {quantity(done.sidecar_reads, 'read')}"
+            lines.append(("sidecar", reads))
+        lines += [("read whole", f"{humanize.count(n):>10} files: {escaped(why)}") for why, n in whole.items()]
+        to.print()
+        to.print(facts(lines))
+
+
+@dataclass(frozen=True)
+class _DoneFileScan:
+    """How much of a file was read, and what dropped the rest."""
+
+    report: ScanReport
+    seconds: float
+    files: None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the caller should know."""
+        return self.report.warnings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**self.report.to_dict(), "seconds": self.seconds}
+
+    def draw(self, to: Console) -> None:
+        """Draw what was read, and what dropped the rest."""
+        report = self.report
+        lines = [("row groups", f"{humanize.count(report.row_groups):>10}")]
+        for name, reason in (
+            ("by statistics", "statistics"),
+            ("by page index", "page_index"),
+            ("by row index", "row_index"),
+            ("by Bloom filter", "filter"),
+            ("by dictionary", "dictionary"),
+        ):
+            if report.dropped.get(reason):
+                lines.append((f"dropped {name}", f"{'−' + humanize.count(report.dropped[reason]):>10}"))
+        lines += [
+            ("rows", f"{humanize.count(report.rows):>10}"),
+            ("may match", f"{humanize.count(report.rows_may_match):>10}"),
+            ("match", f"[bold]{humanize.count(report.rows_found):>10}[/]"),
+        ]
+        is_orc = "row_index" in report.dropped
+        if not is_orc:
+            lines.append(("data pages read", f"{humanize.count(report.data_pages):>10}"))
+        lines += [
+            ("bytes read", _bytes_read(report, "the file", "streams" if is_orc else "pages")),
+            ("time", f"{humanize.duration(self.seconds):>10}"),
+        ]
+        to.print(facts(lines))
+
+
+def _bytes_read(done: ScanReport | TableScanReport, whole: str, values: str = "pages") -> str:
+    """The bytes of footers, indexes and values together, and their share of the ``whole``."""
+    kinds = {"footer": done.footer_bytes, "indexes": done.index_bytes, values: done.data_bytes}
+    total = sum(kinds.values())
+    parts = ", ".join(f"{name} {humanize.size(size)}" for name, size in kinds.items())
+    return f"{humanize.size(total):>10}  {humanize.percent(total / done.file_bytes)} of {whole}: {parts}"
 
 
 @contextmanager
@@ -147,8 +243,7 @@ def _table_scan(
     out.warn(found.warnings)
     yield _PendingScan(
         found.to_arrow_batch_reader(columns, limit, report=report),
-        lambda: ({**found.to_dict(), "scan": report.to_dict()}, report.warnings),
-        draw_table_scan,
+        lambda: _DoneTableScan(found, report),
     )
 
 
@@ -172,75 +267,5 @@ def _file_scan(
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),
-            lambda: (
-                {**opened.report.to_dict(), "seconds": time.perf_counter() - started},
-                opened.report.warnings,
-            ),
-            draw_report,
+            lambda: _DoneFileScan(opened.report, time.perf_counter() - started),
         )
-
-
-def draw_table_scan(to: Console, data: Any) -> None:
-    """Draw the plan of a table's scan, and what was read of the files that it kept."""
-    from sidecar.cli.plan import draw
-
-    draw(to, data)
-    done = data["scan"]
-    lines = [("rows", f"[bold]{humanize.count(done['rows_found']):>10}[/]")]
-    if done["files"] > sum(done["whole_files"].values()):
-        groups = done["row_groups"]
-        lines += [
-            (
-                "row groups read",
-                f"{humanize.count(groups['read']):>10} of {humanize.count(groups['total'])} in these files",
-            ),
-            ("data pages read", f"{humanize.count(done['data_pages_read']):>10}"),
-            ("bytes read", _bytes_read(done, done["file_bytes"], "the files")),
-        ]
-    if done["sidecar_reads"]:
-        reads = f"{humanize.size(done['sidecar_bytes_read']):>10} more in {quantity(done['sidecar_reads'], 'read')}"
-        lines.append(("sidecar", reads))
-    lines += [
-        ("read whole", f"{humanize.count(n):>10} files: {escaped(why)}") for why, n in done["whole_files"].items()
-    ]
-    to.print()
-    to.print(facts(lines))
-
-
-def _bytes_read(data: Any, file_bytes: int, whole: str, values: str = "pages") -> str:
-    """The bytes of footers, indexes and values together, and their share of the ``whole``."""
-    kinds = [("footer", "footer_bytes_read"), ("indexes", "index_bytes_read"), (values, "data_bytes_read")]
-    total = sum(data[key] for _, key in kinds)
-    parts = ", ".join(f"{name} {humanize.size(data[key])}" for name, key in kinds)
-    return f"{humanize.size(total):>10}  {humanize.percent(total / file_bytes)} of {whole}: {parts}"
-
-
-def draw_report(to: Console, data: Any) -> None:
-    """Draw how much of a file was read, and what dropped the rest."""
-    groups, rows = data["row_groups"], data["rows"]
-    lines = [("row groups", f"{humanize.count(groups['total']):>10}")]
-    for name, reason in (
-        ("by statistics", "statistics"),
-        ("by page index", "page_index"),
-        ("by row index", "row_index"),
-        ("by Bloom filter", "filter"),
-        ("by dictionary", "dictionary"),
-    ):
-        if groups["dropped"].get(reason):
-            lines.append((f"dropped {name}", f"{'−' + humanize.count(groups['dropped'][reason]):>10}"))
-    lines += [
-        ("rows", f"{humanize.count(rows['total']):>10}"),
-        ("may match", f"{humanize.count(rows['may_match']):>10}"),
-        ("match", f"[bold]{humanize.count(rows['found']):>10}[/]"),
-    ]
-    is_orc = "row_index" in groups["dropped"]
-    if not is_orc:
-        lines.append(("data pages read", f"{humanize.count(data['data_pages_read']):>10}"))
-    lines += [
-        ("bytes read", _bytes_read(data, data["file_bytes"], "the file", "streams" if is_orc else "pages")),
-        ("time", f"{humanize.duration(data['seconds']):>10}"),
-    ]
-    to.print(facts(lines))
-
-
-_COSTS = "file_bytes footer_bytes_read index_bytes_read data_bytes_read data_pages_read"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from sidecar.cli.options import KeyPlace, encryption_keys
 from sidecar.cli.output import escaped, facts, output
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 def serve(
@@ -70,7 +70,9 @@ def serve(
     from sidecar import serve as serve_tables
 
     def announce(url: str) -> None:
-        out.result({"url": url, "serves": upstream or out.choices.catalog_or_variable}, draw)
+        serves = upstream or out.choices.catalog_or_variable
+        lines = [("serves", escaped(serves or "the default catalog")), ("at", escaped(url))]
+        out.result({"url": url, "serves": serves}, lambda to, _: to.print(facts(lines)))
         sys.stdout.flush()
 
     serve_tables(
@@ -88,8 +90,3 @@ def serve(
         encryption_keys=encryption_keys(encryption),
         on_start=announce,
     )
-
-
-def draw(to: Console, data: Any) -> None:
-    """Draw where the server is."""
-    to.print(facts([("serves", escaped(data["serves"] or "the default catalog")), ("at", escaped(data["url"]))]))

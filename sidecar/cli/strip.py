@@ -40,9 +40,8 @@ def strip(
 
     source = paths[0] if len(paths) == 1 else paths
     report = sidecar.strip(source, into, encryption_keys=encryption_keys(keys), engine=engine_name(engine))
-    data = report.to_dict()
-    dead = sum(file.get("dead_bytes", 0) for file in data["files"])
+    dead = sum(file.written.dead_bytes for file in report.files)
     if dead:
         out.warn([f"{dead:,} bytes of filters stay as dead space between the row groups"])
-    out.warn(not_on_spark(engine, data))
-    files.show(out, data, draw_stripped)
+    out.warn(not_on_spark(engine, report))
+    files.show(out, report, draw_stripped)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import run_tables, verify_cells
+from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Targets, are_paths, are_several_tables, check_there
 from sidecar.cli.options import (
     At,
@@ -26,6 +26,8 @@ from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import Verification
 
 
 def verify(
@@ -97,13 +99,12 @@ def verify(
         if are_several_tables(targets):
             if prefixes is not None:
                 raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")
-            run_tables(out, targets, partial(sidecar.verify, **options), verify_cells, failed=lambda one: not one["ok"])
+            run_tables(targets, partial(sidecar.verify, **options), cells, lambda found: not found.ok)
             return
         found = sidecar.verify(opened_table(targets[0]), **options)
-    plain = found.to_dict()
-    out.warn(not_on_spark(engine, plain) if "engine" in plain else ())
+    out.warn(not_on_spark(engine, found))
     drawn = files.draw_verified if len(found) > 1 or found.failed else draw
-    files.show(out, plain, drawn, each="files" if found.files else None, failed=not found.ok)
+    files.show(out, found, drawn, each="files" if found.files else None, failed=not found.ok)
 
 
 def _lines(prefixes: Path) -> list[str]:
@@ -114,38 +115,52 @@ def _lines(prefixes: Path) -> list[str]:
         raise UsageError("cannot read the AAD prefixes", file=str(prefixes)) from error
 
 
-def draw(to: Console, found: Any) -> None:
+def cells(found: Verification) -> Cells:
+    """The columns of one table's line, with the first problem."""
+    first = "fine" if found.checked else found.scope or ""
+    for problem in found.problems[:1]:
+        first = problem.problem
+    return {
+        "checked": found.checked,
+        "values looked up": None if found.looked_up is None else found.looked_up.values,
+        "problems": len(found.problems),
+        "result": first,
+    }
+
+
+def draw(to: Console, found: Verification) -> None:
     """Draw one line for each problem, or what was checked."""
-    if not found["problems"]:
+    if not found.problems:
         to.print(_success_line(found))
         return
     drawn = table("file", "unit", "column", "problem")
-    for problem in found["problems"]:
-        drawn.add_row(*(_cell(problem.get(key)) for key in ("file", "unit", "column", "problem")))
+    for problem in found.problems:
+        drawn.add_row(*map(_cell, (problem.file, problem.unit, problem.column, problem.problem)))
     to.print(drawn)
 
 
-def _success_line(found: Any) -> str:
+def _success_line(found: Verification) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
-    checked = f"{humanize.count(found['checked'])} checked"
-    if not found["checked"]:
-        return f"there was nothing to check ({found['scope']})" if "scope" in found else "there was nothing to check"
-    if "looked_up" not in found:
-        scope = found.get("scope")
-        return f"[green]fine[/]: {checked} ({scope})" if scope else f"[green]fine[/]: {checked}"
-    data = {key: humanize.count(count) for key, count in found["looked_up"].items()}
-    of_units = f"of {data['units']} of {data['units_total']} units"
-    compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
-    left = found["looked_up"].get("files_not_indexed")
-    missed = f"; {quantity(left, 'data file')} without an index" if left else ""
-    if other := found["looked_up"].get("files_not_given"):
-        missed += f"; {quantity(other, 'listed file')} not given"
-    if found["looked_up"]["values"]:
-        return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}{missed}"
+    checked, scope = f"{humanize.count(found.checked)} checked", f" ({found.scope})" if found.scope else ""
+    if not found.checked:
+        return f"there was nothing to check{scope}"
+    counts = found.looked_up
+    if counts is None:
+        return f"[green]fine[/]: {checked}{scope}"
+    of_units = f"of {humanize.count(counts.units)} of {humanize.count(counts.units_total)} units"
+    compared = f", {humanize.count(counts.indexes)} indexes compared" if counts.indexes else ""
+    missed = f"; {quantity(counts.files_not_indexed, 'data file')} without an index" if counts.files_not_indexed else ""
+    if counts.files_not_given:
+        missed += f"; {quantity(counts.files_not_given, 'listed file')} not given"
+    if counts.values:
+        return (
+            f"[green]fine[/]: {checked}, {humanize.count(counts.values)} values {of_units} looked up{compared}{missed}"
+        )
     if compared:
-        return f"[green]fine[/]: {checked}, {data['indexes']} indexes {of_units} compared, no filters{missed}"
+        indexes = f"{humanize.count(counts.indexes)} indexes {of_units} compared"
+        return f"[green]fine[/]: {checked}, {indexes}, no filters{missed}"
     return f"structure fine: {checked}; nothing was there to look up: no filter and no index"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: str | int | None) -> str:
     return "" if value is None else escaped(str(value))

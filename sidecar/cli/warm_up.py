@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sidecar.cli.output import facts, output
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import WarmUpReport
 
 
 def warm_up() -> None:
@@ -25,20 +27,20 @@ def warm_up() -> None:
     out = output()
     from sidecar import warm_up as compile_kernels
 
-    report = compile_kernels().to_dict()
-    if report["folder"] is None:
+    report = compile_kernels()
+    if report.folder is None:
         out.warn(["no cache folder is writable, so the machine code is lost: set NUMBA_CACHE_DIR"])
-    out.result(report, draw, failed=report["folder"] is None)
+    out.result(report, draw, failed=report.folder is None)
 
 
-def draw(to: Console, report: Any) -> None:
+def draw(to: Console, report: WarmUpReport) -> None:
     """Draw how many kernels were compiled, and where they are."""
     to.print(
         facts(
             [
-                ("kernels", f"{report['kernels']}, of which {report['compiled']} were compiled now"),
-                ("time", f"{report['seconds']:.1f} s"),
-                ("cache", report["folder"] or "none"),
+                ("kernels", f"{report.kernels}, of which {report.compiled} were compiled now"),
+                ("time", f"{report.seconds:.1f} s"),
+                ("cache", report.folder or "none"),
             ]
         )
     )

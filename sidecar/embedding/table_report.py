@@ -124,6 +124,16 @@ class EmbedTableReport(Summarized):
         return sum(count.lost for count in self.indexes.values())
 
     @property
+    def size_before(self) -> int:
+        """The size of the files that have a successor, in bytes."""
+        return sum(file.old_size for file in self.replaced)
+
+    @property
+    def size(self) -> int:
+        """The size of their successors, in bytes; in a dry run that of the files."""
+        return sum(file.new_size or file.old_size for file in self.replaced)
+
+    @property
     def damaged(self) -> bool:
         """Whether an index is missing because bytes of a file are broken."""
         return bool(self.failed) or any(count.damaged for count in self.indexes.values())
@@ -181,8 +191,8 @@ class EmbedTableReport(Summarized):
                 "left_alone": len(self.left_alone),
                 "failed": len(self.failed),
             },
-            "size_before": sum(file.old_size for file in self.replaced),
-            "size": sum(file.new_size or file.old_size for file in self.replaced),
+            "size_before": self.size_before,
+            "size": self.size,
             "replaced": [asdict(file) for file in self.replaced],
             "left_alone": [asdict(file) for file in self.left_alone],
             "indexes": [asdict(self.indexes[key]) for key in sorted(self.indexes)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from pyiceberg.table import Table
 
@@ -18,74 +18,30 @@ from sidecar.bundle.model import UnitState
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.reuse import GOOD, ReuseRule
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine
+from sidecar.engines.choice import BuildEngine, ChosenEngine
 from sidecar.errors import StorageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
-from sidecar.iceberg.statistics_files.registering import Registration
+from sidecar.iceberg.statistics_files.registering import Registration, check_mergeable
+from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.assemble import StageResults, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
-from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_build_engine, engine_for
 from sidecar.indexing.options import FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
-from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
+from sidecar.indexing.report import BuildReport, add_stage_one, blob_report, empty_report, log_line, report_before
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)
-
-
-@overload
-def build(
-    table: Table,
-    columns: Sequence[str] | Literal["auto"] | None = None,
-    *,
-    kinds: Sequence[BuildKind] | None = None,
-    fpp: float | Literal["auto"] | None = None,
-    reuse: ReuseRule = GOOD,
-    as_: FilterFormat = "auto",
-    at: int | str | None = None,
-    full: bool = False,
-    force: bool = False,
-    save: bool = False,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-    threads: int | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    allow_plaintext: bool = False,
-    dry_run: Literal[False] = False,
-) -> BuildReport: ...
-
-
-@overload
-def build(
-    table: Table,
-    columns: Sequence[str] | Literal["auto"] | None = None,
-    *,
-    kinds: Sequence[BuildKind] | None = None,
-    fpp: float | Literal["auto"] | None = None,
-    reuse: ReuseRule = GOOD,
-    as_: FilterFormat = "auto",
-    at: int | str | None = None,
-    full: bool = False,
-    force: bool = False,
-    save: bool = False,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-    threads: int | None = None,
-    encryption_keys: EncryptionKeys | None = None,
-    allow_plaintext: bool = False,
-    dry_run: Literal[True],
-) -> PlannedBuild: ...
 
 
 def build(
@@ -106,7 +62,7 @@ def build(
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
     dry_run: bool = False,
-) -> BuildReport | PlannedBuild:
+) -> BuildReport:
     """Index columns of a table's snapshot and register the sidecar. Files that a sidecar covers are not indexed again.
 
     ``table``: a table of pyiceberg; refreshed after the commit.
@@ -125,7 +81,7 @@ def build(
     ``threads``: of this process, or cores of an embedded session [all cores].
     ``encryption_keys``: columns without their key are not indexed.
     ``allow_plaintext``: encrypted columns may go in without a bundle key.
-    ``dry_run``: open no data file, write nothing, return a :class:`PlannedBuild`.
+    ``dry_run``: open no data file, write nothing, report what a build would do.
 
     Damage costs only the file or chunk that it hits. Raises :class:`UsageError` before any work, and the errors of
     :func:`sidecar.iceberg.statistics_files.registering.register`.
@@ -156,15 +112,12 @@ def _advised(table: Table, at: int | str | None) -> list[str]:
     return columns_that_deserve_filters(table, at)
 
 
-def _build(
-    table: Table, snapshot_id: int | None, request: BuildRequest, *, save: bool, dry_run: bool
-) -> BuildReport | PlannedBuild:
-    result: BuildReport | PlannedBuild
+def _build(table: Table, snapshot_id: int | None, request: BuildRequest, *, save: bool, dry_run: bool) -> BuildReport:
     if is_empty(table, snapshot_id):
         request.check_options()
         wishes: Sequence[ColumnWish] = request.wishes(table, None, {})[0]
         rate = "auto" if request.fpp is None else request.fpp
-        result = (nothing_planned if dry_run else empty_report)(rate, request.seconds())
+        result = empty_report(rate, request.seconds(), dry_run=dry_run)
     else:
         with prepare(table, snapshot_id, request) as prepared:
             wishes = prepared.asked
@@ -174,16 +127,25 @@ def _build(
     return result
 
 
-def plan_build(prepared: PreparedBuild) -> PlannedBuild:
+def plan_build(prepared: PreparedBuild) -> BuildReport:
     """Return what :func:`run_build` would do. Opens no data file and writes nothing.
 
     Raises the errors of :func:`sidecar.iceberg.statistics_files.registering.check_mergeable` if the table would get a
     commit.
     """
-    request, table = prepared.request, prepared.table
-    planned = planned_build(prepared, choose_build_engine(prepared.files, request.chosen_engine(), request.spark))
-    log_run(log, lambda: planned.log_line(name_of(table)), planned.warnings)
-    return planned
+    request, table, earlier = prepared.request, prepared.table, prepared.earlier
+    engine = choose_build_engine(prepared.files, request.chosen_engine(), request.spark)
+    report = report_before(prepared, engine, len(make_tasks(group_files(prepared.to_index), engine.name)))
+    report.dry_run = True
+    if earlier.why_not:
+        report.warnings.append(f"all files are indexed again: {earlier.why_not}")
+    if prepared.to_index or not earlier.is_registered(table, prepared.listing.snapshot_id):
+        report.warnings += check_mergeable(table, prepared.listing.snapshot_id, request.force)
+        report.commits, report.folder = True, statistics_folder(table)
+        report.bytes_carried = bytes_carried(table, prepared.plan, earlier)
+    report.seconds = request.seconds()
+    log_run(log, lambda: log_line(report, name_of(table)), report.warnings)
+    return report
 
 
 def run_build(prepared: PreparedBuild) -> BuildReport:
@@ -215,7 +177,8 @@ class _Build:
         indexable = prepared.to_index
         hit("build: index")
         groups = group_files(indexable)
-        records = self.engine.index(make_tasks(groups, self.engine.name), plan)
+        tasks = make_tasks(groups, self.engine.name)
+        records = self.engine.index(tasks, plan)
         encrypted = encrypted_of(records, options)
         selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
         indexed = collect(selection.files, records)
@@ -226,11 +189,10 @@ class _Build:
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:
             indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
-        report = make_report(listing, indexed, plan.columns, options, (self.engine.name, self.why))
-        report.files_left = len(prepared.left)
-        report.files_indexed -= report.files_left
+        report = report_before(prepared, ChosenEngine(self.engine.name, self.why), len(tasks))
+        add_stage_one(report, listing, indexed)
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
-        report.carry(earlier, outcome.behind, prepared.notes)
+        report.carry(earlier, outcome.behind)
         if self._is_worth_a_file(indexed):
             hit("build: register")
             registrar = Registrar(prepared, self.engine.kept, outcome.state)
@@ -282,6 +244,7 @@ class _Build:
             raise refusal(refused)
 
     def _add_registration(self, report: BuildReport, registration: Registration) -> None:
+        report.commits, report.folder = True, statistics_folder(self.prepared.table)
         report.statistics_path = registration.statistics_path
         report.file_size = registration.file_size
         report.blobs = [blob_report(blob) for blob in registration.blobs]

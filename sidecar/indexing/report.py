@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.manifest import FileFormat
+
 from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.engines.choice import ChosenEngine
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.iceberg.listing import Listing
-from sidecar.iceberg.resolve import TableColumn
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.indexing.assemble import StageResults, kinds_of
-from sidecar.indexing.columns import Options
 from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
 from sidecar.indexing.kinds import PARTS
+from sidecar.indexing.preparing import PreparedBuild
 from sidecar.indexing.previous.earlier import ReusableSidecar
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.results.base import Result, Summarized, plain_data
@@ -55,9 +57,19 @@ class BlobReport(Result):
     """Its length in bytes."""
 
 
+@dataclass(frozen=True, repr=False, slots=True)
+class FileToIndex(Result):
+    """A data file that a build indexes."""
+
+    path: str
+    """The path of the file."""
+    size: int
+    """The size of the file in bytes."""
+
+
 @dataclass(repr=False)
 class ColumnReport(Summarized):
-    """The results of one column over all units."""
+    """The results of one column over all units; in a dry run there are none yet."""
 
     name: str
     """The name of the column."""
@@ -65,49 +77,68 @@ class ColumnReport(Summarized):
     """Its field id."""
     type: str
     """Its Iceberg type."""
-    filters: dict[str, int]
+    kinds: list[str]
+    """The kinds of its indexes."""
+    sealed: bool = False
+    """Whether its indexes are encrypted in the sidecar."""
+    filters: dict[str, int] = field(default_factory=dict)
     """Filters by origin: ``reused``, ``dictionary``, ``scanned``."""
-    filter_bytes: int
+    filter_bytes: int = 0
     """The bytes of all filters of the column."""
-    expected_false_units: float
+    expected_false_units: float = 0.0
     """Units that a lookup of an absent value keeps on average, by the rates that the filters' bits show."""
-    ndv: DistinctValues | None
+    ndv: DistinctValues | None = None
     """The number of distinct values; ``None`` without a sketch."""
-    page_indexes: dict[str, int]
+    page_indexes: dict[str, int] = field(default_factory=dict)
     """Page indexes by origin: ``reused``, ``built``."""
-    uncovered: dict[str, dict[str, int]]
+    uncovered: dict[str, dict[str, int]] = field(default_factory=dict)
     """The number of units without an index, by kind and reason."""
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, kw_only=True)
 class BuildReport(Summarized):
-    """The result of :func:`sidecar.indexing.driver.build`."""
+    """The result of :func:`sidecar.indexing.driver.build`. In a dry run, what a build would do now."""
 
     records_in = "columns"
 
+    dry_run: bool = False
+    """Whether nothing was built and written."""
     snapshot_id: int | None
     """The snapshot that was indexed; ``None`` for a table that has none yet, so that there was nothing to index."""
-    statistics_path: str | None
+    commits: bool = False
+    """Whether the table gets a commit. If not, everything is indexed already."""
+    folder: str | None = None
+    """The folder of the new sidecar; ``None`` if none is written."""
+    statistics_path: str | None = None
     """The path of the sidecar; ``None`` if there was nothing to register."""
     engine: str
     """Where the build ran: ``local`` or ``spark``."""
     engine_reason: str
     """Why it ran there."""
-    files_total: int
+    files_total: int = 0
     """The data files of the snapshot."""
-    files_indexed: int
+    files: list[FileToIndex] = field(default_factory=list)
+    """The data files that this build indexes."""
+    files_indexed: int = 0
     """The data files that have indexes now."""
-    files_failed: dict[str, str]
+    files_failed: dict[str, str] = field(default_factory=dict)
     """The reason by path for each file that could not be indexed, or not in all its column chunks."""
-    files_unsupported: dict[str, str]
+    files_unsupported: dict[str, str] = field(default_factory=dict)
     """The reason by path for each file in a format that is not indexed."""
-    units: int
+    row_groups: int | None = 0
+    """The row groups of :attr:`files`, by the split offsets in the manifests. ``None`` if a manifest has none for a
+    file, and for ORC files, whose manifests name stripes."""
+    units: int = 0
     """The row groups that were indexed."""
+    kinds: list[str] = field(default_factory=list)
+    """The kinds of indexes that are built, of all columns."""
     fpp: float
     """The target false-positive rate of new filters."""
-    columns: list[ColumnReport]
+    columns: list[ColumnReport] = field(default_factory=list)
     """The results by column."""
-    bytes_read: int
+    tasks: int = 0
+    """The tasks that the files are packed into."""
+    bytes_read: int = 0
     """The bytes read from data files."""
     blobs: list[BlobReport] = field(default_factory=list)
     """The blobs of the sidecar."""
@@ -116,9 +147,9 @@ class BuildReport(Summarized):
     files_carried: int = 0
     """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
-    """The segments of an earlier sidecar that were carried over."""
+    """The segments of an earlier sidecar that are carried over."""
     bytes_carried: int = 0
-    """The bytes of these segments that were copied; 0 if nothing was written."""
+    """The bytes of these segments that are copied; 0 if nothing is written."""
     files_left: int = 0
     """Files that could be indexed but are left for a later run, because their number was limited."""
     behind: dict[str, int] = field(default_factory=dict)
@@ -126,43 +157,39 @@ class BuildReport(Summarized):
     warnings: list[str] = field(default_factory=list)
     """What the caller should know."""
     seconds: float = 0.0
-    """The time that the build took."""
+    """The time that it took."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the facts that ``repr`` and notebooks show."""
-        return {
-            "snapshot_id": self.snapshot_id,
-            "statistics_path": self.statistics_path,
-            "engine": self.engine,
-            "files_total": self.files_total,
-            "files_indexed": self.files_indexed,
-            "files_carried": self.files_carried,
-            "files_failed": self.files_failed,
-            "units": self.units,
-            "columns": self.columns,
-            "file_size": self.file_size,
-            "warnings": self.warnings,
-        }
+        planned = "commits folder engine files_total files files_carried columns files_size bytes_carried"
+        built = "statistics_path engine files_total files_indexed files_carried files_failed units columns file_size"
+        names = (planned if self.dry_run else built).split()
+        return {name: getattr(self, name) for name in ("snapshot_id", *names, "warnings")}
+
+    @property
+    def files_size(self) -> int:
+        """The size of :attr:`files` in bytes, an upper bound of what is read of them: footers and the columns.
+
+        A part that is read twice counts once.
+        """
+        return sum(file.size for file in self.files)
 
     @property
     def expected_false_units(self) -> float:
         """The most units that any column keeps on average for a value that no file has."""
         return max((column.expected_false_units for column in self.columns), default=0.0)
 
-    def carry(self, earlier: ReusableSidecar, behind: Mapping[str, int], notes: Sequence[str] = ()) -> None:
+    def carry(self, earlier: ReusableSidecar, behind: Mapping[str, int]) -> None:
         """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported.
 
-        ``behind`` becomes :attr:`behind`; ``notes`` become warnings.
+        ``behind`` becomes :attr:`behind`.
         """
-        self.warnings += notes
         self.behind = dict(behind)
         if behind:
             names = ", ".join(f"{name} ({count:,})" for name, count in behind.items())
             self.warnings.append(
                 f"indexes that this build was not asked for lack files, and are kept for the others: {names}"
             )
-        self.files_carried = len(earlier.served)
-        self.segments_carried = len(earlier.segments)
         if earlier.why_not:
             self.warnings.append(f"all files were indexed again: {earlier.why_not}")
         # If no file is served, all filters of these columns are built anew and the earlier ones are dropped.
@@ -179,6 +206,8 @@ class BuildReport(Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar build --json`` prints it."""
+        if self.dry_run:
+            return self._planned()
         return {
             "snapshot_id": self.snapshot_id,
             "statistics_path": self.statistics_path,
@@ -206,18 +235,31 @@ class BuildReport(Summarized):
             "seconds": self.seconds,
         }
 
+    def _planned(self) -> dict[str, Any]:
+        """Return what a dry run found out as plain data."""
+        names = "dry_run snapshot_id commits folder engine engine_reason files_total files files_carried"
+        counts = "fpp tasks files_size segments_carried bytes_carried warnings seconds"
+        known = {name: plain_data(getattr(self, name)) for name in f"{names} files_unsupported row_groups".split()}
+        parts = ("name", "field_id", "type", "sealed", "kinds")
+        columns = [{part: getattr(column, part) for part in parts} for column in self.columns]
+        last = {name: getattr(self, name) for name in counts.split()}
+        return {**known, "columns": columns, "kinds": self.kinds, **last}
+
 
 def log_line(report: BuildReport, table: str, what: str = "build") -> str:
     """A build, or another operation that built, for the log: what was indexed and carried over, and where it ran."""
-    counts = {
-        "new": report.files_indexed - report.files_carried,
-        "carried over": report.files_carried,
-        "failed": len(report.files_failed),
-        "in formats that are not indexed": len(report.files_unsupported),
-    }
+    new, failed = report.files_indexed - report.files_carried, len(report.files_failed)
+    unsupported = {"in formats that are not indexed": len(report.files_unsupported)}
+    if report.dry_run:
+        counts = counted({**unsupported, "kept": report.files_carried})
+        return (
+            f"dry run of a {what} of {table}: {len(report.files):,} of {report.files_total:,} files would be indexed "
+            f"({counts}), {report.files_size:,} bytes in these; {report.seconds:.3f} s"
+        )
+    counts = counted({"new": new, "carried over": report.files_carried, "failed": failed, **unsupported})
     columns = ", ".join(column.name for column in report.columns)
     return (
-        f"{what} of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counted(counts)}), "
+        f"{what} of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counts}), "
         f"{report.units:,} units, columns {columns}; {report.file_size:,} bytes in {report.statistics_path}; "
         f"engine {report.engine} ({report.engine_reason}); {report.seconds:.3f} s"
     )
@@ -228,78 +270,82 @@ def blob_report(blob: BlobMetadata) -> BlobReport:
     return BlobReport(blob.type, list(blob.fields), blob.length)
 
 
-def empty_report(fpp: float | str, seconds: float) -> BuildReport:
+def empty_report(fpp: float | str, seconds: float, *, dry_run: bool) -> BuildReport:
     """Return the report for a table without a snapshot."""
     return BuildReport(
+        dry_run=dry_run,
         snapshot_id=None,
-        statistics_path=None,
         engine="local",
         engine_reason=NOTHING_TO_INDEX,
-        files_total=0,
-        files_indexed=0,
-        files_failed={},
-        files_unsupported={},
-        units=0,
         fpp=DEFAULT_FPP if isinstance(fpp, str) else fpp,
-        columns=[],
-        bytes_read=0,
         seconds=seconds,
     )
 
 
-def make_report(
-    listing: Listing,
-    indexed: StageResults,
-    columns: Sequence[TableColumn],
-    options: Options,
-    engine: tuple[str, str],
-) -> BuildReport:
-    """Return the report of stage 1. Registering fills in the rest later."""
+def report_before(prepared: PreparedBuild, engine: ChosenEngine, tasks: int) -> BuildReport:
+    """Return what is known of a build before its first data file is opened."""
+    listing, earlier, options = prepared.listing, prepared.earlier, prepared.plan.options
+    return BuildReport(
+        snapshot_id=listing.snapshot_id,
+        engine=engine.name,
+        engine_reason=engine.reason,
+        files_total=len(listing.files),
+        files=[FileToIndex(file.path, file.file_size) for file in prepared.to_index],
+        files_indexed=len(earlier.served),
+        files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
+        row_groups=_row_groups(prepared.to_index),
+        kinds=list(kinds_of(options)),
+        fpp=options.fpp,
+        columns=[
+            ColumnReport(c.path, c.field_id, c.type, kinds_of(options.of(c.field_id)), c.field_id in options.sealed)
+            for c in prepared.plan.columns
+        ],
+        tasks=tasks,
+        files_carried=len(earlier.served),
+        segments_carried=len(earlier.segments),
+        files_left=len(prepared.left),
+        warnings=list(prepared.notes),
+    )
+
+
+def _row_groups(files: Sequence[SnapshotFile]) -> int | None:
+    """Return the number of row groups if the manifests tell it for all files."""
+    offsets = [file.data_file.split_offsets for file in files]
+    if not all(offsets) or any(file.data_file.file_format != FileFormat.PARQUET for file in files):
+        return None
+    return sum(len(found or ()) for found in offsets)
+
+
+def add_stage_one(report: BuildReport, listing: Listing, indexed: StageResults) -> None:
+    """Add what stage 1 came to. Registering adds the rest later."""
     paths = {file.ordinal: file.path for file in listing.files}
     failed = {paths[ordinal]: reason for ordinal, reason in sorted(indexed.failed.items())}
     for unit in indexed.units:
         for record in (*unit.columns.values(), *unit.pages.values()):
             if record.fault:
                 failed.setdefault(paths[unit.file], record.reason or record.theta_reason)
-    unsupported = {file.path: file.not_indexable for file in listing.files if file.not_indexable}
-    name, why = engine
-    return BuildReport(
-        snapshot_id=listing.snapshot_id,
-        statistics_path=None,
-        engine=name,
-        engine_reason=why,
-        files_total=len(listing.files),
-        files_indexed=len(listing.files) - len(failed) - len(unsupported),
-        files_failed=failed,
-        files_unsupported=unsupported,
-        units=len(indexed.units),
-        fpp=options.fpp,
-        columns=[_column(column, indexed, options) for column in columns],
-        bytes_read=indexed.bytes_read,
-    )
+    report.files_failed = failed
+    report.files_indexed = len(listing.files) - len(failed) - len(report.files_unsupported) - report.files_left
+    report.units, report.bytes_read = len(indexed.units), indexed.bytes_read
+    for column in report.columns:
+        _count(column, indexed)
 
 
-def _column(column: TableColumn, indexed: StageResults, options: Options) -> ColumnReport:
+def _count(column: ColumnReport, indexed: StageResults) -> None:
+    """Add what stage 1 came to in a column."""
     records = [unit.columns[column.field_id] for unit in indexed.units]
     filters = [record for record in records if record.blocks]
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
-    uncovered: dict[str, dict[str, int]] = {}
-    for kind in kinds_of(options.of(column.field_id)):
+    for kind in column.kinds:
         found = (unit.records(kind).get(column.field_id) for unit in indexed.units)
         reasons = Counter(PARTS[kind].reason(record) for record in found if record is not None)
         del reasons[""]
-        uncovered[kind] = dict(reasons)
-    return ColumnReport(
-        name=column.path,
-        field_id=column.field_id,
-        type=column.type,
-        filters=dict(Counter(record.how for record in filters)),
-        filter_bytes=sum(record.filter_bytes for record in filters),
-        expected_false_units=expected_false_units(indexed, column.field_id),
-        ndv=_ndv(indexed, column.field_id),
-        page_indexes=dict(Counter(record.how for record in pages if record.length)),
-        uncovered=uncovered,
-    )
+        column.uncovered[kind] = dict(reasons)
+    column.filters = dict(Counter(record.how for record in filters))
+    column.filter_bytes = sum(record.filter_bytes for record in filters)
+    column.expected_false_units = expected_false_units(indexed, column.field_id)
+    column.ndv = _ndv(indexed, column.field_id)
+    column.page_indexes = dict(Counter(record.how for record in pages if record.length))
 
 
 def _ndv(indexed: StageResults, field_id: int) -> DistinctValues | None:

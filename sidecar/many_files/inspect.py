@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,9 @@ if TYPE_CHECKING:
 class InspectedFiles(FileResults[FileInfo]):
     """The indexes of each file, and of each column over all files."""
 
-    shown: Sequence[str] | None = field(default=None, kw_only=True)
-    """The columns that plain data and summaries have; ``None`` for all."""
-
     @cached_property
     def _plain(self) -> list[dict[str, Any]]:
-        plain = [file.to_dict() for file in self.files]
-        return plain if self.shown is None else [with_columns(data, self.shown) for data in plain]
+        return [file.to_dict() for file in self.files]
 
     @property
     def lines(self) -> tuple[FileSummary, ...]:
@@ -91,12 +87,15 @@ def inspect(
     files, failed = each_file(work, found, threads=threads)
     if fill and not failed:
         _check_some_puffin(file.format for file in files)
-    known = dict.fromkeys(name for file in files if columns for name in columns_of(file.to_dict()))
-    for name in columns or ():
+    if columns is None:
+        return InspectedFiles(files, failed, others=found.others)
+    known = dict.fromkeys(name for file in files for name in columns_of(file))
+    for name in columns:
         if name not in known:
             hint = f"The columns are {', '.join(known) or 'not known'}."
             raise UsageError(f"no file has a column '{name}'", hint=hint)
-    return InspectedFiles(files, failed, others=found.others, shown=columns)
+    narrowed = tuple(with_columns(file, columns) for file in files)
+    return InspectedFiles(narrowed, failed, others=found.others)
 
 
 def _check_some_puffin(formats: Iterable[str | None]) -> None:

@@ -35,6 +35,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc.bloom import OrcBloomFilter
@@ -81,6 +82,10 @@ class WrittenOrc:
     """The bytes of its filters."""
     footer_bytes: int
     """The bytes of its footer."""
+    page_index_bytes: ClassVar[int] = 0
+    """An ORC file has no page indexes."""
+    dead_bytes: ClassVar[int] = 0
+    """Streams are written anew: no old filter stays."""
 
 
 def check_embeddable(tail: OrcTail) -> None:

@@ -25,13 +25,11 @@ from sidecar.filters.encoding import Encoding as Encoding
 from sidecar.iceberg.repair import RepairAction as RepairAction
 from sidecar.iceberg.repair import RepairInfo as RepairInfo
 from sidecar.iceberg.repair import RepairReport as RepairReport
-from sidecar.indexing.dry_run import ColumnToIndex as ColumnToIndex
-from sidecar.indexing.dry_run import FileToIndex as FileToIndex
-from sidecar.indexing.dry_run import PlannedBuild as PlannedBuild
 from sidecar.indexing.report import BlobReport as BlobReport
 from sidecar.indexing.report import BuildReport as BuildReport
 from sidecar.indexing.report import ColumnReport as ColumnReport
 from sidecar.indexing.report import DistinctValues as DistinctValues
+from sidecar.indexing.report import FileToIndex as FileToIndex
 from sidecar.kernels.warming import WarmUpReport as WarmUpReport
 from sidecar.maintenance.expiring import ExpiredEntry as ExpiredEntry
 from sidecar.maintenance.expiring import ExpireReport as ExpireReport

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
-from sidecar.cli.output import Output, to_json
+from sidecar.cli.output import Output, console, escaped, facts, table, to_json
 from sidecar.errors import DamagedFileError, visible
 
 HOSTILE = Path(__file__).parents[1] / "data" / "hostile"
@@ -96,6 +96,18 @@ def test_metadata_of_hostile_files_is_escaped(name: str, as_json: list[str]) -> 
     assert result.exit_code == 0
     assert hidden(result.output) == []
     assert r"\x1b" in result.output or r"\u001b" in result.output
+
+
+def test_all_that_is_drawn_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a command draws: the console does it, so that no command can forget it."""
+    to, drawn = console(), table("column")
+    drawn.add_row(escaped(NASTY))
+    to.print(drawn)
+    to.print(facts([("file", escaped(NASTY))]))
+    to.print(NASTY, markup=False)
+    text = capsys.readouterr().out
+    assert hidden(text) == []
+    assert text.count(SHOWN) == 3
 
 
 def test_warnings_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from sidecar.cli import plan, probe, verify
 from sidecar.cli.output import facts
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.console import PathConsole
+from sidecar.errors import Problem
+from sidecar.results import Funnel, ProbedFile, ProbedFiles, ProbedRowGroup, Verification
 
 LONG = "s3://bucket/" + "folder with spaces/" * 9 + "part-00000.parquet"
 
@@ -47,23 +50,16 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def planned(kept: list[str], rows: dict[str, Any]) -> dict[str, Any]:
-    funnel = {
-        "total": 10_000,
-        "listed": 10_000,
-        "indexed": 10_000,
-        "dropped": {"partition_or_bounds": 7_500, "filter": 2_499, "page_index": 0},
-        "kept": 1,
-        "kept_because": {"may match": 1},
-        "row_groups": {"total": 0, "dropped": {"filter": 0, "page_index": 0}, "kept": 0},
-    }
-    return {
-        "funnel": funnel, "kept_files": kept, "row_groups": rows, "sidecar": None, "notes": [], "seconds": 0.1,
-        "manifests": {"listed": 0, "total": 1}, "index_reads": 1, "index_bytes_read": 10,
-    }  # fmt: skip
+def planned(kept: list[str], rows: dict[str, Any]) -> sidecar.Plan:
+    nothing: Any = None  # no table and no predicate: they are not drawn
+    tasks: Any = [SimpleNamespace(file=SimpleNamespace(file_path=path)) for path in kept]
+    counts = {"total": 10_000, "listed": 10_000, "indexed": 10_000, "kept": 1}
+    funnel = Funnel(**counts, dropped_by_metadata=7_500, dropped_by_filter=2_499, kept_because={"may match": 1})
+    costs: dict[str, Any] = {"seconds": 0.1, "index_reads": 1, "index_bytes_read": 10}
+    return sidecar.Plan(nothing, 1, nothing, tasks, funnel, row_groups=rows, **costs)
 
 
-PART = {"total": 4, "kept": [1], "rows": {"total": 1000, "may_match": 125}}
+PART = SimpleNamespace(total=4, kept=[1], num_rows=1000, may_match=125)
 FUNNEL = """\
 in the snapshot              ████████████████████████████████████████  10,000 files
 after partitions and bounds  ██████████                                 2,500 files
@@ -145,14 +141,19 @@ def test_the_fill_of_a_filter_has_a_bar_on_a_terminal(monkeypatch: pytest.Monkey
     assert pictures.fill(narrow, 0.5) == "[cyan]####[/]....   50 %"
 
 
+def wrong(file: str) -> Verification:
+    return Verification((), {}, checked=1, problems=[Problem(file, None, None, "wrong " * 40)])
+
+
 @pytest.mark.parametrize("width", [20, 80, 200])
 def test_paths_are_whole_however_narrow_the_terminal_is(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    unit = {"file": LONG, "row_group": 0, "might_contain": True, "reason": ""}
+    unit = ProbedRowGroup(file=LONG, row_group=0, might_contain=True, reason="")
+    probed = ProbedFile(LONG, 1, True, "", 1, 1, [unit])
     drawings = [
         lambda to: to.print(facts([("file", LONG), ("size", "1 kB")])),
-        lambda to: verify.draw(to, {"problems": [{"file": LONG, "problem": "wrong " * 40}]}),
+        lambda to: verify.draw(to, wrong(LONG)),
         lambda to: plan.draw(to, planned([LONG], {})),
-        lambda to: probe.draw(to, {"units": [unit], "file": LONG}),
+        lambda to: probe.draw(to, ProbedFiles((probed,), {}, column="k")),
         lambda to: to.print(LONG.replace(" ", "_")),
     ]
     for draw in drawings:
@@ -165,5 +166,5 @@ def test_paths_are_whole_however_narrow_the_terminal_is(width: int, monkeypatch:
 
 def test_a_table_is_no_wider_than_the_terminal_where_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     to, stream = screen(monkeypatch, 60)
-    verify.draw(to, {"problems": [{"file": "a.parquet", "problem": "wrong " * 40}]})
+    verify.draw(to, wrong("a.parquet"))
     assert max(map(len, plain(stream.text()).splitlines())) <= 60

@@ -14,6 +14,7 @@ import sidecar
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.cli import humanize
 from sidecar.puffin.types import THETA_GROUPS
+from sidecar.results import KindCoverage
 from sidecar.storage.locations import local_path
 from tests.iceberg.table_cases import delete_by_position
 from tests.tables import create_with_rows
@@ -48,7 +49,7 @@ def test_a_limited_refresh_keeps_the_old_count_and_marks_it(table: Any) -> None:
     with closing(sidecar.open_sidecar(table)) as opened:
         (stored,) = [blob for blob in opened.puffin.metadata.blobs if "ndv" in blob.properties]
     assert CountMarks.of(stored.properties).lower_bound == LACKS
-    assert humanize.distinct(300, {"lower_bound": LACKS}) == "≥ 300"
+    assert humanize.distinct(300, KindCoverage(lower_bound=LACKS)) == "≥ 300"
     sidecar.refresh(table, engine="local")
     assert counted(table) == (500, None, None)
 
@@ -99,7 +100,7 @@ def test_carried_counts_are_marked_anew(table: Any) -> None:
     table.delete("k < 1000")  # the first file
     sidecar.refresh(table, engine="local")
     assert counted(table) == counted(table, "s") == (300, REMOVED, LACKS)
-    assert humanize.distinct(300, {"upper_bound": REMOVED, "lower_bound": LACKS}) == "≈ 300"
+    assert humanize.distinct(300, KindCoverage(upper_bound=REMOVED, lower_bound=LACKS)) == "≈ 300"
     sidecar.build(table, ["k", "s"], kinds=["bloom", "theta"], engine="local")
     assert counted(table) == counted(table, "s") == (300, None, None)
 

@@ -53,14 +53,14 @@ def data_files(table: Any) -> dict[str, int]:
     return {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
 
 
-def dry(table: Any, *columns: str, **options: Any) -> sidecar.results.PlannedBuild:
+def dry(table: Any, *columns: str, **options: Any) -> sidecar.results.BuildReport:
     """The dry run of a build, after which table and warehouse are as before."""
     folder = Path(local_path(table.location()) or "").parents[1]
     location = table.metadata_location
     with unchanged(folder):
         planned = sidecar.build(table, list(columns), dry_run=True, **options)
     assert table.refresh().metadata_location == location
-    assert isinstance(planned, sidecar.results.PlannedBuild)
+    assert planned.dry_run
     return planned
 
 
@@ -83,11 +83,13 @@ def test_the_build_that_follows_does_what_was_said(table: Any, opened: list[str]
     report = sidecar.build(table, ["k", "s"], engine="local")
     assert report.snapshot_id == planned.snapshot_id
     assert report.fpp == planned.fpp
-    assert report.units == planned.row_groups
+    assert report.units == planned.row_groups == report.row_groups
     assert report.files_indexed == len(planned.files)
     assert report.statistics_path is not None
     assert report.statistics_path.startswith(f"{planned.folder}/")
-    assert planned.commits is planned.dry_run is True
+    assert planned.commits is planned.dry_run is report.commits is True
+    said = [(one.files, one.folder, one.tasks, one.kinds) for one in (planned, report)]
+    assert said[0] == said[1]
     assert table.refresh().metadata.statistics
 
 
@@ -160,7 +162,7 @@ def test_errors_are_those_of_a_build(table: Any, columns: list[str], options: di
     found = []
     for is_dry in (True, False):
         with pytest.raises(UsageError) as raised:
-            sidecar.build(table, columns, **options, **({"dry_run": True} if is_dry else {}))
+            sidecar.build(table, columns, **options, dry_run=is_dry)
         found.append(raised.value.to_dict())
     assert found[0] == found[1]
 
@@ -169,7 +171,7 @@ def test_a_table_of_a_metadata_file_cannot_be_changed(table: Any) -> None:
     static = StaticTable.from_metadata(table.metadata_location)
     for is_dry in (True, False):
         with pytest.raises(UsageError, match="opened from a metadata file"):
-            sidecar.build(static, ["k"], engine="local", **({"dry_run": True} if is_dry else {}))
+            sidecar.build(static, ["k"], engine="local", dry_run=is_dry)
 
 
 def test_a_statistics_file_that_would_be_lost(table: Any) -> None:
@@ -177,9 +179,9 @@ def test_a_statistics_file_that_would_be_lost(table: Any) -> None:
     Path(local_path(report.statistics_path or "") or "").write_bytes(b"broken")
     table.refresh()
     found = []
-    for options in ({"dry_run": True}, {}):
+    for is_dry in (True, False):
         with pytest.raises(SidecarError) as raised:
-            sidecar.build(table, ["k"], engine="local", **options)  # type: ignore[call-overload]
+            sidecar.build(table, ["k"], engine="local", dry_run=is_dry)
         found.append(raised.value.to_dict())
     assert found[0] == found[1]
     assert any("its blobs are lost" in text for text in dry(table, "k", force=True).warnings)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.care.refresh import outcome
 from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
-from sidecar.cli.many.tables import Cells, draw_tables
+from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
-from sidecar.cli.output import escaped, facts, output
+from sidecar.cli.output import announce_dry_run, error_text, escaped, facts, output
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.reports.caring import CaredTable, CareReport
 
 ALL_STEPS = "repair, refresh, expire, gc, check, report"
 
@@ -79,43 +81,40 @@ def care(
     if done.page_error is not None:
         out.warn([f"there is no page: {done.page_error}"])
     exits = [one.exit_code for one in done.tables]
-    out.result(done.to_dict(), draw, each="tables", exits=exits, failed=done.exit_code)
+    out.result(done, draw, each="tables", exits=exits, failed=done.exit_code)
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, done: CareReport) -> None:
     """Draw a line for each table, the counts, and where the page is."""
-    draw_tables(to, data, cells)
-    if data["page"] is not None:
-        size = humanize.size(data["page"]["bytes"])
-        to.print(facts([("page", f"{escaped(data['page']['path'])} ({size})")]))
+    announce_dry_run(to, dry_run=done.dry_run)
+    draw_lines(to, [{"table": one.table, **cells(one)} for one in done.tables], done.counts())
+    if done.page is not None:
+        to.print(facts([("page", f"{escaped(done.page.path)} ({humanize.size(done.page.bytes)})")]))
 
 
-def cells(data: Any) -> Cells:
+def cells(done: CaredTable) -> Cells:
     """The columns of one table's line."""
-    refreshed, expired, deleted, checked = (data[step] for step in ("refresh", "expire", "gc", "check"))
-    share_covered = None if checked is None else checked["share_covered"]
+    refreshed, expired, deleted, checked = done.refresh, done.expire, done.gc, done.check
+    share_covered = None if checked is None else checked.share_covered
     return {
-        "repaired": None if data["repair"] is None else len(data["repair"]["repairs"]),
-        "indexed": None if refreshed is None else refreshed["files_indexed"],
-        "left": None if refreshed is None else refreshed["files_left"],
-        "expired": None if expired is None else len(expired["expired"]),
-        "deleted": None if deleted is None else len(deleted["files"]),
-        "waiting": None if checked is None else checked["waiting"]["files"],
+        "repaired": None if done.repair is None else len(done.repair.repairs),
+        "indexed": None if refreshed is None else refreshed.files_indexed,
+        "left": None if refreshed is None else refreshed.files_left,
+        "expired": None if expired is None else len(expired.expired),
+        "deleted": None if deleted is None else len(deleted.files),
+        "waiting": None if checked is None else checked.waiting.files,
         "covered": None if share_covered is None else f"{int(share_covered * 1000) / 10:g} %",
-        "time": data["seconds"],
-        "result": _result(data),
+        "time": done.seconds,
+        "result": _result(done),
     }
 
 
-def _result(data: Any) -> str:
+def _result(done: CaredTable) -> str:
     """What went wrong and what to do, else why the table was left alone, else how its refresh ended."""
-    errors = data["errors"].items()
-    found = [
-        f"{step}: {error['message']}" + (f". {error['hint']}" if "hint" in error else "") for step, error in errors
-    ]
-    found += [missed["text"] for missed in (data["check"] or {"missed": []})["missed"]]
-    found += [data["left_alone"]] if data["left_alone"] else []
-    if data["refresh"] is not None and (not found or data["refresh"]["files_failed"]):
-        found.append(outcome(data["refresh"]))
-    alone = {one["left_alone"] for one in (data["expire"], data["gc"]) if one is not None and one["left_alone"]}
+    found = [f"{step}: {error_text(error, hint=True)}" for step, error in done.errors.items()]
+    found += [missed.text for missed in done.missed]
+    found += [done.left_alone] if done.left_alone else []
+    if done.refresh is not None and (not found or done.refresh.files_failed):
+        found.append(outcome(done.refresh))
+    alone = {one.left_alone for one in (done.expire, done.gc) if one is not None and one.left_alone}
     return "; ".join([*found, *sorted(alone)]) or "done"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import run_tables
+from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
-from sidecar.cli.output import output
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from sidecar.maintenance.refresh_report import RefreshReport
 
 
@@ -42,10 +43,9 @@ def refresh(
       sidecar refresh 'db.*' --format jsonl
       sidecar refresh db.lineitem --max-new-files 100
     """
-    out = output()
     from sidecar import refresh as refresh_table
 
-    def refresh_one(table: Any) -> RefreshReport:
+    def refresh_one(table: Table) -> RefreshReport:
         return refresh_table(
             table,
             at=at,
@@ -56,40 +56,40 @@ def refresh(
             dry_run=dry_run,
         )
 
-    run_tables(out, tables, refresh_one, cells, failed=lambda data: bool(data["files_failed"]), dry_run=dry_run)
+    run_tables(tables, refresh_one, cells, lambda report: bool(report.files_failed), dry_run=dry_run)
 
 
-def cells(data: Any) -> dict[str, Any]:
+def cells(report: RefreshReport) -> Cells:
     """The line of a table."""
     return {
-        "files": data["files_total"],
-        "indexed": data["files_indexed"],
-        "kept": data["files_carried"],
-        "left": data["files_left"],
-        "failed": len(data["files_failed"]),
-        "sidecar": data["file_size"] or None,
-        "time": data["seconds"],
-        "result": outcome(data),
+        "files": report.files_total,
+        "indexed": report.files_indexed,
+        "kept": report.files_carried,
+        "left": report.files_left,
+        "failed": len(report.files_failed),
+        "sidecar": report.file_size or None,
+        "time": report.seconds,
+        "result": outcome(report),
     }
 
 
-def outcome(data: Any) -> str:
+def outcome(report: RefreshReport) -> str:
     """How a refresh ended, in a few words."""
-    if data["dry_run"] and data["action"] == "written":
-        return f"to be indexed: {humanize.count(data['files_indexed'])}"
-    if data["dry_run"] and data["action"] == "registered":
+    if report.dry_run and report.action == "written":
+        return f"to be indexed: {humanize.count(report.files_indexed)}"
+    if report.dry_run and report.action == "registered":
         return "to be registered again"
-    if data["dry_run"] and data["action"] == "removed":
+    if report.dry_run and report.action == "removed":
         return "to be removed: its columns are gone"
-    for path, reason in list(data["files_failed"].items())[:1]:
+    for path, reason in list(report.files_failed.items())[:1]:
         return f"not indexed: {path}: {reason}"
     done = {
         "current": "nothing to do",
         "registered": "registered again",
         "removed": "removed: its columns are gone",
-        "written": f"{humanize.count(data['files_indexed'])} indexed" if data["files_indexed"] else "written anew",
-        "postponed": f"postponed: {data['reason']}",
+        "written": f"{humanize.count(report.files_indexed)} indexed" if report.files_indexed else "written anew",
+        "postponed": f"postponed: {report.reason}",
         "empty": "no snapshot yet",
         "undeclared": "nothing is declared",
     }
-    return done[data["action"]]
+    return done[report.action]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sidecar.cli import humanize
 from sidecar.cli.draw import orc, puffin
@@ -13,56 +12,48 @@ from sidecar.cli.shell import pictures
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-def drawing_for(data: Any) -> Callable[[Console, Any], None]:
-    """Return the function that draws a file, by its kind."""
-    if "bloom_filter" in data:
-        return bare_filter
-    if "stripes" in data:
-        return orc.draw
-    return puffin.draw if "blobs" in data else data_file
+    from sidecar.results import FileInfo, FilterFileInfo, ParquetColumnInfo, ParquetEncryptionInfo, ParquetFileInfo
 
 
-def _index_row(unit: Any, path: str, column: Any) -> dict[str, Any]:
-    found = column["bloom_filter"] or {}
-    return {
-        "row_group": unit["row_group"],
-        "rows": unit["rows"],
-        "column": path,
-        "filter_bytes": found.get("bytes"),
-        **{name: found.get(name) for name in ("fill", "estimated_fpp", "trusted", "reason")},
-        "column_index_bytes": (column["column_index"] or {}).get("length"),
-        "offset_index_bytes": (column["offset_index"] or {}).get("length"),
-    }
+def draw_file(to: Console, file: FileInfo, *, statistics: bool) -> None:
+    """Draw a file, by its kind; of an ORC file with ``statistics`` also minimum and maximum."""
+    if file.format == "bloom-filter":
+        bare_filter(to, file)
+    elif file.format == "orc":
+        orc.draw(to, file, statistics=statistics)
+    elif file.format == "puffin":
+        puffin.draw(to, file)
+    else:
+        data_file(to, file)
 
 
-def bare_filter(to: Console, data: Any) -> None:
+def bare_filter(to: Console, file: FilterFileInfo) -> None:
     """Draw a file that is one Bloom filter."""
-    found = data["bloom_filter"]
+    found = file.bloom_filter
     to.print(
         facts(
             [
-                ("file", escaped(data["file"])),
-                ("a Bloom filter", escaped(data["form"])),
-                ("size", f"{humanize.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
-                ("fill", pictures.fill(to, found["fill"])),
-                ("false positives", humanize.percent(found["estimated_fpp"])),
+                ("file", escaped(file.file)),
+                ("a Bloom filter", escaped(file.form)),
+                ("size", f"{humanize.size(found.bytes)}, header {(found.length or 0) - (found.bytes or 0)} bytes"),
+                ("fill", pictures.fill(to, found.fill)),
+                ("false positives", humanize.percent(found.estimated_fpp)),
                 ("column and type", "not stored in the file"),
             ]
         )
     )
 
 
-def data_file(to: Console, data: Any) -> None:
+def data_file(to: Console, file: ParquetFileInfo) -> None:
     """Draw one line for each column chunk that has an index."""
     to.print(
         facts(
             [
-                ("file", escaped(data["file"])),
-                ("size", humanize.size(data["size"]) + _rows(data["rows"])),
-                ("written by", escaped(data["created_by"] or "unknown")),
-                *_encryption(data["encryption"]),
-                *orc.not_believed(data["not_believed"]),
+                ("file", escaped(file.file)),
+                ("size", humanize.size(file.size) + _rows(file.rows)),
+                ("written by", escaped(file.created_by or "unknown")),
+                *_encryption(file.encryption),
+                *orc.not_believed(file.not_believed),
             ]
         )
     )
@@ -78,41 +69,46 @@ def data_file(to: Console, data: Any) -> None:
     )
     drawn = table(*headings, "", right=(0, 1, 3, 4, 5, 6, 7))
 
-    def lines(unit: Any, path: str, column: Any) -> list[tuple[str, ...]]:
-        return [(str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column))]
-
-    orc.draw_indexes(to, drawn, data["units"], lines)
+    without_index: dict[str, None] = {}
+    for unit in file.units:
+        for path, column in unit.columns.items():
+            if not (column.bloom_filter or column.column_index or column.offset_index):
+                without_index[path] = None
+            else:
+                place = str(unit.row_group), humanize.count(unit.rows), escaped(path)
+                drawn.add_row(*place, *_indexes(to, column))
+    orc.draw_indexes(to, drawn, without_index)
 
 
 def _rows(rows: int | None) -> str:
     return "" if rows is None else f", {humanize.count(rows)} rows"
 
 
-def _encryption(found: Any) -> list[tuple[str, str]]:
+def _encryption(found: ParquetEncryptionInfo | None) -> list[tuple[str, str]]:
     """How a file is encrypted, and which columns cannot be shown."""
     if found is None:
         return []
-    footer = found["footer"] + ("" if found["verified"] else ", not verified: no keys were given")
-    lines = [("encrypted", f"{found['algorithm']}, footer {footer}")]
-    if found["columns"] is None:
+    footer = found.footer + ("" if found.verified else ", not verified: no keys were given")
+    lines = [("encrypted", f"{found.algorithm}, footer {footer}")]
+    if found.columns is None:
         return [*lines, ("columns", "not known: all that the footer says is encrypted")]
-    if found["columns"]:
-        lines.append(("encrypted columns", escaped(", ".join(found["columns"]))))
-    if found["locked"]:
-        lines.append(("without key", escaped(", ".join(found["locked"]))))
+    if found.columns:
+        lines.append(("encrypted columns", escaped(", ".join(found.columns))))
+    if found.locked:
+        lines.append(("without key", escaped(", ".join(found.locked))))
     return lines
 
 
-def _indexes(to: Console, column: Any) -> tuple[str, ...]:
-    filter_, lengths = column["bloom_filter"], [column["column_index"], column["offset_index"]]
-    pages = tuple(humanize.size(found and found["length"]) for found in lengths)
+def _indexes(to: Console, column: ParquetColumnInfo) -> tuple[str, ...]:
+    filter_, places = column.bloom_filter, (column.column_index, column.offset_index)
+    pages = tuple(humanize.size(None if place is None else place.length) for place in places)
     if filter_ is None:
         return ("–", "–", "–", *pages, "")
-    reason = "" if filter_["trusted"] else f"[yellow]not trusted[/]: {escaped(filter_['reason'])}"
-    rate = filter_["estimated_fpp"]
+    reason = "" if filter_.trusted else f"[yellow]not trusted[/]: {escaped(filter_.reason)}"
+    rate = filter_.estimated_fpp
     return (
-        humanize.size(filter_["bytes"]),
-        pictures.fill(to, filter_["fill"]),
+        humanize.size(filter_.bytes),
+        pictures.fill(to, filter_.fill),
         humanize.percent(rate),
         *pages,
         reason,

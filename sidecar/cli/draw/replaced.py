@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
@@ -12,74 +12,76 @@ from sidecar.cli.output import announce_dry_run, escaped, facts, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.results import EmbedTableReport, IndexCount, RefreshReport
+
 _SHOWN = 20
 """How many of the files left alone the text output names for each reason; JSON names all."""
 _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, report: EmbedTableReport) -> None:
     """Draw what was or would be committed, one line for each column, kind and way, then the files left alone."""
-    is_dry = announce_dry_run(to, data)
-    to.print(facts(_summary(data)))
-    if data["indexes"]:
+    announce_dry_run(to, dry_run=report.dry_run)
+    to.print(facts(_summary(report)))
+    if report.indexes:
         drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))
-        for index in data["indexes"]:
+        for _, index in sorted(report.indexes.items()):
             drawn.add_row(*_line(index))
         to.print(drawn)
-    if is_dry:
-        for file in data["replaced"]:
-            to.print(f"to be replaced: {file['old_path']}", markup=False, soft_wrap=True)
-    by_reason = sorted(data["left_alone"], key=lambda file: (file["reason"], file["path"]))
-    for reason, group in groupby(by_reason, key=lambda file: file["reason"]):
-        paths = [file["path"] for file in group]
+    if report.dry_run:
+        for file in report.replaced:
+            to.print(f"to be replaced: {file.old_path}", markup=False, soft_wrap=True)
+    by_reason = sorted(report.left_alone, key=lambda file: (file.reason, file.path))
+    for reason, group in groupby(by_reason, key=lambda file: file.reason):
+        paths = [file.path for file in group]
         for path in paths[:_SHOWN]:
             to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
         if len(paths) > _SHOWN:
             to.print(f"left alone: {humanize.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
 
 
-def _summary(data: Any) -> list[tuple[str, str]]:
-    files = data["files"]
-    verb = "to be replaced" if data["dry_run"] else "replaced"
-    failed = f", [red]{humanize.count(files['failed'])} of them broken[/]" if files["failed"] else ""
-    left = f"; {humanize.count(files['left_alone'])} left alone{failed}" if files["left_alone"] else ""
-    size = humanize.size(data["size_before"])
-    if not data["dry_run"]:
-        size = f"{size} before, {humanize.size(data['size'])} now"
+def _summary(report: EmbedTableReport) -> list[tuple[str, str]]:
+    replaced, left_alone, failed = len(report.replaced), len(report.left_alone), len(report.failed)
+    verb = "to be replaced" if report.dry_run else "replaced"
+    broken = f", [red]{humanize.count(failed)} of them broken[/]" if failed else ""
+    left = f"; {humanize.count(left_alone)} left alone{broken}" if left_alone else ""
+    size = humanize.size(report.size_before)
+    if not report.dry_run:
+        size = f"{size} before, {humanize.size(report.size)} now"
     return [
-        ("table", escaped(data["table"])),
-        ("snapshot", _snapshot(data)),
-        ("files", f"{humanize.count(files['replaced'])} of {humanize.count(files['total'])} {verb}{left}"),
+        ("table", escaped(report.table)),
+        ("snapshot", _snapshot(report)),
+        ("files", f"{humanize.count(replaced)} of {humanize.count(replaced + left_alone)} {verb}{left}"),
         ("size", size),
-        *_sidecar(data["refresh"]),
-        *engine_fact(data),
-        ("time", humanize.duration(data["seconds"])),
+        *_sidecar(report.refresh),
+        *engine_fact(report),
+        ("time", humanize.duration(report.seconds)),
     ]
 
 
-def _sidecar(refreshed: Any) -> list[tuple[str, str]]:
+def _sidecar(refreshed: RefreshReport | None) -> list[tuple[str, str]]:
     if refreshed is None:
         return []
-    path, count = escaped(refreshed["statistics_path"] or "–"), humanize.count(refreshed["files_indexed"])
-    return [("sidecar", f"{path} ({refreshed['action']}: {count} files indexed)")]
+    path, count = escaped(refreshed.statistics_path or "–"), humanize.count(refreshed.files_indexed)
+    return [("sidecar", f"{path} ({refreshed.action}: {count} files indexed)")]
 
 
-def _snapshot(data: Any) -> str:
-    if data["snapshot_id"] is not None:
-        return f"{data['snapshot_id']} (replace), on {data['parent_snapshot_id']}"
-    return f"{data['parent_snapshot_id']}, " + ("nothing written" if data["dry_run"] else "nothing to commit")
+def _snapshot(report: EmbedTableReport) -> str:
+    if report.snapshot_id is not None:
+        return f"{report.snapshot_id} (replace), on {report.parent_snapshot_id}"
+    return f"{report.parent_snapshot_id}, " + ("nothing written" if report.dry_run else "nothing to commit")
 
 
-def _line(index: Any) -> tuple[str, ...]:
+def _line(index: IndexCount) -> tuple[str, ...]:
     from sidecar.bundle.kinds.declared import KINDS
 
-    rate = index["worst_rate"]
+    rate = index.worst_rate
     return (
-        escaped(index["column"]),
-        KINDS[index["kind"]].what,
-        _TAKEN_FROM[index["way"]],
-        humanize.count(index["count"]),
-        humanize.size(index["bytes"]) if index["bytes"] else "",
+        escaped(index.column),
+        KINDS[index.kind].what,
+        _TAKEN_FROM[index.way],
+        humanize.count(index.count),
+        humanize.size(index.bytes) if index.bytes else "",
         "" if rate is None else humanize.percent(rate),
-        escaped(index["reason"]),
+        escaped(index.reason),
     )

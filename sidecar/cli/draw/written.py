@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sidecar.cli import humanize
-from sidecar.cli.many.files import draw_failed, only_file
+from sidecar.cli.many.files import draw_failed
 from sidecar.cli.options import engine_fact
 from sidecar.cli.output import escaped, facts, table, without_folder
 from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import EmbedReport, Outcome, WrittenFiles
 
 _TAKEN_FROM = {
     "exact": "the file's own",
@@ -24,99 +26,96 @@ _TAKEN_FROM = {
 }
 
 
-def draw_embedded(to: Console, data: Any) -> None:
+def draw_embedded(to: Console, report: WrittenFiles) -> None:
     """Draw the one file with a line for each column, kind and way; of several, a line for each file."""
-    file = only_file(data)
-    if file is None:
-        _draw_many(to, data)
+    if len(report) != 1 or report.failed:
+        _draw_many(to, report)
         return
-    written = [
-        ("filters", file["filter_bytes"]),
-        ("page indexes", file.get("page_index_bytes", 0)),
-        ("dead bytes", file.get("dead_bytes", 0)),
-    ]
+    (file,) = report.files
+    new = file.written
+    parts = [("filters", new.filter_bytes), ("page indexes", new.page_index_bytes), ("dead bytes", new.dead_bytes)]
     to.print(
         facts(
             [
-                ("written", escaped(file["target"])),
-                ("size", _grown(file)),
+                ("written", escaped(file.target)),
+                ("size", _grown(file.size_before, new.size)),
                 *_looked_at([file]),
-                *((name, humanize.size(size)) for name, size in written if size),
-                *engine_fact(data),
-                ("time", humanize.duration(file["seconds"])),
+                *((name, humanize.size(size)) for name, size in parts if size),
+                *engine_fact(report),
+                ("time", humanize.duration(file.seconds)),
             ]
         )
     )
     drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))
-    own = {"exact": "as it was"} if "sidecar" in file else {}
-    for key, group in groupby(sorted(file["units"], key=_line), key=_line):
+    own = {"exact": "as it was"} if file.sidecar else {}
+    for key, group in groupby(sorted(file.outcomes, key=_line), key=_line):
         names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])
         drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 
 
-def draw_stripped(to: Console, data: Any) -> None:
+def draw_stripped(to: Console, report: WrittenFiles) -> None:
     """Draw what was removed from the one file, and both sizes; of several files, a line for each."""
     from sidecar.bundle.kinds.declared import KINDS
 
-    file = only_file(data)
-    if file is None:
-        _draw_many(to, data)
+    if len(report) != 1 or report.failed:
+        _draw_many(to, report)
         return
-    removed = [f"{sum(ways.values()):,} {KINDS[kind].plural}" for kind, ways in file["ways"].items()]
-    lines = [("written", escaped(file["target"])), ("removed", ", ".join(removed) or "nothing was there")]
-    to.print(facts([*lines, ("size", _grown(file)), *engine_fact(data)]))
+    (file,) = report.files
+    removed = [f"{sum(ways.values()):,} {KINDS[kind].plural}" for kind, ways in file.ways().items()]
+    lines = [("written", escaped(file.target)), ("removed", ", ".join(removed) or "nothing was there")]
+    to.print(facts([*lines, ("size", _grown(file.size_before, file.written.size)), *engine_fact(report)]))
 
 
-def _draw_many(to: Console, data: Any) -> None:
+def _draw_many(to: Console, report: WrittenFiles) -> None:
     """Draw one line for each new file, then the totals."""
-    files = data["files"]
-    _, names = without_folder([file["target"] for file in files])
+    _, names = without_folder([file.target for file in report.files])
     drawn = table("file", "before", "now", "filters", "page indexes", right=(1, 2, 3, 4))
-    for name, file in zip(names, files, strict=True):
-        drawn.add_row(
-            escaped(name),
-            humanize.size(file["size_before"]),
-            humanize.size(file["size"]),
-            humanize.size(file["filter_bytes"]),
-            humanize.size(file.get("page_index_bytes", 0)),
-        )
+    for name, file in zip(names, report.files, strict=True):
+        new = file.written
+        sizes = (file.size_before, new.size, new.filter_bytes, new.page_index_bytes)
+        drawn.add_row(escaped(name), *map(humanize.size, sizes))
     to.print(drawn)
-    read = [("read", f"{humanize.size(data['sidecar_bytes'])} of the sidecar")] if data["sidecar_bytes"] else []
-    written = f"{quantity(len(files), 'file')} in {escaped(data['into'])}"
-    lines = [("written", written), ("size", _grown(data)), *read, *_looked_at(files), *engine_fact(data)]
-    to.print(facts([*lines, ("time", humanize.duration(data["seconds"]))]))
-    draw_failed(to, data)
+    read = [("read", f"{humanize.size(report.sidecar_bytes)} of the sidecar")] if report.sidecar_bytes else []
+    before, now = sum(file.size_before for file in report.files), sum(file.written.size for file in report.files)
+    lines = [
+        ("written", f"{quantity(len(report.files), 'file')} in {escaped(report.into)}"),
+        ("size", _grown(before, now)),
+        *read,
+        *_looked_at(report.files),
+        *engine_fact(report),
+        ("time", humanize.duration(report.seconds)),
+    ]
+    to.print(facts(lines))
+    draw_failed(to, report.failed, report.others)
 
 
-def _grown(data: Any) -> str:
-    return f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
+def _grown(before: int, now: int) -> str:
+    return f"{humanize.size(before)} before, {humanize.size(now)} now"
 
 
-def _looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
+def _looked_at(files: Sequence[EmbedReport]) -> list[tuple[str, str]]:
     """Lines with the proofs of the files and what was compared; none if no file came from a sidecar."""
-    witnesses = [file["witness"] for file in files if "witness" in file]
+    witnesses = [file.witness for file in files if file.sidecar]
     if not witnesses:
         return []
-    proofs = ", ".join(
-        dict.fromkeys(escaped(one["proof"] or "none, so all values were looked up") for one in witnesses)
-    )
-    pages, values = (sum(one[name] for one in witnesses) for name in ("pages", "values"))
+    proofs = dict.fromkeys(escaped(one.proof or "none, so all values were looked up") for one in witnesses)
+    pages, values = sum(one.pages for one in witnesses), sum(one.values for one in witnesses)
     return [
-        ("proof", proofs),
+        ("proof", ", ".join(proofs)),
         ("looked at", f"{humanize.count(pages)} pages, {humanize.count(values)} values asked for"),
     ]
 
 
-def _line(unit: Any) -> tuple[str, str, str, str]:
+def _line(unit: Outcome) -> tuple[str, str, str, str]:
     from sidecar.bundle.kinds.declared import KINDS
 
-    return unit["column"], KINDS[unit["kind"]].what, unit["way"], unit["reason"]
+    return unit.column, KINDS[unit.kind].what, unit.way, unit.reason
 
 
-def _figures(units: list[Any]) -> tuple[str, str, str]:
-    rates = [unit["rate_after"] for unit in units if unit["rate_after"] is not None]
+def _figures(units: Sequence[Outcome]) -> tuple[str, str, str]:
+    rates = [unit.rate_after for unit in units if unit.rate_after is not None]
     worst = humanize.percent(max(rates)) if rates else ""
-    size = sum(unit["bytes"] for unit in units)
+    size = sum(unit.bytes for unit in units)
     return humanize.count(len(units)), humanize.size(size) if size else "", worst

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,8 @@ from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import Advice, ColumnEvidence, PredictedLookup
 
 
 def advise(
@@ -50,23 +52,23 @@ def advise(
     wanted, target_rate = None if columns is None else names(columns), rate(fpp)
     from sidecar import advise as advise_on
 
-    data = advise_on(
+    found = advise_on(
         opened_table(table),
         wanted,
         fpp=target_rate,
         row_groups=row_groups,
         max_bytes=max_bytes,
         at=at,
-    ).to_dict()
-    out.warn(data["warnings"])
-    out.result(data, draw)
+    )
+    out.warn(found.warnings)
+    out.result(found, draw)
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, found: Advice) -> None:
     """Draw the sample, a line for each column, the reasons, the sizes, and what to type."""
-    if data["snapshot_id"] is None:
+    if found.snapshot_id is None:
         return
-    to.print(facts(_summary(data)))
+    to.print(facts(_summary(found)))
     drawn = table_of(
         "column",
         "filters",
@@ -77,55 +79,56 @@ def draw(to: Console, data: Any) -> None:
         "absent value",
         right=(2, 3, 4, 5, 6),
     )
-    for column in data["columns"]:
-        drawn.add_row(escaped(column["name"]), column["filters"], *_numbers(column["evidence"]))
+    for column in found.columns:
+        drawn.add_row(escaped(column.name), column.filters, *_numbers(column.evidence))
     to.print(drawn)
-    for column in data["columns"]:
-        to.print(f"{column['name']}: {column['reason']}", markup=False)
-    for heading, lines in _parts(data):
-        to.print(f"\n{heading}")
+    for column in found.columns:
+        to.print(f"{column.name}: {column.reason}", markup=False)
+    for heading, lines in _parts(found):
+        to.print()
+        to.print(heading)
         for line in lines:
             to.print(line, markup=False, soft_wrap=True)
 
 
-def _summary(data: Any) -> list[tuple[str, str]]:
-    sample = data["sample"]
-    files = f"{humanize.count(sample['files'])} of {humanize.count(data['files'])} files"
+def _summary(found: Advice) -> list[tuple[str, str]]:
+    sample = found.sample
+    files = f"{humanize.count(sample.files)} of {humanize.count(found.files)} files"
     return [
-        ("snapshot", str(data["snapshot_id"])),
-        ("sample", f"{humanize.count(sample['row_groups'])} row groups of {files}"),
-        ("read", f"{humanize.size(sample['bytes_read'])} in {humanize.count(sample['reads'])} reads"),
-        ("rate", humanize.percent(data["fpp"])),
-        ("lookups", f"files of {humanize.count(data['files'])} that stay: bounds alone → with filters"),
+        ("snapshot", str(found.snapshot_id)),
+        ("sample", f"{humanize.count(sample.row_groups)} row groups of {files}"),
+        ("read", f"{humanize.size(sample.bytes_read)} in {humanize.count(sample.reads)} reads"),
+        ("rate", humanize.percent(found.fpp)),
+        ("lookups", f"files of {humanize.count(found.files)} that stay: bounds alone → with filters"),
     ]
 
 
-def _numbers(evidence: Any) -> tuple[str, ...]:
+def _numbers(evidence: ColumnEvidence | None) -> tuple[str, ...]:
     """The evidence: size, distinct values, and the files that lookups keep: with bounds alone, and with filters."""
     if evidence is None:
         return ("–",) * 5
     return (
-        humanize.size(evidence["filter_bytes"]),
-        humanize.count(evidence["distinct_per_file"]),
-        humanize.count(evidence["distinct_in_table"]),
-        _lookup(evidence["existing"]),
-        _lookup(evidence["absent"]),
+        humanize.size(evidence.filter_bytes),
+        humanize.count(evidence.distinct_per_file),
+        humanize.count(evidence.distinct_in_table),
+        _lookup(evidence.existing),
+        _lookup(evidence.absent),
     )
 
 
-def _lookup(predicted: Any) -> str:
+def _lookup(predicted: PredictedLookup | None) -> str:
     if predicted is None:
         return "–"
     from sidecar.reports.advising.verdicts import amount
 
-    return f"{amount(predicted['by_bounds'])} → {amount(predicted['with_filters'])}"
+    return f"{amount(predicted.by_bounds)} → {amount(predicted.with_filters)}"
 
 
-def _parts(data: Any) -> Iterator[tuple[str, list[str]]]:
-    if data["sizes"]["remarks"]:
-        yield "sizes", data["sizes"]["remarks"]
-    if data["properties"]:
-        yield "the table says of new files", [f"{name} = {value}" for name, value in data["properties"].items()]
-    if data["alter_table"]:
-        yield "new files bring these filters after", [data["alter_table"]]
-    yield "to type", data["commands"] or ["nothing: no column deserves an index"]
+def _parts(found: Advice) -> Iterator[tuple[str, list[str]]]:
+    if found.sizes.remarks:
+        yield "sizes", found.sizes.remarks
+    if found.properties:
+        yield "the table says of new files", [f"{name} = {value}" for name, value in found.properties.items()]
+    if found.alter_table:
+        yield "new files bring these filters after", [found.alter_table]
+    yield "to type", found.commands or ["nothing: no column deserves an index"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,8 @@ from sidecar.cli.shell.forms import rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import FindReport
 
 SHOWN = 20
 """How many values, files and traces the text output names; JSON names all."""
@@ -75,85 +77,86 @@ def find(
         encryption_keys=given_keys,
     )
     out.warn(report.warnings)
-    data = report.to_dict()
-    rows = rows_of("column value answer files rows delete_files traces impossible", data["conditions"])
-    out.result(data, draw, rows=rows, failed=report.exit_code(strict=strict))
+    columns = "column value answer files rows delete_files traces impossible"
+    rows = rows_of(columns, (one.to_dict() for one in report.conditions))
+    out.result(report, draw, rows=rows, failed=report.exit_code(strict=strict))
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, found: FindReport) -> None:
     """Draw the answers, then where the values are, then what could not be asked."""
-    to.print(facts(_facts(data)))
-    _draw_conditions(to, data)
-    _draw_files(to, data)
-    _draw_traces(to, data)
-    for missed in data["not_asked"]:
-        text = f"not asked: {missed['what']} {missed['file']}: {missed['reason']}"
+    to.print(facts(_facts(found)))
+    _draw_conditions(to, found)
+    _draw_files(to, found)
+    _draw_traces(to, found)
+    for missed in found.not_asked:
+        text = f"not asked: {missed.what} {missed.file}: {missed.reason}"
         to.print(text, markup=False, soft_wrap=True)
 
 
-def _facts(data: Any) -> list[tuple[str, str]]:
-    snapshots = data["snapshots"]
-    staged = sum(one["staged"] for one in snapshots)
-    refs = sorted({name for one in snapshots for name in (*one["branches"], *one["tags"])})
+def _facts(found: FindReport) -> list[tuple[str, str]]:
+    snapshots = found.snapshots
+    staged = sum(one.staged for one in snapshots)
+    refs = sorted({name for one in snapshots for name in (*one.branches, *one.tags)})
     asked = f"{humanize.count(len(snapshots))} asked"
     if refs:
         asked += f", of {', '.join(refs)}"
     if staged:
         asked += f", {humanize.count(staged)} that no branch or tag reaches"
-    ruled_out = [("ruled out", f"{humanize.count(n)} by {by}") for by, n in data["ruled_out_by"].items()]
-    files = len({one["file"] for one in data["files_read"]})
+    ruled_out = [("ruled out", f"{humanize.count(n)} by {by}") for by, n in found.ruled_out_by.items()]
+    files = len({one.file for one in found.files_read})
     return [
-        ("answer", f"[bold]{data['answer']}[/]"),
+        ("answer", f"[bold]{found.answer}[/]"),
         ("snapshots", escaped(asked)),
         ("data files read", humanize.count(files)),
         *ruled_out,
     ]
 
 
-def _draw_conditions(to: Console, data: Any) -> None:
+def _draw_conditions(to: Console, found: FindReport) -> None:
     order = ("found", "not proven", "absent")
-    found = sorted(data["conditions"], key=lambda one: order.index(one["answer"]))
+    answers = sorted(found.conditions, key=lambda one: order.index(one.answer))
     drawn = table_of("column", "value", "answer", "files", "rows", right=(3, 4))
-    for one in found[:SHOWN]:
-        cells = (one["column"], one["value"], one["answer"])
-        drawn.add_row(*map(escaped, cells), humanize.count(one["files"]), humanize.count(one["rows"]))
+    for one in answers[:SHOWN]:
+        cells = (one.column, one.value, one.answer)
+        drawn.add_row(*map(escaped, cells), humanize.count(one.files), humanize.count(one.rows))
     to.print()
     to.print(drawn)
-    _more(to, len(found))
-    for one in found[:SHOWN]:
-        if "impossible" in one:
-            to.print(f"{one['column']}: {one['impossible']}", markup=False, soft_wrap=True)
+    _more(to, len(answers))
+    for one in answers[:SHOWN]:
+        if one.impossible is not None:
+            to.print(f"{one.column}: {one.impossible}", markup=False, soft_wrap=True)
 
 
-def _draw_files(to: Console, data: Any) -> None:
-    for one in data["files"][:SHOWN]:
-        rows_ = f"{humanize.count(one['rows'])} row{'s' * (one['rows'] != 1)}"
-        to.print(f"\n{one['column']}={one['value']}: {rows_} in {one['file']}", markup=False, soft_wrap=True)
-        for shown in one["snapshots"]:
-            parts = [
-                f"{humanize.count(shown[key])} {name}"
-                for key, name in (("live", "live"), ("deleted", "deleted"), ("in_doubt", "live or deleted"))
-                if shown[key]
-            ]
-            to.print(f"  snapshot {shown['snapshot_id']}: {', '.join(parts)}", markup=False, soft_wrap=True)
-    _more(to, len(data["files"]))
-    for one in data["equality_deletes"]:
-        if one["rows"]:
-            to.print(f"\nequality-delete file with the value: {one['file']}", markup=False, soft_wrap=True)
+def _draw_files(to: Console, found: FindReport) -> None:
+    for one in found.files[:SHOWN]:
+        rows_ = f"{humanize.count(one.rows)} row{'s' * (one.rows != 1)}"
+        to.print()
+        to.print(f"{one.column}={one.value}: {rows_} in {one.file}", markup=False, soft_wrap=True)
+        for shown in one.snapshots:
+            counts = {"live": shown.live, "deleted": shown.deleted, "live or deleted": shown.in_doubt}
+            parts = ", ".join(f"{humanize.count(count)} {name}" for name, count in counts.items() if count)
+            to.print(f"  snapshot {shown.snapshot_id}: {parts}", markup=False, soft_wrap=True)
+    _more(to, len(found.files))
+    for deletes in found.equality_deletes:
+        if deletes.rows:
+            to.print()
+            to.print(f"equality-delete file with the value: {deletes.file}", markup=False, soft_wrap=True)
 
 
-def _draw_traces(to: Console, data: Any) -> None:
-    if data["traces"]:
-        to.print("\nbounds that are the value, or begin as it does")
-        for (kind, file), count in list(Counter((one["kind"], one["file"]) for one in data["traces"]).items())[:SHOWN]:
+def _draw_traces(to: Console, found: FindReport) -> None:
+    if found.traces:
+        to.print()
+        to.print("bounds that are the value, or begin as it does")
+        for (kind, file), count in list(Counter((one.kind, one.file) for one in found.traces).items())[:SHOWN]:
             to.print(f"  {humanize.count(count)} in {kind}: {file}", markup=False, soft_wrap=True)
-    for one in data["sidecars"]:
-        state = "registered" if one["registered_for"] else "left over"
-        admits = humanize.count(len(one["admits"]))
-        text = f"\nsidecar ({state}) admits a value in {admits} of {humanize.count(one['files'])} files: {one['file']}"
-        if "problem" in one:
-            text += f"\n  {one['problem']}"
-        to.print(text, markup=False, soft_wrap=True)
+    for one in found.sidecars:
+        state = "registered" if one.registered_for else "left over"
+        admits = humanize.count(len(one.admits))
+        of_files = f"{admits} of {humanize.count(one.files)} files: {one.file}"
+        to.print()
+        to.print(f"sidecar ({state}) admits a value in {of_files}", markup=False, soft_wrap=True)
+        if one.problem is not None:
+            to.print(f"  {one.problem}", markup=False, soft_wrap=True)
 
 
 def _more(to: Console, count: int) -> None:

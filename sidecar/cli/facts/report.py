@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,8 @@ from sidecar.cli.output import escaped, facts, output
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.results import PageReport
 
 
 def report(
@@ -39,14 +41,14 @@ def report(
     out = output()
     from sidecar import report as write_report
 
-    data = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice)
-    for one in data.tables:
+    page = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice)
+    for one in page.tables:
         out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
-    out.result(data.to_dict(), draw, failed=any(one.error for one in data.tables))
+    out.result(page, draw, failed=any(one.error for one in page.tables))
 
 
-def draw(to: Console, data: Any) -> None:
+def draw(to: Console, page: PageReport) -> None:
     """Draw where the page is."""
-    failed = sum(one["error"] is not None for one in data["tables"])
-    tables = humanize.count(len(data["tables"])) + (f", {humanize.count(failed)} failed" if failed else "")
-    to.print(facts([("page", f"{escaped(data['path'])} ({humanize.size(data['bytes'])})"), ("tables", tables)]))
+    failed = sum(one.error is not None for one in page.tables)
+    tables = humanize.count(len(page.tables)) + (f", {humanize.count(failed)} failed" if failed else "")
+    to.print(facts([("page", f"{escaped(page.path)} ({humanize.size(page.bytes)})"), ("tables", tables)]))

@@ -1,4 +1,8 @@
-"""The console that draws text: it never breaks or cuts a path, however narrow the terminal is."""
+"""The console that draws text: it never breaks or cuts a path, however narrow the terminal is.
+
+Names and values come out of files. What a terminal would obey in them is shown as escapes, here and nowhere else, so
+no result need be copied for it and none can be forgotten. A line break is an escape too: each printed text is one line.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sidecar.errors import visible
+
+
+class VisibleTable(Table):
+    """A table whose cells show control characters as escapes."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row; see the class."""
+        super().add_row(*map(_visible, cells), **options)
+
+
+def _visible(item: Any) -> Any:
+    return visible(item) if isinstance(item, str) else item
+
 
 class PathConsole(Console):
     """A console that leaves paths and names as they are.
@@ -20,6 +38,7 @@ class PathConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print the objects; see the class."""
+        objects = tuple(map(_visible, objects))
         terminal = self.width
         texts = [item for item in objects if isinstance(item, str)]
         if any(len(word) > terminal for text in texts for word in text.split()):
