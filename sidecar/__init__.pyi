@@ -2,8 +2,6 @@
 from sidecar import (errors as errors, results as results)  # isort: skip  # fmt: skip
 from sidecar.bundle.kinds.declared import BuildKind as BuildKind
 from sidecar.bundle.sidecar_file import SidecarFile as SidecarFile
-from sidecar.conversion.rebuild_kind import RebuiltKind as RebuiltKind
-from sidecar.conversion.reuse import ReuseRule as ReuseRule
 from sidecar.crypto.key_material import KmsKeys as KmsKeys
 from sidecar.crypto.keys import EncryptionKeys as EncryptionKeys
 from sidecar.crypto.keys import ExplicitKeys as ExplicitKeys
@@ -14,7 +12,6 @@ from sidecar.embedding.convert import convert as convert
 from sidecar.embedding.embed import embed as embed
 from sidecar.embedding.extract import extract as extract
 from sidecar.embedding.strip import strip as strip
-from sidecar.engines.choice import BuildEngine as BuildEngine
 from sidecar.filters.literals import LiteralValue as LiteralValue
 from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch as ThetaSketch
@@ -23,7 +20,6 @@ from sidecar.iceberg.many_tables import find_tables as find_tables
 from sidecar.iceberg.repair import repair as repair
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar as open_sidecar
 from sidecar.indexing.driver import build as build
-from sidecar.indexing.options import FilterFormat as FilterFormat
 from sidecar.kernels.warming import warm_up as warm_up
 from sidecar.maintenance.expiring import expire as expire
 from sidecar.maintenance.garbage import gc as gc
@@ -31,7 +27,6 @@ from sidecar.maintenance.refreshing import refresh as refresh
 from sidecar.many_files.find import Paths as Paths
 from sidecar.many_files.inspect import inspect as inspect
 from sidecar.many_files.probe import probe as probe
-from sidecar.parquet.embed import Placement as Placement
 from sidecar.planning.keys.key_sets import Keys as Keys
 from sidecar.planning.plan import Plan as Plan
 from sidecar.planning.planner import plan as plan
@@ -43,6 +38,11 @@ from sidecar.reports.caring import care as care
 from sidecar.reports.finding.find import find as find
 from sidecar.reports.page.writing import report as report
 from sidecar.reports.status.table_status import status as status
+from sidecar.results.choices import BuildEngine as BuildEngine
+from sidecar.results.choices import FilterFormat as FilterFormat
+from sidecar.results.choices import Placement as Placement
+from sidecar.results.choices import RebuiltKind as RebuiltKind
+from sidecar.results.choices import ReuseRule as ReuseRule
 from sidecar.run import Progress as Progress
 from sidecar.run import progress as progress
 from sidecar.serving.server import serve as serve

@@ -16,8 +16,8 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.processes import Peak, peaks_of
 from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.inputs.tiny_files import catalog_of_row_groups, catalog_of_tiny_files, rate, rows
-from sidecar.engines.choice import BuildEngine
 from sidecar.maintenance import costs
+from sidecar.results.choices import BuildEngine
 
 LIMIT = at_most(1.074)
 """One GiB in GB."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -17,18 +17,16 @@ from sidecar.cli.options import (
     DryRun,
     Engine,
     KeyPlace,
-    Reuse,
     encryption_keys,
-    engine_name,
     names,
     rate,
 )
 from sidecar.cli.output import announce_dry_run, escaped, facts
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.choices import choice
+from sidecar.results.choices import FilterFormat, ReuseRule
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from rich.console import Console
 
     from sidecar.bundle.kinds.declared import BuildKind
@@ -37,14 +35,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """How many of the files to be indexed the text of a dry run names; JSON names all."""
-
-
-class Format(str, Enum):
-    """Which kind of filter the row groups of ORC files get."""
-
-    auto = "auto"
-    parquet = "parquet"
-    orc = "orc"
 
 
 def build(
@@ -80,13 +70,13 @@ def build(
         typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
     ] = False,
     reuse: Annotated[
-        Reuse,
-        choice("--reuse", Reuse, "Use the filters in the files. good: those of a rate of at most 1 %."),
-    ] = Reuse.good,
+        ReuseRule,
+        choice("--reuse", ReuseRule, "Use the filters in the files. good: those of a rate of at most 1 %."),
+    ] = "good",
     as_: Annotated[
-        Format,
-        choice("--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
-    ] = Format.auto,
+        FilterFormat,
+        choice("--as", FilterFormat, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
+    ] = "auto",
     engine: Engine = None,
     full: Annotated[
         bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
@@ -116,25 +106,23 @@ def build(
     chosen_kinds = None if kinds is None else cast("list[BuildKind]", names(kinds))  # build checks the names
     from sidecar import build as build_index
 
-    def build_table(table: Table) -> BuildReport:
-        return build_index(
-            table,
-            "auto" if indexed_columns == ["auto"] else indexed_columns,
-            kinds=chosen_kinds,
-            fpp=target_rate,
-            reuse=reuse.value,
-            as_=as_.value,
-            engine=engine_name(engine),
-            at=at,
-            full=full,
-            force=force,
-            encryption_keys=encryption_keys(keys),
-            allow_plaintext=allow_plaintext,
-            save=save,
-            dry_run=dry_run,
-        )
-
-    show_tables(tables, build_table, View(draw, cells, lambda report: bool(report.files_failed)), dry_run=dry_run)
+    work = partial(
+        build_index,
+        columns="auto" if indexed_columns == ["auto"] else indexed_columns,
+        kinds=chosen_kinds,
+        fpp=target_rate,
+        reuse=reuse,
+        as_=as_,
+        engine=engine,
+        at=at,
+        full=full,
+        force=force,
+        encryption_keys=encryption_keys(keys),
+        allow_plaintext=allow_plaintext,
+        save=save,
+        dry_run=dry_run,
+    )
+    show_tables(tables, work, View(draw, cells, lambda report: bool(report.files_failed)), dry_run=dry_run)
 
 
 def cells(report: BuildReport) -> Cells:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
-from sidecar.cli.options import Engine, engine_fact, engine_name, fixed_rate, names, not_on_spark
+from sidecar.cli.options import Engine, engine_fact, fixed_rate, names, not_on_spark
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
+from sidecar.results.choices import RebuiltKind
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sidecar.results import ConvertReport
-
-
-class FilterKind(str, Enum):
-    """The format whose kind of filter is built."""
-
-    parquet = "parquet"
-    orc = "orc"
 
 
 def convert(
@@ -59,8 +52,8 @@ def convert(
         bool, typer.Option("--merge", help="To .puffin: merge the filters of a file's row groups into one.")
     ] = False,
     kind: Annotated[
-        FilterKind | None,
-        choice("--as", FilterKind, "To .puffin: build the filters again, as this format has them."),
+        RebuiltKind | None,
+        choice("--as", RebuiltKind, "To .puffin: build the filters again, as this format has them."),
     ] = None,
     column: Annotated[
         str | None,
@@ -105,9 +98,9 @@ def convert(
         columns=names(columns) if columns is not None else None,
         fpp=fixed_rate(fpp) if fpp is not None else None,
         merge=merge,
-        as_=None if kind is None else kind.value,
+        as_=kind,
         column=column,
-        engine=engine_name(engine),
+        engine=engine,
     )
     out.warn(not_on_spark(engine, report))
     out.result(report, draw, failed=report.damaged or bool(report.failed))

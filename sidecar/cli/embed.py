@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +13,7 @@ from sidecar.cli.options import (
     DryRun,
     Engine,
     KeyPlace,
-    Reuse,
     encryption_keys,
-    engine_name,
     fixed_rate,
     is_path,
     names,
@@ -27,17 +24,11 @@ from sidecar.cli.options import (
 from sidecar.cli.output import output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
+from sidecar.results.choices import Placement, ReuseRule
 
 if TYPE_CHECKING:
     from sidecar.embedding.many import WrittenFiles
     from sidecar.embedding.table_report import EmbedTableReport
-
-
-class Placement(str, Enum):
-    """Where the filters are in the file."""
-
-    end = "end"
-    row_group = "row-group"
 
 
 PathsOrTable = Annotated[
@@ -58,7 +49,7 @@ FilterRate = Annotated[str, typer.Option("--fpp", metavar="RATE", help="False-po
 Where = Annotated[
     Placement, choice("--placement", Placement, "Put filters at the end of the file, or after each row group.")
 ]
-Reused = Annotated[Reuse, choice("--reuse", Reuse, "Use the indexes in the file. good: those that meet --fpp.")]
+Reused = Annotated[ReuseRule, choice("--reuse", ReuseRule, "Use the indexes in the file. good: those that meet --fpp.")]
 Origin = Annotated[
     str | None,
     typer.Option(
@@ -76,8 +67,8 @@ def embed(
     bloom: Bloom = None,
     page_index: PageIndexes = False,
     fpp: FilterRate = "0.01",
-    placement: Where = Placement.end,
-    reuse: Reused = Reuse.good,
+    placement: Where = "end",
+    reuse: Reused = "good",
     from_: Origin = None,
     refresh: Refresh = True,
     dry_run: DryRun = False,
@@ -111,13 +102,13 @@ def embed(
         bloom=names(bloom) if bloom is not None else (),
         page_index=page_index,
         fpp=fixed_rate(fpp),
-        placement=placement.value,
-        reuse=reuse.value,
+        placement=placement,
+        reuse=reuse,
         from_=origin,
         refresh=refresh,
         dry_run=dry_run,
         encryption_keys=encryption_keys(keys),
-        engine=engine_name(engine),
+        engine=engine,
     )
     out.warn([*report.warnings(), *not_on_spark(engine, report)])
     if isinstance(report, sidecar.results.WrittenFiles):

@@ -16,7 +16,6 @@ from sidecar.cli.options import (
     KeyPlace,
     encryption_keys,
     engine_fact,
-    engine_name,
     names,
 )
 from sidecar.cli.output import escaped, facts, output, table
@@ -73,7 +72,7 @@ def extract(
         columns=names(columns) if columns is not None else None,
         encryption_keys=encryption_keys(keys),
         allow_plaintext=allow_plaintext,
-        engine=engine_name(engine),
+        engine=engine,
     )
     out.warn(report.warnings)
     files.show(out, report, draw, each=None, failed=bool(report.damaged))

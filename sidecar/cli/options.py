@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from sidecar.cli.output import output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
+from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
-
     from sidecar.crypto.keys import EncryptionKeys
-    from sidecar.engines.choice import BuildEngine
     from sidecar.results import ConvertReport, EmbedTableReport, ExtractReport, Verification, WrittenFiles
 
 RanSomewhere: TypeAlias = "ConvertReport | EmbedTableReport | ExtractReport | Verification | WrittenFiles"
@@ -57,41 +54,20 @@ QUOTES = '`"'
 """Around a part of a table's name that has a dot or another character with a meaning."""
 
 
-class EngineName(str, Enum):
-    """Where the work runs."""
-
-    auto = "auto"
-    spark = "spark"
-    local = "local"
-
-
 Engine = Annotated[
-    EngineName | None,
+    BuildEngine | None,
     choice(
         "--engine",
-        EngineName,
+        BuildEngine,
         "Where data files are read [auto]: on Spark; in this process if there is little to read or Java is missing.",
         variable="SIDECAR_ENGINE",
     ),
 ]
 
 
-class Reuse(str, Enum):
-    """Which of the filters in the files are used as they are."""
-
-    good = "good"
-    always = "always"
-    never = "never"
-
-
-def engine_name(chosen: EngineName | None) -> BuildEngine | None:
-    """The engine that ``--engine`` names."""
-    return None if chosen is None else chosen.value
-
-
-def not_on_spark(chosen: EngineName | None, result: RanSomewhere) -> list[str]:
+def not_on_spark(chosen: BuildEngine | None, result: RanSomewhere) -> list[str]:
     """The warning of a command that was to run on Spark and did not."""
-    if chosen is not EngineName.spark or result.engine in ("spark", None):
+    if chosen != "spark" or result.engine in ("spark", None):
         return []
     return [f"it ran in this process, not on Spark: {result.engine_reason}"]
 
@@ -130,7 +106,7 @@ def encryption_keys(place: str | None) -> EncryptionKeys | None:
     return encryption_keys_from(place)
 
 
-def opened_table(name: str) -> IcebergTable:
+def opened_table(name: str) -> Any:
     """The table of that name, in the catalog of ``--catalog``."""
     from sidecar import open_table
 

@@ -9,7 +9,7 @@ import typer
 from sidecar.cli.draw.written import draw_stripped
 from sidecar.cli.many import files
 from sidecar.cli.many.targets import Into
-from sidecar.cli.options import Engine, KeyPlace, encryption_keys, engine_name, not_on_spark
+from sidecar.cli.options import Engine, KeyPlace, encryption_keys, not_on_spark
 from sidecar.cli.output import output
 from sidecar.errors import UsageError
 
@@ -39,7 +39,7 @@ def strip(
     import sidecar
 
     source = paths[0] if len(paths) == 1 else paths
-    report = sidecar.strip(source, into, encryption_keys=encryption_keys(keys), engine=engine_name(engine))
+    report = sidecar.strip(source, into, encryption_keys=encryption_keys(keys), engine=engine)
     dead = sum(file.written.dead_bytes for file in report.files)
     if dead:
         out.warn([f"{dead:,} bytes of filters stay as dead space between the row groups"])

@@ -16,7 +16,6 @@ from sidecar.cli.options import (
     Engine,
     KeyPlace,
     encryption_keys,
-    engine_name,
     not_on_spark,
     opened_table,
 )
@@ -86,7 +85,7 @@ def verify(
         "against": against or None,
         "aad_prefixes": None if prefixes is None else _lines(prefixes),
         "encryption_keys": encryption_keys(keys),
-        "engine": engine_name(engine),
+        "engine": engine,
     }
     if are_paths(targets, at):
         if len(targets) == 1:

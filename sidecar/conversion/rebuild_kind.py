@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -40,11 +40,10 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import LOCKED, ColumnChunk
+from sidecar.results.choices import RebuiltKind
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
 
-RebuiltKind: TypeAlias = Literal["parquet", "orc"]
-"""The kind that filters are rebuilt as."""
 AS_PARQUET: Final = "parquet"
 AS_ORC: Final = "orc"
 REBUILT_KINDS: tuple[RebuiltKind, ...] = (AS_PARQUET, AS_ORC)

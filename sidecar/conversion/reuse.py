@@ -5,10 +5,10 @@ It applies to trusted filters only: a filter that is not trusted is never reused
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-ReuseRule: TypeAlias = Literal["good", "always", "never"]
-"""Which filters of a data file are reused."""
+from sidecar.results.choices import ReuseRule
+
 GOOD: Final = "good"
 ALWAYS: Final = "always"
 NEVER: Final = "never"

@@ -15,7 +15,6 @@ from sidecar.conversion.load import Loader
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.rebuild_kind import (
     RebuildTarget,
-    RebuiltKind,
     take_as_orc,
     take_as_parquet,
 )
@@ -26,6 +25,7 @@ from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.results.choices import RebuiltKind
 from sidecar.run import report_progress
 from sidecar.storage.opening import open_source
 from sidecar.storage.target import create_target

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any
 from sidecar.access import Access
 from sidecar.conversion.filter_file import convert_filter
 from sidecar.conversion.outcome import Outcome, count_lost, counted_ways, ways_of
-from sidecar.conversion.rebuild_kind import REBUILT_KINDS, RebuiltKind
+from sidecar.conversion.rebuild_kind import REBUILT_KINDS
 from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
 from sidecar.conversion.to_puffin import Converted, PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import restore_file
-from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine, estimated_size
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
@@ -44,6 +44,7 @@ from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized, plain_data
+from sidecar.results.choices import BuildEngine, RebuiltKind
 from sidecar.run_log import log_run
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source

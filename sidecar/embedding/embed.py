@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from sidecar.access import Access
-from sidecar.conversion.reuse import GOOD, ReuseRule
+from sidecar.conversion.reuse import GOOD
 from sidecar.embedding.file import IndexedFileWriter, NewIndexes, check_formats
 from sidecar.embedding.many import NewFiles, WrittenFiles
-from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.many_files.find import Paths
-from sidecar.parquet.embed import Placement
+from sidecar.results.choices import BuildEngine, Placement, ReuseRule
 from sidecar.storage.source import AnyPath
 
 if TYPE_CHECKING:

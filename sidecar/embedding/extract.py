@@ -17,11 +17,12 @@ from sidecar.conversion.matching.witness import Witness
 from sidecar.conversion.outcome import Outcome, counted_ways, ways_of
 from sidecar.conversion.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, work_engine
+from sidecar.engines.choice import work_engine
 from sidecar.engines.work import estimated_size
 from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import Summarized, plain_data
+from sidecar.results.choices import BuildEngine
 from sidecar.run_log import log_run
 from sidecar.storage.source import AnyPath
 from sidecar.storage.target import create_target

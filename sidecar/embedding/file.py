@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import Outcome
-from sidecar.conversion.reuse import GOOD, REUSE_RULES, ReuseRule
+from sidecar.conversion.reuse import GOOD, REUSE_RULES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.formats import open_file
 from sidecar.data_files.open_orc import OpenOrc
@@ -35,9 +35,10 @@ from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.files import ORC
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.each import known_format
-from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
+from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.results.choices import Placement, ReuseRule
 from sidecar.run import report_progress
 from sidecar.storage.locations import local_path
 from sidecar.storage.opening import open_source

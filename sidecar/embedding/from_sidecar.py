@@ -47,7 +47,8 @@ from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.many_files.each import sorted_out
 from sidecar.many_files.find import FoundFiles, Paths
-from sidecar.parquet.embed import Placement, check_embeddable
+from sidecar.parquet.embed import check_embeddable
+from sidecar.results.choices import Placement
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path

@@ -19,9 +19,10 @@ from sidecar.conversion.outcome import (
     ways_of,
 )
 from sidecar.orc.embed import WrittenOrc
-from sidecar.parquet.embed import Placement, WrittenParquet
+from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
 from sidecar.results.base import Summarized
+from sidecar.results.choices import Placement
 
 DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, even for queries that need none"
 

@@ -38,7 +38,7 @@ from sidecar.embedding.report import has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet, embed
+from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, embed
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
@@ -46,6 +46,7 @@ from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.trust import is_float
 from sidecar.parquet.verify.filters import lacking_form
+from sidecar.results.choices import Placement
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.embedding.file import StrippedFileWriter
 from sidecar.embedding.many import NewFiles, WrittenFiles
-from sidecar.engines.choice import BuildEngine, work_engine
+from sidecar.engines.choice import work_engine
 from sidecar.many_files.each import threads_for
 from sidecar.many_files.find import Paths
+from sidecar.results.choices import BuildEngine
 from sidecar.storage.source import AnyPath
 
 if TYPE_CHECKING:

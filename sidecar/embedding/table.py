@@ -21,7 +21,7 @@ from sidecar.embedding.file import EmbedOptions, NewIndexes
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
-from sidecar.engines.choice import BuildEngine, asked_engine, choose_engine, work_engine
+from sidecar.engines.choice import asked_engine, choose_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError
 from sidecar.failpoints import hit
@@ -34,6 +34,7 @@ from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.maintenance.refreshing import refresh as refresh_sidecar
+from sidecar.results.choices import BuildEngine
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sidecar.bundle.kinds.declared import IndexKind
 from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome, lost_texts
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
 from sidecar.maintenance.refresh_report import RefreshReport
@@ -45,7 +46,7 @@ class IndexCount:
 
     column: str
     """The path of the column."""
-    kind: str
+    kind: IndexKind
     """The kind of index."""
     way: str
     """Where the indexes come from."""
@@ -81,7 +82,7 @@ class EmbedTableReport(Summarized):
     """The files that have a successor."""
     left_alone: list[LeftAlone] = field(default_factory=list)
     """The files that stay as they are."""
-    indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
+    indexes: dict[tuple[str, IndexKind, str, str, bool], IndexCount] = field(default_factory=dict)
     """What became of the indexes, counted."""
     stale_sidecar: str | None = None
     """Path of the table's sidecar if it was not refreshed. It does not list the new files, so plans keep them."""

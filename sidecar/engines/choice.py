@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, get_args
 
-from sidecar.engines.work import EngineKind, LocalWork, WorkEngine
+from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import UsageError
+from sidecar.results.choices import BuildEngine, EngineKind
 
-BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
-"""Where a build, or work on many files, runs."""
-ENGINES: tuple[BuildEngine, ...] = ("auto", "spark", "local")
+ENGINES: tuple[BuildEngine, ...] = get_args(BuildEngine)
 
 LOCAL_BYTES = 4 << 30
 """``engine="auto"`` reads at most this many bytes of data files in this process."""

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from sidecar.access import Access
 from sidecar.errors import SidecarError, StorageError
+from sidecar.results.choices import EngineKind
 from sidecar.run import ReportingThreads, one_step, report_progress
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-EngineKind: TypeAlias = Literal["local", "spark"]
-"""Where work runs, once that is chosen."""
 
 SIZES_LOOKED_AT = 64
 """The sizes of at most this many files are looked at, to estimate that of all."""

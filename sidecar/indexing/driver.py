@@ -16,9 +16,9 @@ from pyiceberg.table import Table
 from sidecar.bundle.kinds.declared import BuildKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.protection import refusal
-from sidecar.conversion.reuse import GOOD, ReuseRule
+from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, ChosenEngine
+from sidecar.engines.choice import ChosenEngine
 from sidecar.errors import StorageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import held, show_commit
@@ -31,7 +31,6 @@ from sidecar.indexing.assemble import StageResults, collect, encrypted_of, selec
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.engine_choice import choose_build_engine, engine_for
-from sidecar.indexing.options import FilterFormat
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of
@@ -39,6 +38,7 @@ from sidecar.indexing.report import BuildReport, add_stage_one, blob_report, emp
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
+from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)

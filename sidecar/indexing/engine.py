@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sidecar.engines.work import EngineKind
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask
+from sidecar.results.choices import EngineKind
 
 
 class Engine(Protocol):

@@ -7,11 +7,12 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.engines.choice import BuildEngine, ChosenEngine, choose_engine, session_of
+from sidecar.engines.choice import ChosenEngine, choose_engine, session_of
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.local import LocalEngine
 from sidecar.indexing.stage_one.tasks import TableOpener
+from sidecar.results.choices import BuildEngine
 
 NOTHING_TO_INDEX = "there is nothing to index"
 """The reason for the engine of a build without files."""

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from sidecar.data_files.formats import Metadata, read_metadata
-from sidecar.engines.work import EngineKind, in_turn
+from sidecar.engines.work import in_turn
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, ProcessCaches, StageResult, UnitsTask, index_units
+from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, get_args
 
 from pyiceberg.manifest import FileFormat
 
@@ -13,14 +13,13 @@ from sidecar.conversion.reuse import REUSE_RULES
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.iceberg.listing import Listing
+from sidecar.results.choices import FilterFormat
 
 if TYPE_CHECKING:
     from sidecar.indexing.columns import Options
 
-FilterFormat: TypeAlias = Literal["auto", "parquet", "orc"]
-"""The filters of ORC files in a sidecar."""
 
-FILTER_FORMATS: tuple[FilterFormat, ...] = ("auto", "parquet", "orc")
+FILTER_FORMATS: tuple[FilterFormat, ...] = get_args(FilterFormat)
 
 ORC_STRIDE = 10_000
 """Rows of an ORC row group by default of ORC writers."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from sidecar.engines.work import EngineKind
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.stage_one.tasks import FilePiece, UnitsTask
+from sidecar.results.choices import EngineKind
 
 MIN_BIN: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}
 """Bytes of a small task. A task of Spark costs more to start; small ones divide the work better between threads."""

@@ -14,13 +14,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.kinds.declared import USUAL_KINDS, BuildKind
-from sidecar.conversion.reuse import GOOD, ReuseRule
+from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, asked_engine
+from sidecar.engines.choice import asked_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, wishes_of
-from sidecar.indexing.options import FilterFormat, check_options, check_rate
+from sidecar.indexing.options import check_options, check_rate
+from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
 
 
 @dataclass(frozen=True)

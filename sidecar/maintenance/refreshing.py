@@ -26,7 +26,6 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import has_settled, intact_state_of
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import command_for, held
 from sidecar.iceberg.listing import snapshot_of
@@ -40,6 +39,7 @@ from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
+from sidecar.results.choices import BuildEngine
 from sidecar.run_log import log_run
 from sidecar.storage.opening import open_source
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.access import Access
-from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine, estimated_size
 from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, refuse_text
 from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
 from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.parquet.verify.filters import ValuesLookedUp
+from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

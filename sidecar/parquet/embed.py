@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, get_args
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
@@ -30,13 +30,12 @@ from sidecar.parquet.footer import KEYS_HINT, Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
+from sidecar.results.choices import Placement
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
 from sidecar.storage.target import COPY_LENGTH, Target
 
-Placement: TypeAlias = Literal["end", "row-group"]
-"""Where filters are in a Parquet file: at its end, or after each row group."""
-PLACEMENTS: tuple[Placement, ...] = ("end", "row-group")
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 _TRAILER = 8
 _SPOOL_LENGTH = 16 << 20
 """Bytes of page indexes that each spool keeps in memory before it uses a temporary file."""

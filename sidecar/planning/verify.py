@@ -16,7 +16,7 @@ from sidecar.access import Access
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.conversion.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, asked_engine, work_engine
+from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.files import verify_puffin
@@ -35,6 +35,7 @@ from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
+from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,12 +7,12 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from pyiceberg.table import Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import BuildEngine, asked_engine
+from sidecar.engines.choice import asked_engine
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import is_static
 from sidecar.iceberg.many_tables import each_table
@@ -29,13 +29,12 @@ from sidecar.reports.page.writing import report as write_page
 from sidecar.reports.status.results import MissedThreshold, NextStep, WaitingFiles
 from sidecar.reports.status.table_status import check_limits, status
 from sidecar.results.base import Result, plain_data
+from sidecar.results.choices import BuildEngine, CareStep
 from sidecar.run_log import log_run, quantity
 from sidecar.storage.source import AnyPath
 
 log = logging.getLogger(__name__)
 
-CareStep: TypeAlias = Literal["repair", "refresh", "expire", "gc", "check", "report"]
-"""A step of :func:`sidecar.care`, in their order."""
 STEPS: tuple[CareStep, ...] = get_args(CareStep)
 
 

@@ -84,7 +84,6 @@ from sidecar.reports.advising.report import SizeOfParts as SizeOfParts
 from sidecar.reports.advising.report import Verdict as Verdict
 from sidecar.reports.caring import CaredTable as CaredTable
 from sidecar.reports.caring import CareReport as CareReport
-from sidecar.reports.caring import CareStep as CareStep
 from sidecar.reports.caring import CheckedTable as CheckedTable
 from sidecar.reports.finding.results import ConditionAnswer as ConditionAnswer
 from sidecar.reports.finding.results import DeleteFileAsked as DeleteFileAsked
@@ -116,5 +115,6 @@ from sidecar.reports.status.results import UnreferencedFiles as UnreferencedFile
 from sidecar.reports.status.results import WaitingFiles as WaitingFiles
 from sidecar.results.base import ProbedRowGroup as ProbedRowGroup
 from sidecar.results.base import Result as Result
+from sidecar.results.choices import CareStep as CareStep
 
 def homes_of(package: str) -> dict[str, str]: ...

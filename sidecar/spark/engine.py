@@ -20,10 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from sidecar.engines.work import EngineKind
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, StageResult, UnitsTask, index_units
+from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sidecar.engines.work import EngineKind
 from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, sizes_by, spark_errors
 from sidecar.spark.same_code import other_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -11,15 +11,16 @@ from sidecar.cli.care.refresh import outcome
 from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
+from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys
 from sidecar.cli.output import announce_dry_run, error_text, escaped, facts, output
+from sidecar.results.choices import CareStep
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sidecar.reports.caring import CaredTable, CareReport
 
-ALL_STEPS = "repair, refresh, expire, gc, check, report"
+ALL_STEPS = ", ".join(get_args(CareStep))
 
 
 def care(
@@ -66,12 +67,12 @@ def care(
         done = care_for_tables(
             tables,
             catalog=out.choices.catalog_or_variable,
-            only=only,  # type: ignore[arg-type]
+            only=cast("list[CareStep] | None", only),  # care checks the names
             older_than=age,
             max_behind=longest,
             min_coverage=least,
             report=report,
-            engine=engine_name(engine),
+            engine=engine,
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,
             dry_run=dry_run,

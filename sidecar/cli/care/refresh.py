@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,9 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys, engine_name
+from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from sidecar.maintenance.refresh_report import RefreshReport
 
 
@@ -45,18 +44,16 @@ def refresh(
     """
     from sidecar import refresh as refresh_table
 
-    def refresh_one(table: Table) -> RefreshReport:
-        return refresh_table(
-            table,
-            at=at,
-            max_new_files=max_new_files,
-            engine=engine_name(engine),
-            encryption_keys=encryption_keys(keys),
-            allow_plaintext=allow_plaintext,
-            dry_run=dry_run,
-        )
-
-    run_tables(tables, refresh_one, cells, lambda report: bool(report.files_failed), dry_run=dry_run)
+    work = partial(
+        refresh_table,
+        at=at,
+        max_new_files=max_new_files,
+        engine=engine,
+        encryption_keys=encryption_keys(keys),
+        allow_plaintext=allow_plaintext,
+        dry_run=dry_run,
+    )
+    run_tables(tables, work, cells, lambda report: bool(report.files_failed), dry_run=dry_run)
 
 
 def cells(report: RefreshReport) -> Cells:

@@ -12,11 +12,11 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import are_several_tables
 from sidecar.cli.options import opened_table
-from sidecar.cli.output import OutputFormat, PlainResult, announce_dry_run, error_text, escaped, output, table
+from sidecar.cli.output import PlainResult, announce_dry_run, error_text, escaped, output, table
+from sidecar.cli.shell.choices import OutputFormat
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from rich.console import Console
 
     from sidecar.iceberg.many_tables import TableOutcome
@@ -59,7 +59,7 @@ class TableLines(Generic[R]):
         return {"tables": [_plain(one) for one in self.outcomes], "summary": self.summary(), **mode}
 
 
-def show_tables(tables: Sequence[str], work: Callable[[Table], R], view: View[R], *, dry_run: bool = False) -> None:
+def show_tables(tables: Sequence[str], work: Callable[[Any], R], view: View[R], *, dry_run: bool = False) -> None:
     """Do ``work`` for tables and show its result: that of one table as a whole, of many (several, a glob) by line."""
     if are_several_tables(tables):
         run_tables(tables, work, view.cells, view.failed, dry_run=dry_run)
@@ -71,7 +71,7 @@ def show_tables(tables: Sequence[str], work: Callable[[Table], R], view: View[R]
 
 def run_tables(
     names: Sequence[str],
-    work: Callable[[Table], R],
+    work: Callable[[Any], R],
     cells: Callable[[R], Cells],
     failed: Callable[[R], bool],
     *,
@@ -87,7 +87,7 @@ def run_tables(
 
     out = output()
 
-    def work_by_name(opened: Table) -> R:
+    def work_by_name(opened: Any) -> R:
         with out.about(name_of(opened)):
             return work(opened)
 

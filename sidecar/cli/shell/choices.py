@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from sidecar.errors import CATALOG_VARIABLE, UsageError
 
@@ -68,11 +69,11 @@ class SharedChoices:
         )
 
 
-def choice(name: str, values: type[Enum], text: str, variable: str | None = None) -> Any:
-    """An option with the values of an enumeration; its help shows them as ``good|always|never``."""
-    return typer.Option(
-        name, metavar="|".join(value.value for value in values), help=text, envvar=variable, show_envvar=False
-    )
+def choice(name: str, values: Any, text: str, variable: str | None = None) -> OptionInfo:
+    """An option with the values of a ``Literal`` or an enumeration; its help shows them as ``good|always|never``."""
+    known = getattr(values, "__members__", None) or get_args(values)
+    info: OptionInfo = typer.Option(name, metavar="|".join(known), help=text, envvar=variable, show_envvar=False)
+    return info
 
 
 def _options(
