@@ -148,7 +148,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     )
     options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
-    earlier = look_back(table, listing, plan, found, request.full, request.most_files)
+    earlier = look_back(table, listing, plan, found, request.full, request.most_files, checked=request.thorough)
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
 
 

@@ -126,6 +126,8 @@ class Registrar:
             self.plan.encryption_keys,
             rates_apart(self.prepared, self.state),
             self.prepared.request.merge_up_to,
+            set(wanted_indexes(self.plan)),
+            {file.ordinal for file in self.prepared.to_index} - indexed.failed.keys(),
         )
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
@@ -168,7 +170,7 @@ class Registrar:
             write,
             force=self.prepared.request.force,
             has_pages=has_pages,
-            unsketched=self.plan.options.sealed,
+            unsketched=self.plan.options.sealed | self.earlier.broken_counts,
             carried=self.prepared.carried_sketches(),
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
@@ -246,7 +248,10 @@ class Registrar:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
             again = _without_dropped_groups(self.earlier, old)
-            carried += (SourceSegment(old, s, wanted, again.get(s.id, ())) for s in self.earlier.segments)
+            carried += (
+                SourceSegment(old, s, wanted, again.get(s.id, ()), self.earlier.has_damage(s))
+                for s in self.earlier.segments
+            )
         for reader in replaced:
             now = carrier.open_replaced(reader)
             new = other_segments(now.segments, known, self.plan)

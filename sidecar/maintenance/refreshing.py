@@ -3,7 +3,7 @@
 A refresh ends as soon as it knows enough:
 
 1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail. With
-   encryption keys the sidecar is opened and the files are listed, because the state says nothing of keys.
+   encryption keys, and in ``care``, which looks for damage, the sidecar is opened and the files are listed.
 2. The sidecar of another snapshot answers for all files, and its distinct counts hold: the same file is registered for
    the snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed (:mod:`sidecar.maintenance.costs`).
@@ -80,8 +80,34 @@ def refresh(
         allow_plaintext=allow_plaintext,
         most_files=max_new_files,
         merge_up_to=costs.MERGED_AT_ONCE,
+        thorough=False,
         what="refresh",
     )
+    return _refreshed(table, request, at, dry_run)
+
+
+def refresh_thoroughly(
+    table: Table,
+    *,
+    engine: BuildEngine | None = None,
+    spark: Any = None,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
+    dry_run: bool = False,
+) -> RefreshReport:
+    """Do the same as :func:`refresh`, but read the whole sidecar first, and index again what is damaged in it."""
+    request = BuildRequest(
+        engine=engine,
+        spark=spark,
+        encryption_keys=encryption_keys,
+        allow_plaintext=allow_plaintext,
+        merge_up_to=costs.MERGED_AT_ONCE,
+        what="refresh",
+    )
+    return _refreshed(table, request, None, dry_run)
+
+
+def _refreshed(table: Table, request: BuildRequest, at: str | None, dry_run: bool) -> RefreshReport:
     request.check_options()
     with held(table) as own:
         snapshot_id = snapshot_id_of(own, at)
@@ -128,9 +154,9 @@ class _Refresh:
         """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not.
 
         The footer does not say under which keys indexes are, nor which columns were left out because their keys were
-        missing. So with keys the sidecar is opened.
+        missing. So with keys the sidecar is opened. It says nothing of damage either.
         """
-        if self.request.encryption_keys is not None:
+        if self.request.encryption_keys is not None or self.request.thorough:
             return False
         try:
             source = open_source(entry.statistics_path, self.table.io, entry.file_size_in_bytes)

@@ -97,6 +97,8 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if earlier.is_registered(table, snapshot_id):
         return COMPLETE
+    if earlier.damage:
+        return Build(prepared, reason)
     if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
         return Build(prepared, reason)
     if not (earlier.is_whole(table) or is_large):
@@ -107,6 +109,8 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
 
 def _why(prepared: PreparedBuild, can_improve: bool) -> str:
     found = prepared.earlier.found
+    if prepared.earlier.damage:
+        return "indexes are damaged"
     if prepared.indexable:
         return "not all files are covered"
     if found is not None and found.displaced is not None:
@@ -257,7 +261,7 @@ def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
         blob.fields[0]
         for blob in found.statistics.blob_metadata
         if len(blob.fields) == 1 and not CountMarks.of(blob.properties).lower
-    }
+    } - prepared.earlier.broken_counts
     return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 

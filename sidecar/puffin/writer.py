@@ -198,6 +198,11 @@ class PuffinWriter:
             self.blobs.append(replace(blob, offset=start))
         return self.blobs[-1]
 
+    @property
+    def copies_remotely(self) -> bool:
+        """Whether :meth:`copy_blob` lets the store copy the bytes, which are then nowhere on this machine."""
+        return bool(getattr(self._sink, "copies_inside_store", False))
+
     def finish(self, footer_codec: str | None = None) -> WrittenFile:
         """Write the footer, plain or (``"lz4"``) compressed. The sink stays open, but takes no more data."""
         if footer_codec not in (None, codecs.LZ4):

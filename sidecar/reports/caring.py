@@ -23,7 +23,7 @@ from sidecar.maintenance import costs
 from sidecar.maintenance.expiring import ExpireReport, expire
 from sidecar.maintenance.garbage import OLDER_THAN, GarbageReport, check_age, gc
 from sidecar.maintenance.refresh_report import RefreshReport
-from sidecar.maintenance.refreshing import refresh
+from sidecar.maintenance.refreshing import refresh_thoroughly
 from sidecar.reports.page.writing import PageReport
 from sidecar.reports.page.writing import report as write_page
 from sidecar.reports.status.results import MissedThreshold, NextStep, WaitingFiles
@@ -255,10 +255,11 @@ class _Night:
                 done.check = _checked(table, self.max_behind, self.min_coverage)
 
     def _refreshed(self, table: Table) -> RefreshReport:
-        """Refresh a table. A night has the time to merge a large sidecar too, which a refresh with new files leaves."""
-        first = refresh(table, **self.refreshing, dry_run=self.dry_run)
+        """Refresh a table. A night has the time to look for damage in all of the sidecar, and to merge a large one too,
+        which a refresh with new files leaves."""
+        first = refresh_thoroughly(table, **self.refreshing, dry_run=self.dry_run)
         if first.action == "written" and first.file_size > costs.MERGED_AT_ONCE and not self.dry_run:
-            second = refresh(table, **self.refreshing)
+            second = refresh_thoroughly(table, **self.refreshing)
             first.statistics_path, first.file_size = second.statistics_path, second.file_size
             first.seconds += second.seconds
         return first

@@ -245,6 +245,11 @@ class _StreamTarget:
                 left = left[done:]
                 self.position += done
 
+    @property
+    def copies_inside_store(self) -> bool:
+        """Whether the store copies by itself what :meth:`copy` appends."""
+        return isinstance(self._stream, S3Upload)
+
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
         self._half_written.note(self.position)

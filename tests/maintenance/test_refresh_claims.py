@@ -19,7 +19,9 @@ from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import StorageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
+from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -141,6 +143,53 @@ def test_a_file_that_is_registered_again_is_verified_as_before(table: Any) -> No
         table.update_statistics().set_statistics(moved).commit()
         problems = sidecar.verify(table.refresh()).problems
         assert any("belongs to snapshot" in problem.problem for problem in problems) is (renamed != old)
+
+
+def flip(table: Any, blob_type: str) -> None:
+    """Change a byte of the content of the sidecar's first blob of a type."""
+    with closing(sidecar.open_sidecar(table.refresh())) as opened:
+        blob = next(blob for blob in opened.puffin.metadata.blobs if blob.type == blob_type)
+        path = Path(local(opened.source.name))
+    data = bytearray(path.read_bytes())
+    data[blob.offset + (blob.length // 2 if blob_type == THETA else 40)] ^= 255
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("cure", ["to_do", "care"])
+@pytest.mark.parametrize(("blob_type", "kind"), [(SBBF, "bloom"), (PAGE_INDEX, "page-index"), (THETA, "theta")])
+def test_damage_is_no_coverage_and_is_made_anew(table: Any, blob_type: str, kind: str, cure: str) -> None:
+    build(table, "k", kinds=["bloom", "theta", "page-index"], save=True)
+    build(table, "s", kinds=["bloom"])
+    refresh(table)
+    flip(table, blob_type)
+    status = sidecar.status(table.refresh(), min_coverage=100)
+    assert any(f"{kind} of k is damaged" in warning for warning in status.warnings)
+    assert [one.threshold for one in status.missed] == ([] if kind == "theta" else ["min_coverage"])
+    assert sidecar.status(table, quick=True, min_coverage=100).missed == []
+    (step,) = status.to_do
+    assert f"sidecar build {name_of(table)}" in step.command
+    assert f"--columns k --kinds {kind} " in step.command
+    if cure == "care":
+        assert refresh(table) == "current"  # it reads a tail, and no more
+        (done,) = sidecar.care(table, engine="local", only=["refresh"]).tables
+        assert done.refresh is not None
+        assert done.refresh.action == "written"
+    else:
+        build(table, "k", kinds=[kind])
+    assert sidecar.verify(table.refresh(), data=True).problems == []
+    assert (sidecar.status(table, min_coverage=100).missed, sidecar.plan(table, "k = 500").files_kept) == ([], 0)
+    refresh(table)  # it merges what a build has added
+    assert refresh(table) == "current"
+
+
+def test_damage_is_not_copied(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "MERGED_AT_ONCE", 0)
+    build(table, "k", kinds=["bloom"])
+    damage_filters(table, 0)
+    table.append(rows(3, 1))
+    warnings = sidecar.refresh(table, engine="local").warnings
+    assert any("damaged indexes were left out" in warning for warning in warnings)
+    assert [refresh(table), covered(table, "k")] == ["written", 4]
 
 
 @pytest.mark.parametrize("is_new", [False, True])

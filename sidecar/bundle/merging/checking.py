@@ -11,9 +11,11 @@ version does not understand, or with a damaged units table.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.bundle.field_blob import FieldBlob
@@ -22,7 +24,7 @@ from sidecar.bundle.merging.kind_merge import KindMerge
 from sidecar.bundle.merging.merged_filters import FilterMerge
 from sidecar.bundle.merging.merged_indexes import EntryMerge
 from sidecar.bundle.merging.merged_sketches import SketchMerge
-from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
+from sidecar.bundle.merging.source_segment import BlobOfField, CheckedSegment, SourceSegment
 from sidecar.bundle.model import FieldBounds
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
@@ -65,6 +67,28 @@ def check_segment(source: SourceSegment) -> CheckedSegment:
     for kind in MERGES.values():
         kind.check(checked)
     return checked
+
+
+def damaged_units(source: SourceSegment) -> dict[BlobOfField, npt.NDArray[np.bool_]]:
+    """Read all filters, indexes and sketches of a segment, and return bool[units]: which units have a damaged index.
+
+    Blobs without damage are not in it, nor are those that cannot be opened or understood.
+    """
+    segment, found, skipped = source.segment, dict[BlobOfField, npt.NDArray[np.bool_]](), set[BlobOfField]()
+    for key, blob in source.blobs.items():
+        try:
+            _check_blob(blob)
+        except (UnsupportedFeatureError, UsageError):
+            skipped.add(key)
+        except DamagedFileError:
+            found[key] = np.ones(segment.num_units, np.bool_)
+    skipped |= found.keys()
+    left = [entry for entry in source.entries[:-1] if (entry.blob_type, entry.fields[0]) not in skipped]
+    sound = replace(source, keep=left.__contains__)
+    checked = CheckedSegment(sound, [], np.empty(0, np.bool_), segment.unit_ranges, {})
+    for kind in MERGES.values():
+        kind.check(checked)
+    return found | checked.damaged
 
 
 def _bounds_of(table: pa.Table) -> list[FieldBounds]:

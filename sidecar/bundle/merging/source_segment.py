@@ -40,6 +40,8 @@ class SourceSegment:
     keep: Callable[[TocEntry], bool] = _all
     sketches: Sequence[FieldSketches] = ()
     """Sketches of groups that were counted again. ``keep`` leaves out the blobs that they replace."""
+    has_damage: bool | None = None
+    """Whether filters or indexes are damaged, ``None`` if nobody has looked. Damage is not copied."""
 
     @cached_property
     def entries(self) -> list[TocEntry]:

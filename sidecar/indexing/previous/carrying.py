@@ -6,7 +6,7 @@ be merged, because a key is missing or it is not understood, is copied as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.field_parts import SegmentUnits, write_part
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
-from sidecar.bundle.merging.checking import check_segment
+from sidecar.bundle.merging.checking import check_segment, damaged_units
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
 from sidecar.bundle.model import UNLISTED
@@ -88,6 +88,9 @@ class SegmentCarrier:
     """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
     merge_up_to: int | None = None
+    made: Collection[IndexOfField] = ()
+    """The fields and kinds that this build indexes, and in ``anew`` the ordinals of the files that it has indexed."""
+    anew: Collection[int] = ()
     notes: list[str] = field(default_factory=list)
     """Why segments were not merged, and which damage was left out, each once."""
     lost: dict[IndexOfField, int] = field(default_factory=dict)
@@ -142,7 +145,8 @@ class SegmentCarrier:
             if new is not None and arrangement.with_new and run is arrangement.runs[-1]:
                 with self._spooled(new, place) as added:
                     return entries + self._merge(writer, [*members, added], place)
-            entries += self._merge(writer, members, place) if run.rewritten else _copy(writer, members, place)
+            is_anew = run.rewritten or any(_has_damage(source, writer) for source in members)
+            entries += self._merge(writer, members, place) if is_anew else _copy(writer, members, place)
         return entries if new is None else entries + new.write(writer)
 
     def _merge(self, writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
@@ -158,7 +162,8 @@ class SegmentCarrier:
         damaged = sum(int(units.sum()) for source in checked for units in source.damaged.values())
         self._count_lost(checked)
         if damaged:
-            self._note(f"damaged indexes were left out ({damaged}); the next build of their columns makes them anew")
+            later = "; the next build of their columns makes them anew" if any(self.lost.values()) else ""
+            self._note(f"damaged indexes were left out ({damaged}){later}")
         if checked:
             hit("segments: merge")
             files = _MergedListing(self.listing, checked, [self._live_in(source.segment) for source in checked])
@@ -182,7 +187,10 @@ class SegmentCarrier:
             numbers = self._live_in(source.segment)
             for (blob_type, field_id), units in source.damaged.items():
                 files = np.searchsorted(source.first_units, np.flatnonzero(units), "right") - 1
-                self._lose(field_id, KIND_OF_BLOB[blob_type].name, len(np.intersect1d(files, list(numbers.values()))))
+                kind = KIND_OF_BLOB[blob_type].name
+                anew = self.anew if (field_id, kind) in self.made else ()
+                others = [ordinal for number, ordinal in numbers.items() if number not in anew]
+                self._lose(field_id, kind, len(np.intersect1d(files, others)))
             for field_id, uncounted in source.uncounted().items():
                 known = counted.setdefault(field_id, set())
                 lost = {number for number, ordinal in numbers.items() if uncounted[ordinal]} - known
@@ -193,7 +201,8 @@ class SegmentCarrier:
                 known.update(number for number, ordinal in numbers.items() if counts[ordinal])
 
     def _lose(self, field_id: int, kind: str, files: int) -> None:
-        self.lost[field_id, kind] = self.lost.get((field_id, kind), 0) + files
+        if files:
+            self.lost[field_id, kind] = self.lost.get((field_id, kind), 0) + files
 
     def _live_in(self, segment: Segment) -> dict[int, int]:
         if segment.id not in self._live:
@@ -252,6 +261,13 @@ class _MergedListing:
             number, exposes = numbers.get(file.manifest, UNLISTED), file.ordinal in exposing
             entry = file_entry(file, (), number, hidden=file.bounds.keys(), exposing=exposes)
             self.files.append(MergedFile(entry, places[file.ordinal]))
+
+
+def _has_damage(source: SourceSegment, writer: PuffinWriter) -> bool:
+    """Return whether a segment has damage that this process sees: what a store copies by itself is not read."""
+    if source.has_damage is None:
+        return not writer.copies_remotely and bool(damaged_units(source))
+    return source.has_damage
 
 
 def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:

@@ -32,6 +32,7 @@ from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.carrying import live_files, use_keys
+from sidecar.indexing.previous.damage import SidecarDamage, find_damage
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
@@ -55,6 +56,8 @@ class ReusableSidecar:
     """Ordinals of the live files of which the carried segments have counted all units, by field id."""
     removed: set[int] = field(default_factory=set)
     """Fields of which the carried segments have counted files that are gone."""
+    damage: SidecarDamage | None = None
+    """What is damaged in the sidecar; ``None`` if nobody has looked."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
     """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
@@ -64,13 +67,26 @@ class ReusableSidecar:
         """Return whether the sidecar belongs to this very snapshot, and all of it would be carried over."""
         found = self.found
         is_own = found is not None and found.displaced is None and found.snapshot_id == snapshot_id
-        return is_own and self.is_whole(table)
+        return is_own and not self.broken_counts and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
         """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
         if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
             return False
         return not gone_fields(table, self.found.sidecar)
+
+    @property
+    def broken_counts(self) -> frozenset[int]:
+        """The fields whose sketch of the whole table is damaged."""
+        return frozenset() if self.damage is None else self.damage.counts
+
+    def damaged(self, segment: Segment) -> Mapping[IndexOfField, npt.NDArray[np.bool_]]:
+        """Return the units (bool[n]) of a segment whose index is damaged, by field id and kind."""
+        return {} if self.damage is None else self.damage.units.get(segment.id, {})
+
+    def has_damage(self, segment: Segment) -> bool | None:
+        """Return whether an index of a segment is damaged; ``None`` if nobody has looked."""
+        return None if self.damage is None else bool(self.damaged(segment))
 
     def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
         """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
@@ -95,16 +111,20 @@ def look_back(
     found: FoundSidecar | None,
     full: bool,
     most_files: int | None = None,
+    checked: bool = False,
 ) -> ReusableSidecar:
     """Return the usable part of ``found``, the nearest sidecar of the snapshot.
 
-    ``full`` serves no files. At most ``most_files`` files will be indexed now; files beyond that keep what they have.
-    If the sidecar is damaged anywhere but in a sketch, nothing of it is reused.
+    ``full`` serves no files. ``checked``: all checksums are looked at, and damaged indexes serve no file. At most
+    ``most_files`` files will be indexed now; files beyond that keep what they have. If the sidecar is damaged anywhere
+    but in a sketch, nothing of it is reused.
     """
     if found is None:
         return ReusableSidecar()
     earlier = ReusableSidecar(found)
     try:
+        use_keys(table, plan.encryption_keys, found.sidecar)
+        earlier.damage = find_damage(found.sidecar) if checked else None
         _fill(earlier, table, listing, plan, full, most_files)
     except SidecarError as error:
         return ReusableSidecar(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
@@ -136,6 +156,7 @@ def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
         for (_, kind), coverage in _kinds(segment)
         if is_united(kind) and coverage.indexed.any()
     }
+    gone |= earlier.broken_counts
     puffin = earlier.found.sidecar.puffin
     return [(blob, puffin) for blob in puffin.metadata.blobs if is_our_theta(blob) and blob.fields[0] not in gone]
 
@@ -149,11 +170,10 @@ def _fill(
     most_files: int | None,
 ) -> None:
     assert earlier.found is not None
-    use_keys(table, plan.encryption_keys, earlier.found.sidecar)
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
-    earlier.having = _having(segments, listing.files, live, plan, earlier.stale)
+    earlier.having = _having(segments, listing.files, live, plan, earlier)
     if not full:
         earlier.served = _served(earlier, plan)
     _choose_segments(earlier, table, listing, plan, live, most_files)
@@ -230,7 +250,7 @@ def _having(
     files: Sequence[SnapshotFile],
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
-    stale: set[tuple[bytes, int]],
+    earlier: ReusableSidecar,
 ) -> dict[int, set[IndexOfField]]:
     """Return for each file with units which kinds of which columns some segment has of it.
 
@@ -241,7 +261,8 @@ def _having(
     rates = plan.fixed_rates()
     for segment in segments:
         wants = {want for want, _ in _kinds(segment) if has_rate(segment, want, rates.get(want[0]))}
-        wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
+        wants = {want for want in wants if (segment.header.segment_id, want[0]) not in earlier.stale}
+        damaged = {want: flags for want, flags in earlier.damaged(segment).items() if want in asked}
         first, others = segment.unit_ranges, _other_format(segment, plan)
         tried_again = _tried_again(segment, plan)
         for ordinal, known in live[segment.id].items():
@@ -250,7 +271,8 @@ def _having(
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
             odd = {want for want in asked & others.keys() if is_orc and others[want][units.start : units.stop].any()}
-            odd |= {want for want, flags in tried_again.items() if flags[units.start : units.stop].any()}
+            for flags_of in (tried_again, damaged):
+                odd |= {want for want, flags in flags_of.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
     return having
 

@@ -12,12 +12,14 @@ import numpy.typing as npt
 from pyiceberg.table import Table
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
-from sidecar.bundle.kinds.declared import BLOOM, is_asked
+from sidecar.bundle.kinds.declared import BLOOM, KIND_OF_BLOB, is_asked
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.listing import Listing
 from sidecar.indexing.declaration import ColumnWish
+from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage
 from sidecar.indexing.previous.earlier import has_rate
+from sidecar.puffin.types import THETA_GROUPS
 from sidecar.reports.status.results import CoveredRows, WaitingFiles
 
 Flags = npt.NDArray[np.bool_]
@@ -50,6 +52,7 @@ class _Counter:
     table: Table
     listing: Listing
     wished: frozenset[tuple[str, str]]
+    damage: SidecarDamage
     indexes: dict[tuple[str, str], _Index] = field(default_factory=dict)
 
     def index_of(self, column: str, kind: str) -> _Index:
@@ -61,11 +64,23 @@ class _Counter:
         if column is None:
             return  # the table has dropped the column
         index = self.index_of(column, states.kind)
-        unsaid = np.array([state.state == UnitState.NOT_BUILT for state in states.states], np.bool_)
-        index.known[numbers] |= ~_in_all_units(segment, unsaid[states.codes], ordinals)
-        index.covered[numbers] |= _in_all_units(segment, states.indexed, ordinals)
+        tried_again = {UnitState.NOT_BUILT, UnitState.DAMAGED}  # by the next refresh
+        unsaid = np.array([state.state in tried_again for state in states.states], np.bool_)[states.codes]
+        index.known[numbers] |= ~self._is_tried_again(segment, unsaid, numbers, ordinals)
+        damaged = self.damage.units.get(segment.id, {}).get((states.field_id, states.kind))
+        sound = states.indexed if damaged is None else states.indexed & ~damaged
+        index.covered[numbers] |= _in_all_units(segment, sound, ordinals)
         absent = np.array([state.state == UnitState.ABSENT for state in states.states], np.bool_)
         index.without_column[numbers] |= _in_all_units(segment, absent[states.codes], ordinals)
+
+    def _is_tried_again(self, segment: Segment, flags: Flags, numbers: Sequence[int], ordinals: Sequence[int]) -> Flags:
+        """Return bool[ordinals]: whether a unit of the file has the flag, or a file with rows could not be read."""
+        first, files = segment.unit_ranges, np.array(ordinals, np.int64)
+        counts = np.concatenate(([0], np.cumsum(flags)))
+        rows = np.array([self.listing.files[number].record_count for number in numbers], np.int64)
+        unread = (first[files + 1] == first[files]) & (rows > 0)
+        found: Flags = unread | (counts[first[files + 1]] > counts[first[files]])
+        return found
 
     def result(self) -> CountedCoverage:
         rows = np.array([file.record_count for file in self.listing.files], np.int64)
@@ -108,14 +123,15 @@ def count_coverage(
     segments: Sequence[Segment],
     live: Sequence[dict[int, int]],
     wished: Iterable[tuple[str, str]] = (),
+    damage: SidecarDamage = NO_DAMAGE,
 ) -> CountedCoverage:
     """Count what ``segments`` say about the files of ``listing``. ``live`` is what ``live_files`` returns for them.
 
     A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
     ``wished`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
-    waits only for these. Without any, it waits for all that the segments have.
+    waits only for these. Without any, it waits for all that the segments have. What has ``damage`` covers nothing.
     """
-    counter = _Counter(table, listing, frozenset(wished))
+    counter = _Counter(table, listing, frozenset(wished), damage)
     for column, kind in sorted(counter.wished):
         counter.index_of(column, kind)
     for segment, files in zip(segments, live, strict=True):
@@ -140,6 +156,26 @@ def files_with_other_rates(
         if wrong - right:
             found[wish.column.path] = len(wrong - right)
     return found
+
+
+def count_damaged(
+    table: Table, segments: Sequence[Segment], live: Sequence[dict[int, int]], damage: SidecarDamage
+) -> dict[tuple[str, str], int]:
+    """Return how many live files have damaged indexes, by column and kind; of distinct counts, all that were counted.
+
+    Columns that the table has dropped are left out.
+    """
+    counted = KIND_OF_BLOB[THETA_GROUPS].name
+    files: dict[tuple[int, str], set[int]] = {(field_id, counted): set() for field_id in damage.counts}
+    for segment, own in zip(segments, live, strict=True):
+        first = segment.unit_ranges
+        for key, flags in damage.units.get(segment.id, {}).items():
+            hit = {number for number, ordinal in own.items() if flags[first[ordinal] : first[ordinal + 1]].any()}
+            files.setdefault(key, set()).update(hit)
+        for field_id in damage.counts:
+            files[field_id, counted].update(own)
+    named = ((table.schema().find_column_name(field_id), kind, found) for (field_id, kind), found in files.items())
+    return {(column, kind): len(found) for column, kind, found in named if column is not None and found}
 
 
 def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequence[int]) -> Flags:

@@ -1,7 +1,8 @@
 """Reports the state of a table's sidecars: coverage, time behind, cost of lookups, leftovers, and what to do.
 
-Manifests, the table's metadata, tails and a few ranges of sidecars are read, and no data file. The search for leftovers
-lists the metadata folder and opens the Puffin files in it that the metadata does not name; a monitor can leave it out.
+Manifests, the table's metadata and the sidecar are read, and no data file. The search for leftovers lists the metadata
+folder and opens the Puffin files in it that the metadata does not name. A monitor can leave that out, and the look at
+all checksums of the sidecar: then its tail and a few ranges are read.
 The counts are about the sidecar that plans of the snapshot really use.
 """
 
@@ -31,7 +32,14 @@ from sidecar.indexing.declaration import (
     declaration_of,
     wishes_of,
 )
-from sidecar.reports.status.coverage import NOTHING_WAITS, CountedCoverage, count_coverage, files_with_other_rates
+from sidecar.indexing.previous.damage import NO_DAMAGE, find_damage
+from sidecar.reports.status.coverage import (
+    NOTHING_WAITS,
+    CountedCoverage,
+    count_coverage,
+    count_damaged,
+    files_with_other_rates,
+)
 from sidecar.reports.status.indexes import TableFileCounts, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status.lookups import measure_lookups
 from sidecar.reports.status.registrations import (
@@ -62,8 +70,9 @@ def status(
     ``max_behind``: how long a data file may wait for its indexes at most. It is missed too if nobody can tell, because
     the snapshots from before the file have expired.
     ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
-    ``quick``: do not look for files of sidecar that nothing references. That lists the metadata folder and opens these
-    files; without it, a run each minute costs little, and ``unreferenced`` is not known.
+    ``quick``: do not look for files of sidecar that nothing references, which lists the metadata folder and opens these
+    files, nor for damage, which reads the whole sidecar. So a run each minute costs little; ``unreferenced`` is not
+    known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
     No data file is read. Errors in the sidecar are in ``warnings``. Raises :class:`UsageError` for thresholds that
@@ -84,7 +93,7 @@ def status(
         "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
     }
     if is_empty(table, snapshot_id):
-        wishes, other_rates = None, dict[str, int]()
+        wishes, other_rates, damaged = None, dict[str, int](), dict[tuple[str, str], int]()
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
@@ -98,7 +107,12 @@ def status(
             wishes = _wishes(seen, found, passed, warnings)
             segments = found.sidecar.segments if found else []
             live = live_files(seen, segments, listing)
-            counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()))
+            damage = find_damage(found.sidecar) if found and not quick else NO_DAMAGE
+            counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()), damage)
+            damaged = count_damaged(seen, segments, live, damage)
+            warnings += [
+                f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
+            ]
             other_rates = files_with_other_rates(segments, live, wishes or ())
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
@@ -121,7 +135,7 @@ def status(
     found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
         wished = None if wishes is None else indexes_of(seen, wishes)
-        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at))
+        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, damaged))
     return found_status
 
 
@@ -187,9 +201,11 @@ def _to_do(
     wished: list[tuple[str, str]] | None,
     other_rates: Mapping[str, int],
     at: int | str | None,
+    damaged: Iterable[tuple[str, str]],
 ) -> Iterator[NextStep]:
     """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
-    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
+    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked, ``damaged`` are columns and kinds
+    with damaged indexes.
 
     A refresh is about branches; for a tag or an older snapshot it is a build.
     """
@@ -210,6 +226,12 @@ def _to_do(
         files = quantity(max(other_rates.values()), "file")
         why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
         yield NextStep(why, refresh)
+    kinds: dict[str, list[str]] = {}
+    for column, kind in damaged:
+        kinds.setdefault(kind, []).append(column)
+    for kind, columns in kinds.items():
+        options = ["--columns", ",".join(map(encoded_name, columns)), "--kinds", kind, *of_snapshot]
+        yield NextStep(f"{kind} of {', '.join(columns)} is damaged", command_for(table, "build", *options))
     if wished is not None:
         yield from _behind(table, status, wished, of_snapshot)
     if status.repairs:

@@ -1,0 +1,78 @@
+"""Finds what is damaged in a sidecar, so that it is made anew and does not count as covered.
+
+Each piece of a filter and of an index has a checksum, so all of them are read. A build does that before it indexes, and
+``care`` each night. A refresh looks at what it merges, and at what passes through this process when it is copied; what
+is damaged is left out, and the next refresh makes it anew. A store that copies by itself (S3) shows no bytes: there the
+refresh sees the file's tail and what it merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB
+from sidecar.bundle.merging.checking import damaged_units
+from sidecar.bundle.merging.source_segment import SourceSegment
+from sidecar.bundle.runs import IndexOfField
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K
+from sidecar.errors import SidecarError, StorageError
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.statistics_files.merge import is_our_theta
+from sidecar.puffin.reader import PuffinReader
+
+Units = npt.NDArray[np.bool_]
+"""bool[units of a segment]."""
+
+
+@dataclass(frozen=True)
+class SidecarDamage:
+    """The damage in a sidecar."""
+
+    units: Mapping[str, Mapping[IndexOfField, Units]]
+    """The units whose filter or index is damaged, by segment id, field id and kind."""
+    counts: frozenset[int]
+    """The fields whose sketch of the whole table is damaged."""
+
+    def __bool__(self) -> bool:
+        return bool(self.units or self.counts)
+
+
+NO_DAMAGE: SidecarDamage = SidecarDamage({}, frozenset())
+
+
+def find_damage(sidecar: SidecarFile) -> SidecarDamage:
+    """Read all filters, indexes and sketches of ours, and return what is damaged. Blobs without their key are left
+    out, and what cannot be read now.
+
+    The warnings of the sidecar stay as they are: they decide whether anything of it is used.
+    """
+    causes, warnings = list(sidecar.doubts.causes), list(sidecar.doubts.warnings)
+    units: dict[str, dict[IndexOfField, Units]] = {}
+    for segment in sidecar.segments:
+        try:
+            damaged = damaged_units(SourceSegment(sidecar, segment))
+        except StorageError:
+            continue
+        for (blob_type, field_id), flags in damaged.items():
+            found = units.setdefault(segment.id, {})
+            key = field_id, KIND_OF_BLOB[blob_type].name
+            found[key] = flags | found[key] if key in found else flags
+    sidecar.doubts.causes[:], sidecar.doubts.warnings[:] = causes, warnings
+    return SidecarDamage(units, frozenset(_broken_sketches(sidecar.puffin)))
+
+
+def _broken_sketches(puffin: PuffinReader) -> set[int]:
+    broken = set()
+    for blob in filter(is_our_theta, puffin.metadata.blobs):
+        try:
+            ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K)
+        except StorageError:
+            continue
+        except SidecarError:
+            broken.add(blob.fields[0])
+    return broken
