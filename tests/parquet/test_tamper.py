@@ -5,7 +5,7 @@ What cannot be noticed is in ``test_tamper_unnoticed``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +13,11 @@ import pytest
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.parquet.encrypted import plain_view
 from sidecar.parquet.encrypted.modules import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.scanning import scan
+from tests.memoized_pyiceberg import memoized
 from tests.parquet.tamper_cases import (
     CTR,
     GCM,
@@ -36,6 +38,18 @@ from tests.parquet.tamper_cases import (
 FILES = {GCM: KEYS, UNIFORM: PREFIXED, CTR: PREFIXED, SIGNED: KEYS}
 every_file = pytest.mark.parametrize("name", FILES)
 BODIES = (Module.DATA_PAGE, Module.DICTIONARY_PAGE)
+
+
+@pytest.fixture(autouse=True)
+def _each_footer_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decrypt and decode equal footers once: nearly all changes are before them."""
+    keys: dict[str, Callable[..., object]] = {
+        "unlock_footer": lambda name, tail, keys: (name, tail, id(keys)),
+        "encode_padded": lambda metadata, length: (id(metadata), length),
+        "footer_of": lambda source, offset, raw, metadata: (source.name, offset, raw),
+    }
+    for name, key in keys.items():
+        monkeypatch.setattr(plain_view, name, memoized(getattr(plain_view, name), key))
 
 
 def expect_noticed(
