@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ from scripts.torturing.foreign.differences import AS_SIDECAR, Answers, Differenc
 from scripts.torturing.foreign.file_questions import FileQuestions
 from scripts.torturing.foreign.known_faults import explain_file
 from scripts.torturing.foreign.moved_tables import tables_of
-from scripts.torturing.foreign.pool import Item, Pool, Say
+from scripts.torturing.foreign.pool import Item, Pool
 from scripts.torturing.foreign.readers import readers_of
 from scripts.torturing.tables import asker as table_asker
 from tests.conftest import SHARED_DATA
+from tests.ending_asker import ask_badly
 from tests.lost_values import change_filters
 from tests.tables import new_catalog
 
@@ -71,17 +71,6 @@ def test_a_difference_is_outvoted_by_readers_with_decoders_of_their_own() -> Non
         ({"polars": AS_SIDECAR, "parquet-java": AS_SIDECAR, "DuckDB": "7"}, False),
     ):
         assert Difference("rows k", "row 1: 6", theirs).is_outvoted == outvoted
-
-
-def ask_badly(item: Item, folder: Path, say: Say) -> Answers:
-    """Ends or hangs in what the item's name says, unless the item says to leave it out."""
-    for step in item.name.split(", "):
-        say(step)
-        if step.removeprefix("reader ") not in item.without and step.endswith("ends"):
-            os._exit(1)
-        while step.endswith("hangs"):
-            pass
-    return Answers(1)
 
 
 def test_a_process_that_ends_or_hangs_is_a_difference_unless_a_reader_ends_it() -> None:
