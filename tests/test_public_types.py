@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -21,6 +20,7 @@ import sidecar
 from sidecar.errors import Problem, SidecarError
 from sidecar.results.base import LONGEST_TEXT, Result, Summarized
 from tests.guide_examples import PAGES, ROOT, examples
+from tests.syntax import tree_of
 
 PRELUDE = {
     "spark": "from typing import Any\nspark: Any = None\n",
@@ -171,14 +171,9 @@ def unexplained(name: str) -> Iterator[str]:
                 yield attribute
 
 
-@cache
-def tree_of(path: str) -> ast.Module:
-    return ast.parse(Path(path).read_text("utf-8"))
-
-
 def home_of(found: Any) -> ast.Module:
     """The module of a class, or of a function below its decorators."""
-    return tree_of(inspect.getsourcefile(inspect.unwrap(found)) or "")
+    return tree_of(Path(inspect.getsourcefile(inspect.unwrap(found)) or ""))
 
 
 def definition(found: Any) -> Any:

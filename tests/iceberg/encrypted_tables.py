@@ -6,7 +6,9 @@ pyarrow 26 ends the process when ``add_files`` asks an encrypted column's statis
 from __future__ import annotations
 
 import base64
+import io
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -127,32 +129,36 @@ def add_encrypted(
     key: bytes | None = None,
 ) -> None:
     """Append files in one commit, with one manifest."""
-    factory = pe.CryptoFactory(Kms)
     made = []
     for number in numbers:
-        config = pe.EncryptionConfiguration(
-            footer_key="footer",
-            column_keys={"column": ["ssn"]},
-            plaintext_footer=plaintext_footer,
-            double_wrapping=False,
-        )
-        properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
-        if key is not None:
-            properties = pe.create_encryption_properties(key)
         path = f"{table.location()}/data/part-{number:04}.parquet"
-        content = rows(number)
         with table.io.new_output(path).create() as stream:
-            pq.write_table(
-                content,
-                stream,
-                row_group_size=row_group_size,
-                write_page_index=True,
-                encryption_properties=properties if encrypted else None,
-            )
-        made.append(_entry(table, path, content, bounds))
+            stream.write(_file(number, encrypted, plaintext_footer, row_group_size, key))
+        made.append(_entry(table, path, rows(number), bounds))
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in made:
             append.append_data_file(file)
+
+
+@cache
+def _file(number: int, encrypted: bool, plaintext_footer: bool, row_group_size: int, key: bytes | None) -> bytes:
+    """The bytes of a file, which is in many tables of the tests."""
+    config = pe.EncryptionConfiguration(
+        footer_key="footer",
+        column_keys={"column": ["ssn"]},
+        plaintext_footer=plaintext_footer,
+        double_wrapping=False,
+    )
+    properties = None
+    if encrypted and key is None:
+        properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), config)
+    elif encrypted:
+        properties = pe.create_encryption_properties(key)
+    sink = io.BytesIO()
+    pq.write_table(
+        rows(number), sink, row_group_size=row_group_size, write_page_index=True, encryption_properties=properties
+    )
+    return sink.getvalue()
 
 
 def _entry(table: Table, path: str, content: pa.Table, bounds: tuple[int, ...]) -> DataFile:

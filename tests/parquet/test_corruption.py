@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.parquet import footer
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.dictionary import read_dictionary, read_used
 from sidecar.parquet.footer import read_footer
@@ -26,6 +27,7 @@ from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
 from sidecar.parquet.verify.file import verify_file
 from sidecar.storage.source import BytesSource
+from tests.memoized_pyiceberg import memoized
 
 MOST = 64 << 20
 
@@ -138,7 +140,9 @@ def test_flips_in_the_footer(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", SMALL, ids=["v1", "v2"])
-def test_flips_in_pages_and_filters(data: bytes) -> None:
+def test_flips_in_pages_and_filters(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = memoized(footer.decode_footer, lambda source, tail: tail)  # the footers are equal
+    monkeypatch.setattr(footer, "decode_footer", decode)
     rng = random.Random(8)
     for _ in range(600):
         damaged = bytearray(data)
