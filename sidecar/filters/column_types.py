@@ -111,8 +111,8 @@ _TYPES = {
     row.base: row
     for row in (  # name, family, width, encoding, stored_as, orc_encoding, orc_stored_as, unit, zoned
         ColumnType("boolean", "boolean", 1, "boolean"),
-        ColumnType("int", "integer", 4, "int32", ("int32",), "orc/long", ("long",)),
-        ColumnType("long", "integer", 8, "int64", ("int64", "int32"), "orc/long", ("long",)),
+        ColumnType("int", "integer", 4, "int32", ("int32", "uint32"), "orc/long", ("long",)),
+        ColumnType("long", "integer", 8, "int64", ("int64", "int32", "uint32", "uint64"), "orc/long", ("long",)),
         ColumnType("float", "float", 4, "float", ("float",), "orc/float", ("float",)),
         ColumnType("double", "float", 8, "double", ("double", "float"), "orc/double", ("double", "float")),
         ColumnType("date", "date", 4, "int32/date", ("int32/date",), "orc/date", ("date",)),
@@ -136,6 +136,7 @@ _TYPES = {
     )
 }
 """Base name -> type. ``long`` and ``double`` list ``int32`` and ``float`` too: files from before a promotion have them.
+Unsigned integers of 64 bits are ``decimal(20, 0)`` where a file is read without a table.
 Types in nanoseconds have no ``orc_encoding``: sidecar reads such filters, but builds none."""
 
 

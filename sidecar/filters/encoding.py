@@ -50,6 +50,7 @@ _NOT_INDEXABLE = {
     "boolean": "a filter of two values is useless, and readers disagree on its bytes",
     "float16": "readers disagree on the bytes of FLOAT16",
     "interval": "readers disagree on the bytes of INTERVAL",
+    "int64/time-ns": "nanoseconds of a TIME cannot be told from the column's microseconds",
     "int96": "INT96 nanoseconds cannot be told from the column's microseconds",
 }
 
@@ -87,6 +88,11 @@ class Encoding:
     def is_decimal(self) -> bool:
         """Whether the values are unscaled decimals."""
         return self.scale is not None
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether the values are unsigned integers."""
+        return self.name in ("uint32", "uint64")
 
     @property
     def not_indexable(self) -> str | None:

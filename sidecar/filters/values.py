@@ -9,9 +9,10 @@ each encoding of the column. Three answers are possible:
     unknown       the filter cannot decide: keep the unit
 
 Only the pairs (column type, encoding) in :mod:`sidecar.filters.column_types` are certain. Everything else is unknown:
-NaN, unsigned widths, nanoseconds or INT96 in a column of microseconds, decimals in a BYTE_ARRAY (several widths), a
+NaN, nanoseconds or INT96 in a column of microseconds, decimals in a BYTE_ARRAY (several widths), a
 number that no float32 equals in a float column (engines round it differently), and every future type or encoding.
-0.0 and -0.0 are equal but have different hashes, so both are probed.
+0.0 and -0.0 are equal but have different hashes, so both are probed. Unsigned integers have the bits of the literal,
+which some readers show as a negative number.
 
 This module has no compiled code: planning hashes only a few literals, with the xxhash package.
 """
@@ -85,13 +86,15 @@ def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[
     kind = ColumnType.parse(iceberg_type)
     if not _is_certain(kind, encoding):
         raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
+    if encoding.is_unsigned:
+        return _unsigned(value, encoding)
     return _FORMS[kind.family](value, encoding)
 
 
 def _is_certain(kind: ColumnType, encoding: Encoding) -> bool:
     """Return whether equal values of the type have the forms of ``_FORMS`` in the encoding, and no others."""
     if kind.scale is not None:
-        return encoding.scale == kind.scale
+        return encoding.scale == kind.scale or (kind.scale == 0 and encoding.name == "uint64")
     is_flba = encoding.name.startswith("flba:") and not encoding.is_decimal
     return ("flba" if is_flba else encoding.name) in kind.stored_as
 
@@ -105,6 +108,14 @@ def _integer(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     if rest:
         raise _CannotExist(f"the file counts in steps of {unit}")
     return (_signed(stored, encoding.width or 0, "little"),)
+
+
+def _unsigned(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    """Return the bytes of an unsigned integer, or of the negative one that readers of signed integers show for it."""
+    number, width = unscaled(value, 0), encoding.width or 0
+    if not -(1 << (8 * width - 1)) <= number < 1 << (8 * width):
+        raise _CannotExist(f"{number} does not fit in {width} bytes")
+    return ((number % (1 << (8 * width))).to_bytes(width, "little"),)
 
 
 def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:

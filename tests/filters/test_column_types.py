@@ -268,7 +268,7 @@ def test_encodings_are_registered_and_certain(theirs: PrimitiveType) -> None:
 EXCEPTIONS = {
     "filters/column_types.py": "the table itself",
     "filters/encoding.py": "names of encodings such as int32/decimal:2",
-    "filters/orc_encoding.py": "names of encodings such as orc/decimal:2",
+    "filters/orc/encoding.py": "names of encodings such as orc/decimal:2",
     "filters/leaf.py": "names of encodings; it makes a type of a Parquet leaf and reads none",
     "filters/arrow_types.py": "Arrow's types by name",
     "reading/file_columns.py": "Arrow's and pyiceberg's types by name",

@@ -60,6 +60,12 @@ PROBES: list[tuple[str, str, Any, list[bytes]]] = [
     ("long", "int64", -I64, [b"\x00" * 7 + b"\x80"]),
     ("long", "int32", -5, [b"\xfb\xff\xff\xff"]),
     ("long", "int32", I32 - 1, [b"\xff\xff\xff\x7f"]),
+    ("int", "uint32", 1, [b"\x01\x00\x00\x00"]),
+    ("long", "uint32", 2 * I32 - 1, [b"\xff" * 4]),
+    ("long", "uint32", -1, [b"\xff" * 4]),
+    ("long", "uint64", 1, [b"\x01" + b"\x00" * 7]),
+    ("decimal(20, 0)", "uint64", Decimal(2 * I64 - 1), [b"\xff" * 8]),
+    ("decimal(20, 0)", "uint64", 1, [b"\x01" + b"\x00" * 7]),
     ("date", "int32/date", 15452, [b"\x5c\x3c\x00\x00"]),
     ("date", "int32/date", -1, [b"\xff" * 4]),
     ("time", "int64/time-us", 1, [b"\x01" + b"\x00" * 7]),
@@ -110,6 +116,9 @@ CANNOT_EXIST = [
     ("long", "int32", I32),
     ("long", "int32", -I32 - 1),
     ("long", "int32", 2**40),
+    ("long", "uint32", 2 * I32),
+    ("long", "uint32", -I32 - 1),
+    ("decimal(20, 0)", "uint64", Decimal(2 * I64)),
     ("decimal(18, 2)", "int32/decimal:2", Decimal("99999999.99")),
     ("decimal(38, 2)", "int64/decimal:2", Decimal(10**20)),
     ("decimal(38, 2)", "flba:5/decimal:2", Decimal(2**39)),
@@ -140,9 +149,8 @@ UNKNOWN = [
     ("double", "double", 10**400),
     # encodings without a certain rule
     ("boolean", "boolean", True),
-    ("int", "uint32", 1),
-    ("long", "uint32", 1),
-    ("long", "uint64", 1),
+    ("int", "uint64", 1),
+    ("date", "uint32", 1),
     ("int", "int64", 1),
     ("int", "int32/date", 1),
     ("date", "int32", 1),
@@ -275,7 +283,7 @@ def test_unknown_encodings_are_refused(name: str, suffix: str) -> None:
 
 def test_what_is_not_indexed_says_why() -> None:
     refused = {name for name in ENCODINGS if Encoding.parse(name).not_indexable}
-    assert refused == {"boolean", "float16", "int96", "interval", "byte_array/decimal:2"}
+    assert refused == {"boolean", "float16", "int64/time-ns", "int96", "interval", "byte_array/decimal:2"}
 
 
 # --- planning compiles nothing ------------------------------------------------------------------------------

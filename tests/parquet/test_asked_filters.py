@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from pyarrow import orc
 
 import sidecar
 
+FOREIGN = Path(__file__).resolve().parents[1] / "data" / "parquet"
 UTC = dt.timezone.utc
 DAYS = [dt.date(2020, 1, n) for n in range(1, 4)]
 MOMENTS = [dt.datetime(2020, 1, n, 3, 4, 5, 6) for n in range(1, 4)]
@@ -48,6 +50,38 @@ def test_dates_and_times_of_python_are_asked(tmp_path: Path, kind: str) -> None:
     if kind == "parquet":
         assert answer(path, "c", dt.time(23, 59)) is False
         assert answer(path, "s", DAYS[0]) is None, "a text is no date"
+
+
+UNSIGNED = {
+    **{f"u{bits}": pa.array([0, 5, (1 << bits) - 1], f"uint{bits}") for bits in (8, 16, 32, 64)},
+    "n": pa.array([1, 2, 86_399_999_999_999], pa.time64("ns")),
+}
+
+
+def test_unsigned_columns_are_asked_and_times_in_nanoseconds_get_no_filters(tmp_path: Path) -> None:
+    arrow, duck, ours = tmp_path / "arrow.parquet", tmp_path / "duck.parquet", tmp_path / "ours.parquet"
+    table = pa.table(UNSIGNED)
+    pq.write_table(table, arrow, bloom_filter_options=dict.fromkeys(list(UNSIGNED)[:4], True))
+    duckdb.sql(f"COPY (SELECT u8, u16, u32, u64 FROM '{arrow}', range(200)) TO '{duck}' (FORMAT parquet)")
+    pq.write_table(table, tmp_path / "bare.parquet")
+    report = sidecar.embed(tmp_path / "bare.parquet", into=ours, bloom=list(UNSIGNED)).only
+    assert [o.column for o in report.outcomes if o.way == "none"] == ["n"]
+    for path in (arrow, duck, ours):
+        for name in list(UNSIGNED)[:4]:
+            for value in table[name].to_pylist():
+                assert answer(path, name, value) is answer(path, name, str(value)) is True, (path.name, name, value)
+            assert answer(path, name, 77) is False, (path.name, name)
+        assert answer(path, "u64", 1 << 64) is answer(path, "u32", 1 << 32) is False
+        assert answer(path, "u32", -1) is True, "readers without unsigned integers show the largest one so"
+
+
+@pytest.mark.parametrize("name", ["j118_v2_zstd", "pa26_v1_none", "rs60_v1_none_afterrg"])
+def test_unsigned_columns_of_foreign_writers_deny_nothing(name: str) -> None:
+    path = FOREIGN / f"{name}.parquet"
+    for column in ("u32", "u64"):
+        values = pq.read_table(path, columns=[column])[column].drop_null().unique().to_pylist()
+        assert all(answer(path, column, value) is True for value in values[:: max(1, len(values) // 40)])
+        assert not all(answer(path, column, value) for value in range(123_456_789, 123_456_999))
 
 
 def test_an_empty_filter_of_a_column_without_a_type_is_right(tmp_path: Path) -> None:
