@@ -264,5 +264,6 @@ def test_a_type_may_name_its_encoding() -> None:
     source = BytesSource(encode_header(32) + made.to_bytes())
     assert probe_bare_filter(source, "long as int32", "7")[0].might_contain is True
     assert probe_bare_filter(source, "long", "7")[0].might_contain is False
-    assert probe_bare_filter(source, "long as uint32", "7")[0].might_contain is None
+    assert probe_bare_filter(source, "long as uint32", "7")[0].might_contain is True
+    assert probe_bare_filter(source, "int as int64", "7")[0].might_contain is None
     assert np.array_equal(read_bare_filter(source).filter.blocks, made.blocks)

@@ -205,7 +205,7 @@ def test_any_bytes_give_an_index_or_our_error(path: str) -> None:
 def test_ranges_outside_the_file_cost_their_chunk_only() -> None:
     data = (DATA / "j118_v1_none.parquet").read_bytes()
     footer = read_footer(BytesSource(data))
-    good, bad = footer.row_groups[0].columns[1:3]
+    good, bad = footer.row_groups[0].columns.stored[1:3]
     for change in ({"column_index_offset": footer.offset}, {"column_index_length": 1 << 31}):
         broken = type(bad)(**{**vars(bad), **change})
         columns, _ = read_page_indexes(BytesSource(data), footer, [good, broken], [])
