@@ -11,6 +11,7 @@ from pyarrow import orc
 
 from sidecar.conversion.outcome import EXACT
 from sidecar.conversion.reuse import ALWAYS, GOOD, NEVER, why_not_reused
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.embed import embed
 from sidecar.indexing.columns import Options
 from sidecar.indexing.sketches import TaskSketches
@@ -71,15 +72,15 @@ def reused_of_orc(path: Path) -> tuple[OrcTail, Units]:
     """The filters that a build takes, for the columns that a table can have."""
     source = BytesSource(path.read_bytes())
     tail = read_tail(source)
-    file = OrcDataFile(source, tail, BUILD, TaskSketches())
+    opened = OpenOrc(source, tail)
     wanted = {
         leaf.column.id: WantedColumn(leaf.column.iceberg_type, leaf, "id")
-        for leaf in file.leaves
+        for leaf in opened.leaves
         if leaf.column.iceberg_type is not None
     }
     return tail, {
         (unit.entry.row_group, tail.columns[column].path)
-        for unit in file.index(0, source.size, wanted)
+        for unit in OrcDataFile(opened, BUILD, TaskSketches()).index(0, source.size, wanted)
         for column, result in unit.columns.items()
         if result.outcome.way == EXACT
     }
