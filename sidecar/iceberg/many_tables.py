@@ -7,7 +7,9 @@ tables ``orders`` of all namespaces, and ``**`` all tables. In a quoted part the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -15,6 +17,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from sidecar.errors import SidecarError, UsageError, advisory
 from sidecar.iceberg.catalog import foreign_error, load_table, open_catalog, open_table
+from sidecar.iceberg.partial_loading import names_of_other_formats
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.table_names import (
     ANY_NAME,
@@ -31,6 +34,8 @@ from sidecar.iceberg.table_names import (
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -176,3 +181,7 @@ def _in_namespace(catalog: Catalog, namespace: TableName, pattern: NamePart) -> 
     for identifier in found:
         if pattern.matches(identifier[-1]):
             yield tuple(identifier)
+    with suppress(Exception):  # it is about what is left out: no glob fails for it
+        others = names_of_other_formats(catalog, namespace, {identifier[-1] for identifier in found})
+        for name in filter(pattern.matches, others):
+            log.warning(f"{shown_name((*namespace, name))} is no Iceberg table, and is left out")

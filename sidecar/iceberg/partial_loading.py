@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pydantic import ValidationError
@@ -175,6 +175,24 @@ def _read_json(io: FileIO, location: str) -> dict[str, Any]:
     with file.open() as stream, Compressor.get_compressor(location).stream_decompressor(stream) as plain:
         document: dict[str, Any] = json.loads(plain.read())
     return document
+
+
+def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Collection[str]) -> list[str]:
+    """Return the tables of a namespace that pyiceberg does not list because they are no Iceberg tables.
+
+    Only Hive's metastore and AWS Glue have such tables and leave them out.
+    """
+    glue, hive = getattr(catalog, "glue", None), getattr(catalog, "_client", None)
+    database = namespace[-1]
+    if glue is not None:
+        pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)
+        names = [table["Name"] for page in pages for table in page["TableList"]]
+    elif hasattr(hive, "__enter__"):
+        with hive as client:
+            names = list(client.get_all_tables(db_name=database))
+    else:
+        return []
+    return sorted(set(names).difference(listed))
 
 
 def location_in_sql(catalog: Catalog, identifier: Identifier) -> str | None:

@@ -27,9 +27,10 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.bundle.runs import has_settled, intact_state_of
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.catalog import command_for, held
+from sidecar.iceberg.catalog import command_for, held, is_static, reload_table
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.partial_loading import location_in_sql
 from sidecar.iceberg.refs import is_branch, is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
@@ -142,6 +143,7 @@ class _Refresh:
         entries = statistics_of(self.table).get(snapshot_id, ())
         entry = next(filter(self._is_current, entries), None)
         if entry is not None:
+            self._check_is_there()
             self.report.take(entry)
             self.report.end("current", "the sidecar has all that is declared")
             return
@@ -149,6 +151,15 @@ class _Refresh:
         from sidecar.maintenance.sidecar_update import SidecarUpdate
 
         SidecarUpdate(self.table, self.request, self.report).run(snapshot_id)
+
+    def _check_is_there(self) -> None:
+        """Raise :class:`UsageError` if the catalog does not have the table any more: its files may still be there."""
+        if is_static(self.table):
+            return
+        if location_in_sql(self.table.catalog, self.table.name()) == self.table.metadata_location:
+            return  # an SQL catalog says so without a look at the metadata
+        if reload_table(self.table).metadata.table_uuid != self.table.metadata.table_uuid:
+            raise UsageError(f"the table '{name_of(self.table)}' was dropped, and another one has its name")
 
     def _is_current(self, entry: StatisticsFile) -> bool:
         """Return whether the snapshot's own sidecar is complete, as its footer says. In doubt it is not.

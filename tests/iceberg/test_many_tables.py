@@ -176,3 +176,45 @@ def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[
     assert sidecar.scan(table, "k = 1").num_rows == 0
     with pytest.raises(UsageError, match="no snapshot 5"):
         sidecar.status(table, at=5)
+
+
+class Metastore:
+    """What is asked of Hive's metastore and of Glue: tables of all formats, of which pyiceberg lists one."""
+
+    name = "metastore"
+
+    def __init__(self, kind: str) -> None:
+        self.properties: dict[str, str] = {}
+        setattr(self, kind, self)
+
+    def list_tables(self, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [(*namespace, "iceberg")]
+
+    def __enter__(self) -> Metastore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is closed."""
+
+    def get_all_tables(self, db_name: str) -> list[str]:
+        return ["iceberg", "delta", "old_hive"]
+
+    def get_paginator(self, operation: str) -> Metastore:
+        assert operation == "get_tables"
+        return self
+
+    def paginate(self, **options: str) -> list[dict[str, list[dict[str, str]]]]:
+        return [{"TableList": [{"Name": name}]} for name in self.get_all_tables(options["DatabaseName"])]
+
+
+@pytest.mark.parametrize("kind", ["_client", "glue"])
+def test_tables_of_other_formats_are_named(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sidecar.iceberg.many_tables.open_catalog", lambda *_, **__: Metastore(kind))
+    assert find_tables("db.*") == ["db.iceberg"]
+    left = [f"db.{name} is no Iceberg table, and is left out" for name in ("delta", "old_hive")]
+    assert caplog.messages == left
+    caplog.clear()
+    assert find_tables("db.ice*") == ["db.iceberg"]
+    assert caplog.messages == []

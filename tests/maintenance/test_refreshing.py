@@ -310,6 +310,15 @@ def test_a_build_that_can_index_no_file_registers_nothing(catalog: Any) -> None:
     assert (refreshed.action, len(refreshed.files_failed), entries(made)) == ("current", 1, {})
 
 
+def test_a_table_that_was_dropped_is_not_current(table: Any, catalog: Any) -> None:
+    catalog.drop_table(table.name())
+    with pytest.raises(UsageError, match="no longer exists"):
+        refresh(table)
+    catalog.create_table(table.name(), SCHEMA)
+    with pytest.raises(UsageError, match="was dropped, and another one has its name"):
+        refresh(table)
+
+
 def test_a_history_of_the_last_runs(table: Any) -> None:
     for number in range(3, 6):
         table.append(rows(number))
