@@ -45,13 +45,9 @@ def schema_of(arrow: pa.Schema, mapping: NameMapping | None = None) -> Schema:
 
 def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: Any) -> BuildPlan:
     """A plan over ``columns`` (all by default) of files without field ids."""
-    chosen = {
-        "bloom": True,
-        "theta": True,
-        "fpp": 0.01,
-        "max_bits": None,
-        "reuse": "good",
-    } | options
+    flags = {"bloom": True, "theta": True, "page_index": False}
+    kinds = frozenset(name.replace("_", "-") for name, flag in flags.items() if options.pop(name, flag))
+    chosen = {"kinds": kinds, "fpp": 0.01, "max_bits": None, "reuse": "good"} | options
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
     return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))
 

@@ -81,6 +81,6 @@ def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:
         StageResult("encrypted", 2),
         unit(5, 0),
     ]
-    options = Options(True, False, 0.01, None, "good", 12, sealed=frozenset([9]))
+    options = Options(frozenset({"bloom"}), 0.01, None, "good", sealed=frozenset([9]))
     found = encrypted_of(told, options)
     assert (found.fields, found.files) == ({3, 9}, {1, 2})
