@@ -75,11 +75,15 @@ def counted(package: Path) -> dict[str, int]:
             if isinstance(node, ast.ClassDef):
                 count["classes"] += 1
                 bases[node.name] = [ast.unparse(base).split("[")[0] for base in node.bases]
+            elif isinstance(node, ast.Subscript):
+                is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+                count["keys read in cli"] += in_cli and is_key and isinstance(node.value, ast.Name)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 taken = parameters(node)
                 types = [ast.unparse(one.annotation) for one in taken if one.annotation is not None]
                 count["long functions"] += (node.end_lineno or 0) - node.lineno + 1 > LONG
                 count["functions of many parameters"] += len(taken) > MANY and not in_cli and node.name not in public
+                count["parameters that are Any in cli"] += types.count("Any") if in_cli else 0
                 count["parameters that are Callable"] += sum("Callable" in text for text in types)
     functions = [function_in(package, module, name) for name, module in public.items() if name[0].islower()]
     verbs = [function_in(package, module, name) for name, module in commands().items()]

@@ -41,9 +41,11 @@ MOST = {
     "parameters of public functions": 191,
     "commands": 19,
     "parameters of commands": 128,
-    "long functions": 14,
-    "functions of many parameters": 11,
-    "parameters that are Callable": 130,
+    "long functions": 9,
+    "functions of many parameters": 9,
+    "parameters that are Any in cli": 20,
+    "parameters that are Callable": 126,
+    "keys read in cli": 30,
 }
 """What :func:`tests.house_counts.counted` may count at most."""
 SHARED_NAMES = {

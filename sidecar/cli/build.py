@@ -37,54 +37,64 @@ SHOWN = 20
 """How many of the files to be indexed the text of a dry run names; JSON names all."""
 
 
+IndexedColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        "-c",
+        metavar="A,B",
+        help="Columns to index, nested ones with dots, or auto: those that advise names "
+        "[those that the table declares, else the last sidecar's].",
+    ),
+]
+BuiltKinds = Annotated[
+    str | None,
+    typer.Option(
+        "--kinds",
+        metavar="KINDS",
+        help="What to build: bloom, theta (distinct counts), page-index [as declared, else bloom,theta].",
+    ),
+]
+WantedRate = Annotated[
+    str | None,
+    typer.Option(
+        "--fpp",
+        metavar="RATE",
+        help="False-positive rate [as declared, else auto]. auto: 1 %, or 1 / row groups if that is smaller.",
+    ),
+]
+SaveDeclaration = Annotated[
+    bool,
+    typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
+]
+ReusedFilters = Annotated[
+    ReuseRule,
+    choice("--reuse", ReuseRule, "Use the filters in the files. good: those of a rate of at most 1 %."),
+]
+OrcFilterFormat = Annotated[
+    FilterFormat,
+    choice("--as", FilterFormat, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
+]
+IndexAll = Annotated[
+    bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
+]
+ForceRegistration = Annotated[
+    bool,
+    typer.Option("--force", help="Register the sidecar even if this loses what an unreadable statistics file has."),
+]
+
+
 def build(
     tables: Tables,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            "-c",
-            metavar="A,B",
-            help="Columns to index, nested ones with dots, or auto: those that advise names "
-            "[those that the table declares, else the last sidecar's].",
-        ),
-    ] = None,
-    kinds: Annotated[
-        str | None,
-        typer.Option(
-            "--kinds",
-            metavar="KINDS",
-            help="What to build: bloom, theta (distinct counts), page-index [as declared, else bloom,theta].",
-        ),
-    ] = None,
-    fpp: Annotated[
-        str | None,
-        typer.Option(
-            "--fpp",
-            metavar="RATE",
-            help="False-positive rate [as declared, else auto]. auto: 1 %, or 1 / row groups if that is smaller.",
-        ),
-    ] = None,
-    save: Annotated[
-        bool,
-        typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
-    ] = False,
-    reuse: Annotated[
-        ReuseRule,
-        choice("--reuse", ReuseRule, "Use the filters in the files. good: those of a rate of at most 1 %."),
-    ] = "good",
-    as_: Annotated[
-        FilterFormat,
-        choice("--as", FilterFormat, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
-    ] = "auto",
+    columns: IndexedColumns = None,
+    kinds: BuiltKinds = None,
+    fpp: WantedRate = None,
+    save: SaveDeclaration = False,
+    reuse: ReusedFilters = "good",
+    as_: OrcFilterFormat = "auto",
     engine: Engine = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Register the sidecar even if this loses what an unreadable statistics file has."),
-    ] = False,
+    full: IndexAll = False,
+    force: ForceRegistration = False,
     at: At = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,

@@ -20,45 +20,54 @@ if TYPE_CHECKING:
     from sidecar.results import ConvertReport
 
 
+SourcesAndTarget = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SRC... DST",
+        help="The files to convert (paths, URLs, folders, globs), then the file to write.",
+    ),
+]
+OntoFile = Annotated[
+    str | None,
+    typer.Option(
+        "--onto",
+        metavar="FILE",
+        help="The data file that gets the indexes or filters of SRC, or that a historical filter was built from.",
+    ),
+]
+ConvertedColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="Convert only the indexes of these columns; write nested ones with dots.",
+    ),
+]
+LargestRate = Annotated[
+    str | None,
+    typer.Option("--fpp", metavar="RATE", help="Make filters smaller, up to this false-positive rate."),
+]
+MergeFilters = Annotated[
+    bool, typer.Option("--merge", help="To .puffin: merge the filters of a file's row groups into one.")
+]
+RebuiltAs = Annotated[
+    RebuiltKind | None,
+    choice("--as", RebuiltKind, "To .puffin: build the filters again, as this format has them."),
+]
+HistoricalColumn = Annotated[
+    str | None,
+    typer.Option("--column", metavar="NAME", help="For a historical filter: the column that it was built from."),
+]
+
+
 def convert(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SRC... DST",
-            help="The files to convert (paths, URLs, folders, globs), then the file to write.",
-        ),
-    ],
-    onto: Annotated[
-        str | None,
-        typer.Option(
-            "--onto",
-            metavar="FILE",
-            help="The data file that gets the indexes or filters of SRC, or that a historical filter was built from.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="A,B",
-            help="Convert only the indexes of these columns; write nested ones with dots.",
-        ),
-    ] = None,
-    fpp: Annotated[
-        str | None,
-        typer.Option("--fpp", metavar="RATE", help="Make filters smaller, up to this false-positive rate."),
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="To .puffin: merge the filters of a file's row groups into one.")
-    ] = False,
-    kind: Annotated[
-        RebuiltKind | None,
-        choice("--as", RebuiltKind, "To .puffin: build the filters again, as this format has them."),
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option("--column", metavar="NAME", help="For a historical filter: the column that it was built from."),
-    ] = None,
+    paths: SourcesAndTarget,
+    onto: OntoFile = None,
+    columns: ConvertedColumns = None,
+    fpp: LargestRate = None,
+    merge: MergeFilters = False,
+    kind: RebuiltAs = None,
+    column: HistoricalColumn = None,
     engine: Engine = None,
 ) -> None:
     """Convert the indexes of files to another form or size.

@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from sidecar.cli.app import COMMANDS, NOTES, app, name_of
@@ -38,15 +39,15 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def examples(command: Any) -> list[str]:
+def examples(command: TyperCommand) -> list[str]:
     """The command lines under ``Examples:`` in a command's help."""
-    return [line.strip() for line in command.help.partition("Examples:\n")[2].splitlines()]
+    return [line.strip() for line in str(command.help).partition("Examples:\n")[2].splitlines()]
 
 
-def _section(name: str, command: Any) -> Iterator[str]:
+def _section(name: str, command: TyperCommand) -> Iterator[str]:
     yield f"### sidecar {name}\n"
     yield f"```\n{_usage(name, command)}\n```\n"
-    for paragraph in command.help.split("\n\n"):
+    for paragraph in str(command.help).split("\n\n"):
         # A paragraph that starts with a backspace keeps its lines: a table or the examples.
         yield f"```\n{_verbatim(paragraph)}\n```\n" if paragraph.startswith("\b") else f"{paragraph}\n"
     yield "| argument or option | meaning |\n| --- | --- |"
@@ -55,12 +56,12 @@ def _section(name: str, command: Any) -> Iterator[str]:
     yield ""
 
 
-def _usage(name: str, command: Any) -> str:
+def _usage(name: str, command: TyperCommand) -> str:
     arguments = (param for param in command.params if param.param_type_name == "argument")
     return " ".join(
         [
             f"sidecar {name} [OPTIONS]",
-            *(arg.metavar if arg.required else f"[{arg.metavar}]" for arg in arguments),
+            *(str(arg.metavar) if arg.required else f"[{arg.metavar}]" for arg in arguments),
         ]
     )
 

@@ -128,7 +128,7 @@ def _numbers(schema: pa.Schema) -> list[int]:
     return [i for i, field in enumerate(schema) if any(kind(field.type) for kind in kinds)]
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     from rich.text import Text
 
     if value is None:

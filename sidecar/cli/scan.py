@@ -38,28 +38,33 @@ if TYPE_CHECKING:
     from sidecar.results import TableScanReport
 
 
+PathOrTable = Annotated[
+    str, typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
+]
+ScannedColumns = Annotated[str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")]
+MostRows = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")]
+RowsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the rows to an .arrow, .csv, .jsonl or .parquet file.",
+    ),
+]
+ExplainScan = Annotated[
+    bool,
+    typer.Option("--explain", help="Read the rows, and print how much was read instead of the rows."),
+]
+
+
 def scan(
-    target: Annotated[
-        str, typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
-    ],
+    target: PathOrTable,
     predicate: Predicate = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the rows to an .arrow, .csv, .jsonl or .parquet file.",
-        ),
-    ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Read the rows, and print how much was read instead of the rows."),
-    ] = False,
+    columns: ScannedColumns = None,
+    limit: MostRows = None,
+    file: RowsFile = None,
+    explain: ExplainScan = False,
     keys: KeyFile = None,
     at: At = None,
     encryption: KeyPlace = None,

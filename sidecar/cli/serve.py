@@ -15,45 +15,50 @@ if TYPE_CHECKING:
     pass
 
 
+ListenAddress = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="Where to listen. Other machines need a token and TLS."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A file with the token that each request must have."),
+]
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="The server's certificate and its chain, as PEM.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")]
+PublicUrl = Annotated[
+    str | None,
+    typer.Option("--public-url", metavar="URL", help="The address that clients use [where it listens]."),
+]
+TablesToServe = Annotated[
+    list[str] | None,
+    typer.Option("--tables", metavar="PATTERN", help="Plan only these tables or globs: 'db.*', 'db.**' [all]. Repeat."),
+]
+OwnStorage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="LOCATION",
+        help="With --upstream: read files below it with the server's own credentials. Repeat.",
+    ),
+]
+
+
 def serve(
     upstream: Annotated[
         str | None,
         typer.Option("--upstream", metavar="URL", help="Serve this REST catalog, instead of --catalog."),
     ] = None,
-    host: Annotated[
-        str,
-        typer.Option("--host", metavar="ADDRESS", help="Where to listen. Other machines need a token and TLS."),
-    ] = "127.0.0.1",
+    host: ListenAddress = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 is any free one.")] = 8181,
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="The number of processes.")] = 1,
-    token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", metavar="FILE", help="A file with the token that each request must have."),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="The server's certificate and its chain, as PEM.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
-    ] = None,
-    public_url: Annotated[
-        str | None,
-        typer.Option("--public-url", metavar="URL", help="The address that clients use [where it listens]."),
-    ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tables", metavar="PATTERN", help="Plan only these tables or globs: 'db.*', 'db.**' [all]. Repeat."
-        ),
-    ] = None,
-    storage: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage",
-            metavar="LOCATION",
-            help="With --upstream: read files below it with the server's own credentials. Repeat.",
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    public_url: PublicUrl = None,
+    tables: TablesToServe = None,
+    storage: OwnStorage = None,
     encryption: KeyPlace = None,
 ) -> None:
     """Serve tables to engines, and plan their scans with the sidecars.

@@ -29,38 +29,44 @@ if TYPE_CHECKING:
     from sidecar.results import Verification
 
 
+LookUpAll = Annotated[
+    bool,
+    typer.Option("--data", help="Look up every value in its filter, and compare page indexes with pages."),
+]
+SampleShare = Annotated[
+    float | None,
+    typer.Option(
+        "--sample",
+        metavar="SHARE",
+        help="Like --data, for a random share of the row groups or files, such as 0.1.",
+    ),
+]
+ComparedFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against",
+        metavar="FILE",
+        help="Compare a Puffin file with this data file (or folder, or glob): identity, and every value. Repeat.",
+    ),
+]
+PrefixFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--aad-prefixes",
+        metavar="FILE",
+        help="Check instead that the encrypted files of a folder or table have these AAD prefixes, one a line.",
+    ),
+]
+
+
 def verify(
     targets: Targets,
-    data: Annotated[
-        bool,
-        typer.Option("--data", help="Look up every value in its filter, and compare page indexes with pages."),
-    ] = False,
-    sample: Annotated[
-        float | None,
-        typer.Option(
-            "--sample",
-            metavar="SHARE",
-            help="Like --data, for a random share of the row groups or files, such as 0.1.",
-        ),
-    ] = None,
+    data: LookUpAll = False,
+    sample: SampleShare = None,
     at: At = None,
     keys: KeyPlace = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="FILE",
-            help="Compare a Puffin file with this data file (or folder, or glob): identity, and every value. Repeat.",
-        ),
-    ] = None,
-    prefixes: Annotated[
-        Path | None,
-        typer.Option(
-            "--aad-prefixes",
-            metavar="FILE",
-            help="Check instead that the encrypted files of a folder or table have these AAD prefixes, one a line.",
-        ),
-    ] = None,
+    against: ComparedFiles = None,
+    prefixes: PrefixFile = None,
     engine: Engine = None,
 ) -> None:
     """Check the indexes of files or tables for errors.

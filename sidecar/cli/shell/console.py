@@ -25,7 +25,7 @@ class VisibleTable(Table):
         super().add_row(*map(_visible, cells), **options)
 
 
-def _visible(item: Any) -> Any:
+def _visible(item: object) -> Any:
     return visible(item) if isinstance(item, str) else item
 
 
@@ -75,7 +75,7 @@ BORDER = 3
 """Columns of text between two columns of a table."""
 
 
-def _plain_text(cell: Any) -> str:
+def _plain_text(cell: object) -> str:
     return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
 
 

@@ -45,7 +45,7 @@ def _csv(found: ResultRows, escape: bool) -> Iterator[str]:
         yield ",".join(_csv_cell(value, show) for value in row) + "\r\n"
 
 
-def _csv_cell(value: Any, show: Callable[[str], str]) -> str:
+def _csv_cell(value: object, show: Callable[[str], str]) -> str:
     if value is None:
         return ""
     text = show(cell_text(value))
@@ -65,7 +65,7 @@ def _markdown_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _markdown_cell(value: Any) -> str:
+def _markdown_cell(value: object) -> str:
     """Text without a meaning in Markdown and HTML. Line breaks are ``<br>``, other control characters are visible."""
     if value is None:
         return ""
@@ -73,7 +73,7 @@ def _markdown_cell(value: Any) -> str:
     return "<br>".join(_MARKUP.sub(r"\\\g<0>", visible(line)) for line in lines)
 
 
-def cell_text(value: Any) -> str:
+def cell_text(value: object) -> str:
     """A value that is not null as the text of a cell."""
     simple = plain(value)
     if isinstance(simple, str):

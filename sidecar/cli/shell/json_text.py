@@ -22,7 +22,7 @@ def _json_escape(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """``value`` as JSON knows it: times, decimals and infinite numbers as text, bytes as hexadecimal digits."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
