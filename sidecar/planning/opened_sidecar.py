@@ -18,10 +18,10 @@ from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import Opener, find_sidecar, may_have_pages
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
 
@@ -59,7 +59,7 @@ class OpenedSidecar:
         self._fields = frozenset(fields)
         self._opener = opener
         self._sidecar: SidecarFile | None = None
-        self._moved: RelocatedFiles | None = None
+        self._files: SidecarFiles | None = None
         self._is_open = False
         self._resolutions: dict[tuple[int, str], bool] = {}
         self._warnings: list[str] = []
@@ -93,21 +93,14 @@ class OpenedSidecar:
                 self.otherwise = KeptBecause.UNREADABLE
             return
         self._sidecar = found.sidecar
-        segments = found.sidecar.vouched_segments(self._fields)
         behind = generations(self.table, self._snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
         if self._opener is None:  # else the file may serve another plan when this one is read
             reopen = partial(self._access.open, path, size)
             self.stored = StoredPages(found.sidecar, reopen, self.resolution_holds)
-        self._moved = RelocatedFiles(segments, self.table.location())
-        self.index = IndexedFiles(
-            segments,
-            self.question,
-            self.resolution_holds,
-            found.sidecar.warnings,
-            self._moved,
-        )
+        self._files = found.files.of(found.sidecar.vouched_segments(self._fields))
+        self.index = IndexedFiles(self._files, self.question, self.resolution_holds, found.sidecar.warnings)
 
     def may_have_pages(self) -> bool:
         """Return whether the sidecar can have page indexes, by its file name alone."""
@@ -134,7 +127,7 @@ class OpenedSidecar:
     @property
     def notes(self) -> list[str]:
         """Sentences about files that were found in the sidecar under an earlier path."""
-        return [] if self._moved is None else self._moved.notes()
+        return [] if self._files is None else self._files.notes()
 
     @property
     def warnings(self) -> tuple[str, ...]:

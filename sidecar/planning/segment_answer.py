@@ -41,8 +41,9 @@ def answer_of(
     warnings: Sequence[str],
 ) -> SegmentAnswer:
     """Ask a segment about all its units and files. A longer ``warnings`` afterwards means that it has damage."""
-    warned, every_file = len(warnings), RowRanges.all(segment.num_files)
+    warned = len(warnings)
     if question is None:  # filters are not asked
+        every_file = RowRanges.all(segment.num_files)
         return SegmentAnswer(RowRanges.all(segment.num_units), every_file, every_file, KeptBecause.MAY_MATCH)
     # Which units would match even if every filter said no? Those have too few filters to be ruled out. If that is every
     # unit, no filter is read.

@@ -27,11 +27,11 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.files.by_filters import is_listed
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.verify_values import table_value_problems
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
@@ -159,9 +159,8 @@ def _of_values(
     engine: WorkEngine,
 ) -> list[Problem]:
     """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
-    moved = RelocatedFiles(found.sidecar.segments, table.location())
     places = [
-        _place(entry, found.sidecar.segments, moved)
+        _place(entry, found.files)
         for entry in files
         if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
     ]
@@ -172,14 +171,13 @@ def _of_values(
     return problems
 
 
-def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFiles) -> DataPlace:
+def _place(entry: ManifestEntry, files: SidecarFiles) -> DataPlace:
     """Return a data file with the identity that the sidecar lists: an earlier path if the table has moved."""
     file = identity_of(entry)
     listed = file
-    if not any(segment.file_ordinal(file) is not None for segment in segments):
-        for number, ordinal in moved.places(file):
-            (known,) = segments[number].files([ordinal])
-            listed = listed if known is None else file._replace(path=known.path)
+    for number, ordinal in files.earlier(file).items():
+        (known,) = files.segments[number].files([ordinal])
+        listed = listed if known is None else file._replace(path=known.path)
     return DataPlace(file.path, listed)
 
 

@@ -131,7 +131,7 @@ class RowRanges:
 
     def cut(self, start: int, end: int) -> RowRanges:
         """Return the rows from ``start`` to before ``end``, counted from ``start``."""
-        return RowRanges(self.pairs.clip(start, end) - start)
+        return RowRanges(self.pairs.clip(start, end) - start) if self else self
 
     def close_gaps(self, most: int) -> RowRanges:
         """Return the set with gaps of at most ``most`` rows filled in."""

@@ -24,9 +24,9 @@ from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import table_at
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.tasks import evaluators_of
 from sidecar.questions.conditions import AllOf, Condition, HoldsAny
 
@@ -107,7 +107,7 @@ class _Segments:
         self._found = find_sidecar(table, Access(), snapshot_id)
         self._table = table
         self._segments = [] if self._found is None else list(self._found.sidecar.segments)
-        self._moved = RelocatedFiles(self._segments, table.location())
+        self._files = SidecarFiles(self._segments, table.location())
         self._known: dict[Any, np.ndarray] = {}
 
     @property
@@ -123,7 +123,7 @@ class _Segments:
         numbers = [(n, segment.file_ordinal(file)) for n, segment in enumerate(self._segments) if file.is_certain]
         found = [(number, ordinal) for number, ordinal in numbers if ordinal is not None]
         if not found and file.is_certain:
-            found = self._moved.places(file)
+            found = list(self._files.earlier(file).items())
         for number, ordinal in found:
             segment = self._segments[number]
             yield segment, range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())

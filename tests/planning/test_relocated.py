@@ -14,7 +14,7 @@ import sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
-from sidecar.planning.relocated import RelocatedFiles
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from tests.iceberg.cases import local
 from tests.tables import create_with_rows
 
@@ -99,10 +99,10 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
     assert not any("matched" in note for note in plan.notes)
 
     found = open_sidecar(copied)
-    moved = RelocatedFiles(found.segments, copied.location())
+    moved = SidecarFiles(found.segments, copied.location())
     then = listed.known_as
-    assert len(moved.places(then)) == 1
-    assert len(moved.places(then._replace(file_sequence_number=0))) == 1
+    assert len(moved.earlier(then)) == 1
+    assert len(moved.earlier(then._replace(file_sequence_number=0))) == 1
     for other in (
         added.known_as,
         then._replace(added_snapshot_id=added.known_as.added_snapshot_id),
@@ -111,10 +111,10 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
         then._replace(record_count=rows + 1),
         then._replace(path=f"{copied.location()}/other{place.removeprefix(copied.location())}"),
     ):
-        assert moved.places(other) == []
+        assert moved.earlier(other) == {}
     sequence = then.file_sequence_number  # 0 in format version 1, where it tells nothing
     younger = then._replace(file_sequence_number=sequence + 1)
-    assert bool(moved.places(younger)) == (sequence == 0)
+    assert bool(moved.earlier(younger)) == (sequence == 0)
     found.close()
 
 
@@ -127,10 +127,10 @@ def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
     found = open_sidecar(table)
     (file, *_) = list_snapshot(table).files
     for location in ("file:///", "file:/", "/"):
-        moved = RelocatedFiles(found.segments, location + table.location().removeprefix("file:/"))
+        moved = SidecarFiles(found.segments, location + table.location().removeprefix("file:/"))
         for beginning in ("file:///", "file:/", "/"):
             path = beginning + file.path.removeprefix("file:/")
-            assert moved.places(file.known_as._replace(path=path)) == [(0, file.ordinal)]
+            assert moved.find(file.known_as._replace(path=path)) == {0: file.ordinal}
     found.close()
 
 

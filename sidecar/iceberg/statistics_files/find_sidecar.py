@@ -27,6 +27,7 @@ from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of, snapshots_by_id
 from sidecar.iceberg.resolve import fields_of_keys
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_names import name_of
 from sidecar.storage.opening import open_source
 
@@ -44,6 +45,7 @@ class FoundSidecar:
     statistics: StatisticsFile
     snapshot_id: int
     sidecar: SidecarFile
+    files: SidecarFiles
     displaced: TakenPlace | None = None
     """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
 
@@ -94,7 +96,7 @@ def look_for_sidecar(
         if sidecar is not None and sidecar.segments:
             doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
             sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
-            return FoundSidecar(entry, ancestor, sidecar)
+            return FoundSidecar(entry, ancestor, sidecar, SidecarFiles(sidecar.segments, table.location()))
         if passed is not None:
             passed.append(entry)
         if sidecar is not None:
@@ -129,7 +131,8 @@ def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidec
     for entry, taken in displaced_entries(table, [one.snapshot_id for one in passed]):
         sidecar = open_registered(table, entry, [])
         if sidecar is not None and sidecar.segments:
-            return FoundSidecar(entry, entry.snapshot_id, sidecar, taken)
+            files = SidecarFiles(sidecar.segments, table.location())
+            return FoundSidecar(entry, entry.snapshot_id, sidecar, files, taken)
         if sidecar is not None:
             sidecar.close()
     return None

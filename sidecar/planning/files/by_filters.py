@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
 from sidecar.planning.files.file_set import (
@@ -36,7 +35,7 @@ from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
     from sidecar.bundle.segment import Segment
-    from sidecar.planning.relocated import RelocatedFiles
+    from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 
 NO_FILTERS = "no filters were built"
 """The reason for a column that does not occur in a sidecar's coverage."""
@@ -56,28 +55,24 @@ class IndexedFiles:
     """The segments of one sidecar for one question: what each answers, and which manifests each lists.
 
     ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was when the
-    file was indexed. ``warnings`` is the list to which the sidecar adds the damage that it finds. ``moved`` finds
-    files that no segment lists under their present path.
+    file was indexed. ``warnings`` is the list to which the sidecar adds the damage that it finds.
     """
 
     def __init__(
         self,
-        segments: Iterable[Segment],
+        files: SidecarFiles,
         question: Condition | None,
         resolution_holds: Callable[[int, str], bool],
         warnings: Sequence[str] = (),
-        moved: RelocatedFiles | None = None,
     ) -> None:
-        self.segments = list(segments)
+        self.files, self.segments = files, files.segments
         self.question = question
-        self.moved = moved
         self.whole = [False] * len(self.segments)
         """Segments whose files are all in manifests that they list: files of other manifests are not in them."""
         self._resolution_holds = resolution_holds
         self._warnings = warnings
         self._answers: dict[int, SegmentAnswer] = {}
         self._listings: dict[int, tuple[ManifestFile, dict[int, ListedManifest]]] = {}
-        self._moved_to: dict[DataFileIdentity, dict[int, int]] = {}
         fields = {leaf.column.index for leaf in looked_up(question)} if question else set[int]()
         self.asked = [number for number, segment in enumerate(self.segments) if not fields.isdisjoint(segment.fields)]
         """Numbers of the segments with filters of a column of the question."""
@@ -108,17 +103,6 @@ class IndexedFiles:
                 self.segments[number], self.question, self._resolution_holds, self._warnings
             )
         return self._answers[number]
-
-    def moved_to(self, file: DataFileIdentity, skipped: Sequence[bool]) -> dict[int, int]:
-        """Return the ordinals of a file by segment, if no segment lists it under its present path.
-
-        The segments that are ``skipped`` are known not to.
-        """
-        if file not in self._moved_to:
-            asked = (segment for segment, skip in zip(self.segments, skipped, strict=True) if not skip)
-            listed = any(segment.file_ordinal(file) is not None for segment in asked)
-            self._moved_to[file] = {} if listed or self.moved is None else dict(self.moved.places(file))
-        return self._moved_to[file]
 
     def alive(self, number: int, ordinals: Ordinals) -> list[Units]:
         """Return bool[row groups] for each file of a segment: whether filters keep each of its row groups."""
@@ -185,7 +169,7 @@ def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) ->
     )
     for number, ordinals in places.items():
         answer, known = index.answer(number), ordinals >= 0
-        is_indexed = known & ~answer.unable.holds(ordinals)
+        is_indexed = known & ~answer.unable.holds(ordinals) if answer.unable else known
         if is_indexed.all():
             reasons = Reasons.all(count, answer.kept_because)
         else:

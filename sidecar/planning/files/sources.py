@@ -228,10 +228,8 @@ def located(
     The segments that are ``skipped`` are known to list none of the files.
     """
     found = search(index.segments[number], files)
-    if index.moved is None:
-        return found
     for at in np.flatnonzero(found < 0).tolist():
         file = files[at]
         if file is not None and file.is_certain:
-            found[at] = index.moved_to(file, skipped).get(number, -1)
+            found[at] = index.files.earlier(file, skipped).get(number, -1)
     return found

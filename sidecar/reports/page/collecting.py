@@ -150,7 +150,7 @@ def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[st
     Columns whose filters are encrypted are left out.
     """
     segments = found.sidecar.segments
-    live = live_files(table, segments, listing)
+    live = live_files(found, listing)
     for field_id in dict.fromkeys(field_id for segment in segments for field_id in segment.fields):
         column = table.schema().find_column_name(field_id)
         bundles = [bundle for segment in segments for bundle in segment.bundles_of(field_id)]

@@ -19,7 +19,6 @@ from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.reports.status.distinct_counts import marks_today
 from sidecar.results.base import Result
 
@@ -153,14 +152,13 @@ def _describe(table: Table, listing: Listing, found: FoundSidecar) -> TableSidec
     )
 
 
-def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
+def live_files(found: FoundSidecar | None, listing: Listing) -> list[dict[int, int]]:
     """Return for each segment the live files that it lists: their ordinals in the listing, and in the segment."""
-    moved = RelocatedFiles(segments, table.location())
-    live: list[dict[int, int]] = [{} for _ in segments]
+    if found is None:
+        return []
+    live: list[dict[int, int]] = [{} for _ in found.files.segments]
     for file in listing.files:
-        asked = [(number, segment.file_ordinal(file.known_as)) for number, segment in enumerate(segments)]
-        places = [(number, ordinal) for number, ordinal in asked if ordinal is not None]
-        for number, ordinal in places or moved.places(file.known_as):
+        for number, ordinal in found.files.find(file.known_as).items():
             live[number][file.ordinal] = ordinal
     return live
 

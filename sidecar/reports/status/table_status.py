@@ -106,7 +106,7 @@ def status(
         with opened_sidecar(seen, listing, warnings, passed) as found:
             wishes = _wishes(seen, found, passed, warnings)
             segments = found.sidecar.segments if found else []
-            live = live_files(seen, segments, listing)
+            live = live_files(found, listing)
             damage = find_damage(found.sidecar) if found and not quick else NO_DAMAGE
             counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()), damage)
             damaged = count_damaged(seen, segments, live, damage)

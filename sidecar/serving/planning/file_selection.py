@@ -158,7 +158,7 @@ def _are_many(files: LiveSnapshot, chosen: ChosenFiles, opened: OpenedSidecar) -
     if opened.index is None:  # nothing is ruled out without the sidecar, but manifests need not be opened again
         return opened.question is not None
     # Files under other paths are looked for one by one.
-    return not (chosen.others and opened.index.moved is not None and opened.index.moved.has_moved)
+    return not (chosen.others and opened.index.files.has_moved)
 
 
 def _in_memory(

@@ -19,13 +19,14 @@ from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicates.predicate import parse_predicate
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.files.file_set import FileSet
 from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
-from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
+from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny
 from sidecar.questions.row_ranges import RowRanges
 from tests.planning.plan_cases import create_longs
 
@@ -56,6 +57,9 @@ class FakeSegment:
         known = {fingerprint(live(str(n))): n for n in range(4)}
         return np.array([known.get(one.tobytes(), -1) for one in fingerprints])
 
+    def file_ordinal(self, _file: DataFileIdentity) -> None:
+        return None
+
     def coverage(self, _field: int, _kind: str) -> None:
         return None
 
@@ -64,6 +68,10 @@ class FakeSegment:
         hashes = set(probe(Encoding.parse("int64")).hashes)
         known = {unit for group in self.groups_of(field_id) for unit in group.units.tolist()}
         return np.array([unit not in known or bool(hashes & held) for unit, held in enumerate(self.holds)])
+
+
+def indexed(segments: list[Any], question: Condition) -> IndexedFiles:
+    return IndexedFiles(SidecarFiles(segments, "file:/t"), question, lambda *_: True)
 
 
 def column(field_id: int, name: str) -> ComparedColumn:
@@ -101,11 +109,11 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     one = HoldsAny(column(1, "a"), (1,))
     holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
     everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
-    assert keeps(IndexedFiles([everything], one, lambda *_: True)) == [True, False, True, False]
+    assert keeps(indexed([everything], one)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
-    assert keeps(IndexedFiles([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert reason(IndexedFiles([partly], one, lambda *_: True), live("elsewhere")) is KeptBecause.NOT_LISTED
-    assert reason(IndexedFiles([partly], one, lambda *_: True), live("2")).text.startswith("not indexed")
+    assert keeps(indexed([partly], one)) == [True, False, True, False]
+    assert reason(indexed([partly], one), live("elsewhere")) is KeptBecause.NOT_LISTED
+    assert reason(indexed([partly], one), live("2")).text.startswith("not indexed")
 
 
 def test_files_of_units_are_those_with_one_of_them_and_those_without_units() -> None:
@@ -124,13 +132,13 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     question = AllOf((HoldsAny(column(1, "a"), (1,)), HoldsAny(column(2, "b"), (2,))))
     first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
     second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
-    assert keeps(IndexedFiles([first, second], question, lambda *_: True)) == [True, False, True, True]
+    assert keeps(indexed([first, second], question)) == [True, False, True, True]
     for unknown in (None, live("1")._replace(added_snapshot_id=None)):
-        asked = IndexedFiles([first, second], question, lambda *_: True)
+        asked = indexed([first, second], question)
         assert reason(asked, unknown) is KeptBecause.NOT_LISTED
         assert places_of(files(unknown), asked) == [[]]
     either = AnyOf(question.parts)
-    assert keeps(IndexedFiles([second], either, lambda *_: True)) == [True] * 4
+    assert keeps(indexed([second], either)) == [True] * 4
 
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:

@@ -16,10 +16,10 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.manifests import read_manifests
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning import planner
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.planner import plan
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import local
 from tests.planning.listed_cases import WAYS, assert_same_tasks, build, task_values, way
@@ -238,7 +238,7 @@ def test_a_file_that_is_listed_under_its_present_path_is_not_looked_for_under_an
     table = build(table.refresh(), ["k"])
     merge_manifests(table, longs(4))
     asked = []
-    monkeypatch.setattr(RelocatedFiles, "places", lambda _, file: asked.append(file) or [(0, 0), (1, 0)])
+    monkeypatch.setattr(SidecarFiles, "_places", lambda _, file: asked.append(file) or {0: 0, 1: 0})
     for seed in range(4):
         planned = plan(table, f"k = {key(seed)}")
         assert f"{seed}-17" in read(planned)["v"].to_pylist()

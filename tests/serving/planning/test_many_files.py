@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning.files import cheapest, choose
-from sidecar.planning.relocated import RelocatedFiles
 from sidecar.serving.planning import file_selection
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.serving.planning.asking import JAVA, PYICEBERG, ask, ask_for_facts, equal, paths
@@ -137,7 +137,7 @@ def test_files_of_rewritten_manifests_are_known_by_fingerprints(rewritten: Table
 
 def test_files_under_other_paths_are_looked_for_one_by_one(rewritten: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar of a table that has moved drops as many files as a plan by it does."""
-    monkeypatch.setattr(RelocatedFiles, "has_moved", property(lambda self: True))
+    monkeypatch.setattr(SidecarFiles, "has_moved", property(lambda self: True))
     monkeypatch.setattr("sidecar.serving.planning.data_manifests.fingerprint", lambda _: bytes(24))
     assert len(kept(ScanPlanner(), rewritten, equal("s", "few"))) == 2
 
