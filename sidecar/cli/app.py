@@ -195,7 +195,12 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words after the command's name in its usage: ``TABLE...``, where the parser says ``{TABLE...}...``."""
         arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
-        return ["[OPTIONS]", *(f"{one.metavar}" if one.required else f"[{one.metavar}]" for one in arguments)]
+        return ["[OPTIONS]", *(f"{one.metavar}" if _is_needed(one) else f"[{one.metavar}]" for one in arguments)]
+
+
+def _is_needed(argument: Any) -> bool:
+    """Whether an argument must be given: the parser says so, or the command, which has a better sentence for it."""
+    return bool(argument.required) or (argument.help or "").endswith("Required.")
 
 
 def _are_short(token: str, known: set[str]) -> bool:

@@ -39,6 +39,7 @@ ConvertedColumns = Annotated[
     str | None,
     typer.Option(
         "--columns",
+        "-c",
         metavar="A,B",
         help="Convert only the indexes of these columns; write nested ones with dots.",
     ),

@@ -41,6 +41,7 @@ def extract(
         str | None,
         typer.Option(
             "--columns",
+            "-c",
             metavar="A,B",
             help="Copy only the indexes of these columns; write nested ones with dots.",
         ),

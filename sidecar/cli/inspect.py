@@ -30,7 +30,7 @@ def inspect(
             "--columns",
             "-c",
             metavar="A,B",
-            help="Show only these columns [all]. Repeat.",
+            help="Show only these columns [all].",
         ),
     ] = None,
     fill: Annotated[

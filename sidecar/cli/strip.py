@@ -8,7 +8,6 @@ import typer
 
 from sidecar.cli.draw.written import draw_stripped
 from sidecar.cli.many import files
-from sidecar.cli.many.targets import Into
 from sidecar.cli.options import Engine, KeyPlace, encryption_keys, not_on_spark
 from sidecar.cli.output import output
 from sidecar.errors import UsageError
@@ -19,7 +18,14 @@ def strip(
         list[str],
         typer.Argument(metavar="PATH...", help="Parquet and ORC files (paths, URLs, folders, globs)."),
     ],
-    into: Into = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="PATH",
+            help="The new file, or the folder of several; no file is ever overwritten. Required.",
+        ),
+    ] = None,
     keys: KeyPlace = None,
     engine: Engine = None,
 ) -> None:

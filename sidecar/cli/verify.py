@@ -108,7 +108,7 @@ def verify(
             return
         found = sidecar.verify(opened_table(targets[0]), **options)
     out.warn(not_on_spark(engine, found))
-    drawn = files.draw_verified if len(found) > 1 or found.failed else draw
+    drawn = files.draw_verified if len(found) > 1 or found.failed else draw if are_paths(targets, at) else draw_table
     files.show(out, found, drawn, each="files" if found.files else None, failed=not found.ok)
 
 
@@ -133,10 +133,10 @@ def cells(found: Verification) -> Cells:
     }
 
 
-def draw(to: Console, found: Verification) -> None:
+def draw(to: Console, found: Verification, what: str = "checked") -> None:
     """Draw one line for each problem, or what was checked."""
     if not found.problems:
-        to.print(_success_line(found))
+        to.print(_success_line(found, what))
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found.problems:
@@ -144,9 +144,14 @@ def draw(to: Console, found: Verification) -> None:
     to.print(drawn)
 
 
-def _success_line(found: Verification) -> str:
+def draw_table(to: Console, found: Verification) -> None:
+    """Draw one line for each problem of a table, or what was checked: data files are no part of that number."""
+    draw(to, found, "sidecars and manifests checked")
+
+
+def _success_line(found: Verification, what: str) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
-    checked, scope = f"{humanize.count(found.checked)} checked", f" ({found.scope})" if found.scope else ""
+    checked, scope = f"{humanize.count(found.checked)} {what}", f" ({found.scope})" if found.scope else ""
     if not found.checked:
         return f"there was nothing to check{scope}"
     counts = found.looked_up

@@ -182,7 +182,8 @@ def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Coll
 
     Only Hive's metastore and AWS Glue have such tables and leave them out.
     """
-    glue, hive = getattr(catalog, "glue", None), getattr(catalog, "_client", None)
+    glue: Any = getattr(catalog, "glue", None)
+    hive: Any = getattr(catalog, "_client", None)
     database = namespace[-1]
     if glue is not None:
         pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)

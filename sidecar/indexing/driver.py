@@ -163,6 +163,14 @@ def run_build(prepared: PreparedBuild) -> BuildReport:
     return report
 
 
+def _why_nothing(report: BuildReport) -> list[str]:
+    """Return a sentence if no row group has an index of any column, although files were read."""
+    if not report.units or any(one.filters or one.page_indexes or one.ndv is not None for one in report.columns):
+        return []
+    found = {reason for column in report.columns for reasons in column.uncovered.values() for reason in reasons}
+    return [f"nothing was indexed: {', '.join(sorted(found))}"] if found else []
+
+
 @dataclass
 class _Build:
     """One build while it runs. The engine keeps the filters between the stages."""
@@ -191,6 +199,7 @@ class _Build:
             indexed.marks[field_id] = prepared.marks(field_id, indexed.counted(field_id))
         report = report_before(prepared, ChosenEngine(self.engine.name, self.why), len(tasks))
         add_stage_one(report, listing, indexed)
+        report.warnings += _why_nothing(report)
         outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
         report.carry(earlier, outcome.behind)
         if self._is_worth_a_file(indexed):

@@ -112,3 +112,12 @@ echo "${COMPREPLY[@]}"
         check=True,
     )
     assert done.stdout.split() == ["inspect"], done.stderr
+
+
+def test_what_must_be_given_is_said_and_columns_have_one_short_option() -> None:
+    assert "[OPTIONS] TABLE PREDICATE\n" in run("plan", "--help").stdout
+    assert "overwritten. Required." in " ".join(run("strip", "--help").stdout.split())
+    for command in ("extract", "convert", "inspect", "scan", "advise", "build"):
+        lines = run(command, "--help").stdout
+        assert "-c, --columns A,B" in lines
+        assert "[all]. Repeat" not in " ".join(lines.split())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sidecar
@@ -349,3 +350,15 @@ def test_distinct_counts_are_marked_and_then_counted_again(catalog: Any) -> None
     assert refresh(table).action == "written"
     assert distinct(table) == (40, None)
     assert refresh(table).action == "current"
+
+
+def test_a_table_without_field_ids_says_why_nothing_was_indexed(catalog: Any, tmp_path: Path) -> None:
+    made = catalog.create_table(f"db.refreshed_{next(serial)}", SCHEMA)
+    pq.write_table(rows(0), tmp_path / "a.parquet")
+    made.add_files([str(tmp_path / "a.parquet")])
+    assert sidecar.build(made, ["k"], engine="local", dry_run=True).warnings == []
+    with made.transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    assert sidecar.build(made, ["k"], engine="local").warnings == [
+        "nothing was indexed: file has no field ids and the table no name mapping"
+    ]
