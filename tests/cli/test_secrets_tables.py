@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.serving.application import make_application
+from sidecar.serving.settings import checked_settings
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, encrypted_table
+from tests.serving.asgi import ask
 from tests.tables import configure, new_catalog
 
 FILE_KEY, OTHER = b"planted-file-key", b"planted-other-ke"
@@ -92,6 +96,13 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
         ["extract", out / "embedded.parquet", out / "taken.puffin", "--columns", "ssn"],
         ["convert", bundle, out / "other.puffin"],
         ["strip", data_file, "--into", out / "stripped.parquet"],
+        ["find", "db.built", "ssn=absent", *on_table],
+        ["find", "db.built", "ssn=absent", "--json", *on_table],
+        ["find", "db.built", "ssn", "--values", keys, "--json", *on_table],
+        ["advise", "db.built", *on_table],
+        ["advise", "db.bare", "--json", *on_table],
+        ["report", "db.built", "db.bare", "--output", out / "page.html", *on_table],
+        ["refresh", "db.built", "--json", "--engine", "local", *on_table],
         ["build", "db.bare", "-c", "ssn", "--engine", "local", *on_table],
         [
             "build",
@@ -108,11 +119,28 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
         ["build", "db.built", "-c", "ssn", "--full", "--json", "--engine", "local", *on_table],
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--dry-run", *on_table],
         ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--json", *on_table],
+        ["refresh", "db.bare", "--engine", "local", *on_table],
         ["care", "db.built", "--json", "--engine", "local", *on_table],
     ]
 
 
-KEYLESS = ("status", "convert")
+def answers_of_a_server(keys: EncryptionKeys | None) -> Iterator[tuple[str, str]]:
+    """What `serve` answers about the table: (route, text)."""
+    server = make_application(checked_settings(catalog="cli", port=0, encryption_keys=keys))
+    table = "/v1/namespaces/db/tables/built"
+    asked = {"type": "eq", "term": "ssn", "value": "absent"}
+    for body in ({"filter": asked}, {"filter": {**asked, "value": 5}}, {"select": ["ssn"], "filter": asked}):
+        answer = ask(server, "POST", f"{table}/plan".encode(), pieces=[json.dumps(body).encode()])
+        assert answer.status in (200, 400)
+        yield "plan", answer.body.decode()
+    for route in ("/v1/config", table, "/healthz", "/metrics", f"/sidecar{table}"):
+        answer = ask(server, "GET", route.encode())
+        assert answer.status == 200, route
+        yield route, answer.body.decode()
+    yield "nothing", ask(server, "GET", b"/nothing").body.decode()
+
+
+KEYLESS = ("status", "convert", "advise", "report")
 
 
 @pytest.mark.parametrize("keys", ["right", "wrong", "files alone", "none"])
@@ -134,6 +162,9 @@ def test_no_command_shows_a_secret_of_a_table(
                 assert secret not in result.output, (arguments, result.output)
             done += [arguments[0]] if result.exit_code == 0 else []
             shown += bool(result.output)
+        chosen = None if keys == "none" else sidecar.encryption_keys_from("env:KEYS")
+        for route, text in answers_of_a_server(chosen):
+            assert not [secret for secret in SECRETS if secret in text], (route, text)
     assert shown >= len(asked) - 1  # no row as JSON is no line
     if keys == "right":
         assert len(done) >= len(asked) - 2, done
@@ -147,7 +178,12 @@ def test_no_command_shows_a_secret_of_a_table(
             "status",
             "embed",
             "extract",
+            "find",
+            "advise",
+            "report",
+            "refresh",
         }
+    assert not [secret for secret in SECRETS if secret in (out / "page.html").read_text()]
     for secret in SECRETS:
         assert secret not in caplog.text
     written = [*(lake / "wh").rglob("*.stats"), *out.glob("*.puffin")]
