@@ -111,7 +111,7 @@ def require_extra() -> None:
     except ImportError as error:
         raise UsageError(
             f"the server needs the package {error.name}, which is not installed",
-            hint="Run: pip install 'lakehouse-sidecar[serve]'",
+            hint="In a copy of the repository run: pip install '.[serve]'",
         ) from error
 
 
