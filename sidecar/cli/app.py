@@ -34,7 +34,7 @@ from sidecar.cli.shell.choices import (
     with_shared_options,
 )
 from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
-from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, without_credentials
+from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, foreign_reason, without_credentials
 from sidecar.run import progress
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -166,6 +166,10 @@ class CommandGroup(TyperGroup):
         except OSError as error:
             _print_error(error, StorageError(error.strerror or str(error), file=error.filename))
             raise typer.Exit(1) from error
+        except Exception as error:
+            if not isinstance(error, (typer.Exit, typer.Abort, _ParserError)):  # a bug: JSON, and its traceback
+                _print_error_object(SidecarError(f"unexpected: {foreign_reason(error)}"))
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by task. A summary that is too long for the terminal is wrapped, not cut."""

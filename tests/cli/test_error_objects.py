@@ -142,3 +142,13 @@ def test_a_full_disk_below_stdout_is_one_line(tmp_path: Path) -> None:
     assert ran.returncode != 0
     assert "Traceback" not in ran.stderr
     assert "No space left on device" in ran.stderr
+
+
+def test_a_bug_is_an_error_object_beside_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr("sidecar.inspect", fail)
+    done = run("inspect", SOUND, "--json")
+    assert isinstance(done.exception, LookupError)
+    assert json.loads(done.stdout)["error"] == {"kind": "error", "message": "unexpected: LookupError: a bug"}

@@ -6,8 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.manifest import ManifestFile
 
+import sidecar
 from sidecar.reports.finding.find import find
 from tests.iceberg.cases import local, replaced
 from tests.reports.find_cases import (
@@ -69,3 +72,21 @@ def test_a_damaged_sidecar_costs_reads_and_no_row(catalog: Any) -> None:
             assert_right(table, rng, asked=5)
         with replaced(Path(path), None):
             assert_right(table, rng, asked=2)
+
+
+def test_a_manifest_list_may_have_fewer_summaries_than_the_spec_has_fields(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dremio writes such lists: what they leave out rules nothing out."""
+    rows = pa.table({"k": [1, 2], "s": ["a", "b"]})
+    table = catalog.create_table("db.few_summaries", rows.schema)
+    with table.update_spec() as update:
+        update.add_identity("k")
+        update.add_identity("s")
+    table.append(rows)
+    real = ManifestFile.partitions.fget
+    monkeypatch.setattr(ManifestFile, "partitions", property(lambda line: real(line)[:1]))  # type: ignore[misc]
+    for options in ({}, {"all_snapshots": True}):
+        assert sidecar.find(table, {"s": ["b"]}, **options).answer == "found"
+    assert sidecar.find(table, {"s": ["c"]}).answer == "absent"
+    assert sidecar.plan(table, "s = 'b'").files_kept == 1
