@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -97,38 +97,13 @@ class Registrar:
         ``groups`` are the groups of files that the new sketches count. If the build leaves files to later ones, their
         values are in no sketch: then the table keeps the counts that it has, and gets none that is far too low.
         """
-        header = SegmentHeader(
-            table_uuid=self.listing.table_uuid,
-            snapshot_id=self.listing.snapshot_id,
-            sequence_number=self.listing.sequence_number,
-            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            columns=self._named(indexed),
-        )
+        header = self._header(indexed)
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
         in_clear = indexed.encrypted.fields & self.plan.options.in_clear
         indexes = index_groups(indexed, self.plan.columns)
-        thetas = [
-            KeptSketch(
-                i,
-                sketch.to_bytes(),
-                sketch.ndv,
-                dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
-            )
-            for i, sketch in sorted(indexed.sketches.items())
-            if not self.prepared.left
-        ]
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
-
-        carrier = SegmentCarrier(
-            self.table,
-            self.listing,
-            self.plan.encryption_keys,
-            rates_apart(self.prepared, self.state),
-            self.prepared.request.merge_up_to,
-            set(wanted_indexes(self.plan)),
-            {file.ordinal for file in self.prepared.to_index} - indexed.failed.keys(),
-        )
+        carrier = self._carrier(indexed)
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
@@ -166,7 +141,7 @@ class Registrar:
         registration = register(
             self.table,
             self.listing.snapshot_id,
-            thetas,
+            self._thetas(indexed, in_clear),
             write,
             force=self.prepared.request.force,
             has_pages=has_pages,
@@ -174,6 +149,40 @@ class Registrar:
             carried=self.prepared.carried_sketches(),
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
+
+    def _header(self, indexed: StageResults) -> SegmentHeader:
+        return SegmentHeader(
+            table_uuid=self.listing.table_uuid,
+            snapshot_id=self.listing.snapshot_id,
+            sequence_number=self.listing.sequence_number,
+            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            columns=self._named(indexed),
+        )
+
+    def _thetas(self, indexed: StageResults, in_clear: Collection[int]) -> list[KeptSketch]:
+        """Return the sketches of whole columns, of which there are none if files are left to later builds."""
+        return [
+            KeptSketch(
+                i,
+                sketch.to_bytes(),
+                sketch.ndv,
+                dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
+            )
+            for i, sketch in sorted(indexed.sketches.items())
+            if not self.prepared.left
+        ]
+
+    def _carrier(self, indexed: StageResults) -> SegmentCarrier:
+        """Return what carries the earlier segments over."""
+        return SegmentCarrier(
+            self.table,
+            self.listing,
+            self.plan.encryption_keys,
+            rates_apart(self.prepared, self.state),
+            self.prepared.request.merge_up_to,
+            set(wanted_indexes(self.plan)),
+            {file.ordinal for file in self.prepared.to_index} - indexed.failed.keys(),
+        )
 
     def _describe_run(
         self,
