@@ -20,7 +20,7 @@ from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.encrypted_tables import bundle_keys
 from tests.maintenance.cases import make, register_others, rows
 from tests.object_store import open_store
-from tests.reports.browser import needs_browser, photograph
+from tests.reports.browser import NARROW, WIDE, needs_browser, shown
 
 HOSTILE = "</script><script>alert(1)</script>&\"'\x1b[31m\u202e"
 VOID = {"meta"}
@@ -220,5 +220,12 @@ def test_without_advice_no_data_file_is_read(table: Table, tmp_path: Path, monke
 
 
 @needs_browser
-def test_a_browser_draws_it(written: Path, tmp_path: Path) -> None:
-    assert photograph(written.as_uri(), tmp_path).stat().st_size > 10_000
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int) -> None:
+    page, _ = checked(written)
+    seen = shown(written.as_uri(), tmp_path, width)
+    assert seen.errors == []
+    assert seen.overflow <= 0
+    assert seen.pictures == page.tags.count("svg") > 0
+    for tag in ("h1", "h2"):
+        assert all(line.strip().lower() in seen.text.lower() for line in page.data[tag].splitlines() if line.strip())
