@@ -188,7 +188,7 @@ def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Coll
     if glue is not None:
         pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)
         names = [table["Name"] for page in pages for table in page["TableList"]]
-    elif hasattr(hive, "__enter__"):
+    elif hive is not None and hasattr(hive, "__enter__"):
         with hive as client:
             names = list(client.get_all_tables(db_name=database))
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import sidecar
 from sidecar.cli.app import app
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -25,6 +26,7 @@ def test_columns_narrow_a_data_file_in_each_form() -> None:
     (file,) = json.loads(run("inspect", PARQUET, "-c", "i64_opt,bool_opt", "--json").stdout)["files"]
     units = file["units"]
     assert [list(unit["columns"]) for unit in units] == [["i64_opt", "bool_opt"]] * len(units)
+    assert sidecar.inspect(PARQUET, columns=["i64_opt", "bool_opt"]).only.to_dict() == file
     for form in ("table", "jsonl"):
         text = run("inspect", PARQUET, "--columns", "i64_opt", "--format", form).stdout
         assert "i64_opt" in text.replace("\\", "")
