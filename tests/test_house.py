@@ -48,39 +48,6 @@ MOST = {
     "keys read in cli": 30,
 }
 """What :func:`tests.house_counts.counted` may count at most."""
-SHARED_NAMES = {
-    "Blocks",
-    "Build",
-    "Bytes",
-    "Condition",
-    "Content",
-    "Engine",
-    "Entries",
-    "FieldBlob",
-    "Files",
-    "Flags",
-    "Hashes",
-    "IndexKind",
-    "KeptBecause",
-    "Key",
-    "Keys",
-    "Opener",
-    "Ordinals",
-    "Page",
-    "Partition",
-    "Placement",
-    "Range",
-    "Rows",
-    "Spans",
-    "Table",
-    "Taken",
-    "Units",
-    "Verdict",
-    "Wanted",
-    "_Asked",
-    "_Decoder",
-}
-"""Names that two aliases of types share, or an alias and a class. There should be none."""
 
 
 def is_sentence(node: ast.expr | None) -> bool:
@@ -190,7 +157,7 @@ def test_values_may_be_compared(code: str) -> None:
 
 def test_names_of_classes_and_aliases_are_unique() -> None:
     names = Counter(name for path in MODULES for name in type_names(tree_of(path)))
-    assert {name for name, count in names.items() if count > 1} <= SHARED_NAMES
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_the_package_grows_no_wider() -> None:

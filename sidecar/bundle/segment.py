@@ -33,6 +33,7 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF, THETA_GROUPS
+from sidecar.questions.narrowing import Units
 from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ REMEMBERED_FILES = 4096
 _TOC_COPIES, _FILE_BYTES, _UNIT_BYTES = 10, 300, 8
 """About what a segment takes in memory: for each byte of its tables of contents as decoded objects, for each file with
 its fingerprint in an index, and for each unit and coverage."""
-
-Units = npt.NDArray[np.bool_]
-"""bool[units of a segment]: True for units that may match."""
 
 
 ColumnNames = Callable[[int], "str | None"]

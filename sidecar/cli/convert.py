@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
-from sidecar.cli.options import Engine, engine_fact, fixed_rate, names, not_on_spark
+from sidecar.cli.options import EngineOption, engine_fact, fixed_rate, names, not_on_spark
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
@@ -69,7 +69,7 @@ def convert(
     merge: MergeFilters = False,
     kind: RebuiltAs = None,
     column: HistoricalColumn = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
 ) -> None:
     """Convert the indexes of files to another form or size.
 

@@ -11,7 +11,7 @@ from sidecar.cli.many import files
 from sidecar.cli.many.targets import Into
 from sidecar.cli.options import (
     DryRun,
-    Engine,
+    EngineOption,
     KeyPlace,
     encryption_keys,
     fixed_rate,
@@ -73,7 +73,7 @@ def embed(
     refresh: Refresh = True,
     dry_run: DryRun = False,
     keys: KeyPlace = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
 ) -> None:
     """Write data files again with filters and page indexes.
 

@@ -12,7 +12,7 @@ from sidecar.cli import humanize
 from sidecar.cli.many import files
 from sidecar.cli.options import (
     AllowPlaintext,
-    Engine,
+    EngineOption,
     KeyPlace,
     encryption_keys,
     engine_fact,
@@ -48,7 +48,7 @@ def extract(
     ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
-    engine: Engine = None,
+    engine: EngineOption = None,
 ) -> None:
     """Copy the indexes of data files, bit for bit, into a Puffin file.
 

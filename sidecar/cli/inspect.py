@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.many.targets import Files, refuse_tables
+from sidecar.cli.many.targets import FileArguments, refuse_tables
 from sidecar.cli.options import KeyPlace, encryption_keys, names
 from sidecar.cli.output import output
 
@@ -23,7 +23,7 @@ _STATISTICS = ("values", "has_null", "min", "max")
 
 
 def inspect(
-    targets: Files,
+    targets: FileArguments,
     columns: Annotated[
         list[str] | None,
         typer.Option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RanSomewhere: TypeAlias = "ConvertReport | EmbedTableReport | ExtractReport | Verification | WrittenFiles"
 """A result that says where the work ran, and why there."""
 
-Table = Annotated[
+TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="The table, as namespace.table; a part with a dot in backticks.")
 ]
 Predicate = Annotated[
@@ -54,7 +54,7 @@ QUOTES = '`"'
 """Around a part of a table's name that has a dot or another character with a meaning."""
 
 
-Engine = Annotated[
+EngineOption = Annotated[
     BuildEngine | None,
     choice(
         "--engine",

@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import one_predicate
-from sidecar.cli.options import At, KeyPlace, Predicate, Table, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, Predicate, TableArgument, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output, table, without_folder
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.keys import KeyFile, read_keys
@@ -25,7 +25,7 @@ SHOWN_FILES = 20
 
 
 def plan(
-    table: Table,
+    table: TableArgument,
     predicate: Predicate = None,
     keys: KeyFile = None,
     at: At = None,

@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli.draw.written import draw_stripped
 from sidecar.cli.many import files
-from sidecar.cli.options import Engine, KeyPlace, encryption_keys, not_on_spark
+from sidecar.cli.options import EngineOption, KeyPlace, encryption_keys, not_on_spark
 from sidecar.cli.output import output
 from sidecar.errors import UsageError
 
@@ -27,7 +27,7 @@ def strip(
         ),
     ] = None,
     keys: KeyPlace = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
 ) -> None:
     """Write data files again without filters and page indexes.
 

@@ -13,7 +13,7 @@ from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Targets, are_paths, are_several_tables, check_there
 from sidecar.cli.options import (
     At,
-    Engine,
+    EngineOption,
     KeyPlace,
     encryption_keys,
     not_on_spark,
@@ -67,7 +67,7 @@ def verify(
     keys: KeyPlace = None,
     against: ComparedFiles = None,
     prefixes: PrefixFile = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
 ) -> None:
     """Check the indexes of files or tables for errors.
 

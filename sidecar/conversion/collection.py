@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import write_segment
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.protection import Protection, properties_of
 from sidecar.conversion.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
@@ -62,6 +63,10 @@ class Key(NamedTuple):
     def name(self) -> str:
         """A name for reports without the data file at hand: the path, or the field id."""
         return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
+
+
+Taken: TypeAlias = Iterator[tuple[int, Key, Outcome]]
+"""Unit ordinal in the collection, column, and what became of the index."""
 
 
 def keys_of(columns: Iterable[tuple[int, int | None, str]]) -> dict[int, Key]:

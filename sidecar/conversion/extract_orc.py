@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sidecar.bundle.indexes.row_indexes import row_index_kind
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import StoredColumn
-from sidecar.conversion.collection import Collection, Key, keys_of
+from sidecar.conversion.collection import Collection, Key, Taken, keys_of
 from sidecar.conversion.matching.identity import file_entry, identity_of
 from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.data_files.open_orc import OpenOrc, first_units
@@ -23,9 +23,6 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
-
-Taken = Iterator[tuple[int, Key, Outcome]]
-"""Unit ordinal in the collection, column, and what became of the index."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import chain
 from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.bundle.model import StoredColumn, UnitState
-from sidecar.conversion.collection import Collection, Key, keys_of
+from sidecar.conversion.collection import Collection, Key, Taken, keys_of
 from sidecar.conversion.matching.identity import file_entry, identity_of
 from sidecar.conversion.matching.witness import FileWitness, GivenIndexes, Witness
 from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
@@ -28,9 +28,6 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.page_index import read_indexes_by_leaf
 from sidecar.storage.source import Source
-
-Taken = Iterator[tuple[int, Key, Outcome]]
-"""Unit ordinal in the collection, column, and what became of the index."""
 
 AMBIGUOUS = "another column of the file has the same path, and neither has a field id"
 

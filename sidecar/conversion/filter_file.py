@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import Outcome
-from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
+from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter_of, rebuild
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.block_filter import BlockFilter
@@ -54,7 +54,7 @@ def convert_filter(
         leaf = find_leaf(footer, column)
         evidence = ParquetEvidence(opened, footer, [group.columns[leaf.index] for group in footer.row_groups])
         _check_column(old.filter, evidence, leaf)
-        build: Build[SplitBlockBloomFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
+        build: FilterFromArrays[SplitBlockBloomFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
         made, way = rebuild(evidence, build)
     data = encode_header(made.num_bytes) + made.to_bytes()
     with create_target(target, io) as written:

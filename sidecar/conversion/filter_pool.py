@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from sidecar.bundle.extract import extract_blocks, take_own_blocks
 from sidecar.bundle.filters.filter_bundle import FilterBundle
@@ -23,14 +22,13 @@ from sidecar.bundle.sidecar_file import Segment
 from sidecar.conversion.collection import KeptFilter
 from sidecar.conversion.spool import Spool
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.arrays import Blocks
 
 GroupKey = tuple[str, int, str, int]
 """Segment id, field number, kind of filters, group ordinal."""
 
 IN_MEMORY = 128 << 20
 """Bytes of filters that are kept in memory; the rest goes to a temporary file."""
-
-Blocks = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)

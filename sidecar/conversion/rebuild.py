@@ -27,7 +27,7 @@ from sidecar.storage.source import Source
 
 F = TypeVar("F")
 B = TypeVar("B", bound=BlockFilter)
-Build = Callable[[Iterable["pa.Array[Any]"], int], F]
+FilterFromArrays = Callable[[Iterable["pa.Array[Any]"], int], F]
 """Builds a filter from arrays; the number is an upper limit of their distinct values together."""
 
 
@@ -68,7 +68,7 @@ class ParquetEvidence:
                 yield values
 
 
-def rebuild(evidence: ParquetEvidence, build: Build[F]) -> tuple[F, Way]:
+def rebuild(evidence: ParquetEvidence, build: FilterFromArrays[F]) -> tuple[F, Way]:
     """Build the new filter by the first way that is possible, and return it with the way.
 
     Raises :class:`DamagedFileError` if the values cannot be decoded, and :class:`sidecar.errors.StorageError`.
@@ -92,7 +92,7 @@ def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
         )
 
 
-def filter_of(form: type[B], encoding: Encoding, fpp: float) -> Build[B]:
+def filter_of(form: type[B], encoding: Encoding, fpp: float) -> FilterFromArrays[B]:
     """Return a builder of ``form`` filters: sized for the number of values, then folded as far as ``fpp`` allows."""
 
     def build(arrays: Any, distinct: int) -> B:

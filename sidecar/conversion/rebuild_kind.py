@@ -23,7 +23,7 @@ from sidecar.conversion.extract import Extractor
 from sidecar.conversion.extract_orc import orc_keys
 from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
 from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
-from sidecar.conversion.rebuild import Build, ParquetEvidence, filter_of, rebuild
+from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter_of, rebuild
 from sidecar.data_files.open_orc import OpenOrc, first_units
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
@@ -49,7 +49,7 @@ AS_ORC: Final = "orc"
 REBUILT_KINDS: tuple[RebuiltKind, ...] = (AS_PARQUET, AS_ORC)
 """The kinds that filters are rebuilt as: split-block filters, ORC filters."""
 
-Wanted = Collection[str] | None
+WantedColumns = Collection[str] | None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class RebuildTarget:
         self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
-def take_as_orc(file: OpenParquet, into: RebuildTarget, columns: Wanted) -> None:
+def take_as_orc(file: OpenParquet, into: RebuildTarget, columns: WantedColumns) -> None:
     """Take a Parquet file: copy its page indexes and rebuild its filters as ORC filters."""
     first = into.gathered.num_units
     into.extractor.take(file)
@@ -128,11 +128,11 @@ def take_as_orc(file: OpenParquet, into: RebuildTarget, columns: Wanted) -> None
     check_unchanged(source)
 
 
-def _having_filters(chunks: Iterable[ColumnChunk], columns: Wanted) -> list[ColumnChunk]:
+def _having_filters(chunks: Iterable[ColumnChunk], columns: WantedColumns) -> list[ColumnChunk]:
     return [c for c in chunks if c.bloom_filter_offset and (columns is None or c.leaf.path in columns)]
 
 
-def take_as_parquet(file: OpenOrc, into: RebuildTarget, columns: Wanted) -> None:
+def take_as_parquet(file: OpenOrc, into: RebuildTarget, columns: WantedColumns) -> None:
     """Take an ORC file: copy its row indexes and rebuild its filters as split-block filters."""
     first = into.gathered.num_units
     into.extractor.take(file)
@@ -150,7 +150,7 @@ def take_as_parquet(file: OpenOrc, into: RebuildTarget, columns: Wanted) -> None
     check_unchanged(source)
 
 
-def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bool:
+def _has_filters(footer: StripeFooter, column: OrcColumn, columns: WantedColumns) -> bool:
     named = columns is None or column.path in columns
     return (
         not column.is_compound
@@ -208,7 +208,7 @@ class _RebuiltColumn:
         return zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable or found
 
 
-def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> Build[OrcBloomFilter]:
+def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> FilterFromArrays[OrcBloomFilter]:
     """Return a builder of ORC filters, sized as writers do for ``entries`` values (or more, if more are distinct)."""
 
     def build(arrays: Iterable[pa.Array[Any]], distinct: int) -> OrcBloomFilter:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from sidecar.errors import UsageError
 from sidecar.filters import layouts
+from sidecar.filters.arrays import Hashes
 from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.plain_bytes_hash import XXH64, Hashes, PlainHash
+from sidecar.filters.plain_bytes_hash import XXH64, PlainHash
 
 THETA_SEED = np.uint64(9001)
 

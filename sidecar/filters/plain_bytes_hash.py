@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
-Hashes = NDArray[np.uint64]
+from sidecar.filters.arrays import Hashes
+
 MURMUR3_SEED = np.uint64(1361930890)
 
 

@@ -32,14 +32,14 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.plain_bytes_hash import XXH64, PlainHash
 
-Verdict = Literal["probe", "cannot-exist", "unknown"]
+ProbeVerdict = Literal["probe", "cannot-exist", "unknown"]
 
 
 @dataclass(frozen=True)
 class Probe:
     """The way to ask a filter for a literal: if ``verdict`` is ``probe``, whether it has any of ``hashes``."""
 
-    verdict: Verdict
+    verdict: ProbeVerdict
     hashes: tuple[int, ...] = ()
     reason: str = ""
 

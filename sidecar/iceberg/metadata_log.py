@@ -25,13 +25,13 @@ from sidecar.errors import StorageError
 from sidecar.iceberg.partial_loading import loadable_statistics
 from sidecar.storage.locations import file_at
 
-Entries: TypeAlias = tuple[StatisticsFile, ...]
+StatisticsEntries: TypeAlias = tuple[StatisticsFile, ...]
 """The statistics entries of one snapshot, in the order of the metadata. Spark and Impala take the first one.
 
 Nearly always there is one; Impala leaves several. A commit can set one or none: it takes the place of all of them.
 """
 
-Statistics: TypeAlias = dict[int, Entries]
+Statistics: TypeAlias = dict[int, StatisticsEntries]
 """Statistics entries by snapshot id. A snapshot without entries is left out."""
 
 
@@ -74,7 +74,7 @@ def names(entries: Iterable[StatisticsFile], path: str) -> bool:
     return any(entry.statistics_path == path for entry in entries)
 
 
-def as_entries(entry: StatisticsFile | None) -> Entries:
+def as_entries(entry: StatisticsFile | None) -> StatisticsEntries:
     """Return what a snapshot has after a commit that sets ``entry``, or with ``None`` removes what it has."""
     return () if entry is None else (entry,)
 

@@ -25,7 +25,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.metadata_log import Entries, displaced_between, statistics_of
+from sidecar.iceberg.metadata_log import StatisticsEntries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.statistics_files.entry_commits import (
@@ -189,7 +189,7 @@ def _repair_of(
     return Repair(entry, entry.model_copy(update={"blob_metadata": blobs}) if reasons else entry, tuple(reasons))
 
 
-def _too_many(snapshot_id: int, entries: Entries, repair: Repair) -> str:
+def _too_many(snapshot_id: int, entries: StatisticsEntries, repair: Repair) -> str:
     paths = ", ".join(entry.statistics_path for entry in entries)
     return (
         f"snapshot {snapshot_id} has {len(entries)} statistics files ({paths}), of which a repair could keep one: "

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from sidecar.data_files.formats import Metadata, read_metadata
 from sidecar.engines.work import in_turn
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, ProcessCaches, StageResult, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, SourceOpener, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
@@ -27,7 +27,7 @@ class LocalEngine:
 
     name: EngineKind = "local"
 
-    def __init__(self, opener: Opener, threads: int | None = None) -> None:
+    def __init__(self, opener: SourceOpener, threads: int | None = None) -> None:
         self.threads = threads or os.cpu_count() or 1
         self.kept = KeptIndexes(self.threads)
         self._opener = opener

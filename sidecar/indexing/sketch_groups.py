@@ -25,7 +25,7 @@ from sidecar.indexing.columns import Options
 _PARTITION_SHARE, _COMMIT_SHARE = 4, 2
 """A group ends with its partition or commit if it has one of so many parts of the most files or bytes."""
 
-Partition = tuple[int, tuple[bytes | None, ...]]
+PartitionOfSpec = tuple[int, tuple[bytes | None, ...]]
 
 
 def sketched_columns(columns: Iterable[TableColumn], options: Options) -> list[TableColumn]:
@@ -36,7 +36,7 @@ def sketched_columns(columns: Iterable[TableColumn], options: Options) -> list[T
 
 def group_files(files: Sequence[SnapshotFile]) -> list[list[SnapshotFile]]:
     """Return the groups of ``files``, at most 256 files and 8 GB each; a larger file is a group of its own."""
-    first: dict[Partition, tuple[int, int]] = {}
+    first: dict[PartitionOfSpec, tuple[int, int]] = {}
     for file in files:
         age = _age(file)
         first[_partition(file)] = min(age, first.get(_partition(file), age))
@@ -52,7 +52,7 @@ def group_files(files: Sequence[SnapshotFile]) -> list[list[SnapshotFile]]:
     return groups
 
 
-def _partition(file: SnapshotFile) -> Partition:
+def _partition(file: SnapshotFile) -> PartitionOfSpec:
     return file.spec_id, file.partition
 
 

@@ -34,7 +34,7 @@ larger parts, because each part reads a piece of every filter."""
 PARTS = 16
 """The number of parts of a group to aim for."""
 
-Key = tuple[int, int, int]
+UnitKey = tuple[int, int, int]
 """Identifies a filter: file ordinal, row group, field id."""
 
 
@@ -47,7 +47,7 @@ class GroupTask:
     place: BlobContext
     step: int
     """Blocks in a part."""
-    keys: Sequence[Key] = field(repr=False)
+    keys: Sequence[UnitKey] = field(repr=False)
     """The key of the filter at each position."""
 
     @property
@@ -92,8 +92,8 @@ class KeptIndexes:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._spool = Spool()
-        self._filters: dict[Key, int] = {}
-        self._pages: dict[Key, tuple[int, int]] = {}
+        self._filters: dict[UnitKey, int] = {}
+        self._pages: dict[UnitKey, tuple[int, int]] = {}
 
     def keep(self, record: StageResult) -> StageResult:
         """Keep the filter or page index of a record. Returns the record without it."""
@@ -135,7 +135,7 @@ class KeptIndexes:
             yield group.number, data
             report_progress("slicing", done, len(ranges))
 
-    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+    def page_indexes(self, keys: Sequence[UnitKey]) -> Iterator[bytes]:
         """Yield the page indexes, or row indexes, in the order of ``keys``."""
         return (self._spool.read(*self._pages[key]) for key in keys)
 

@@ -81,12 +81,12 @@ class Word:
     def __rrshift__(self, other: int) -> Word:
         return self.filled(other) >> self
 
-    def at_least(self, other: Word | int) -> Condition:
+    def at_least(self, other: Word | int) -> TruthValue:
         """Return the condition that this word is not less than ``other``."""
-        return Condition(self.builder, self.builder.icmp_unsigned(">=", *_alike(self, other)))
+        return TruthValue(self.builder, self.builder.icmp_unsigned(">=", *_alike(self, other)))
 
 
-class Condition:
+class TruthValue:
     """A truth value of the code that is built, or one for each lane."""
 
     def __init__(self, builder: Any, value: Any) -> None:
@@ -151,7 +151,7 @@ class WordArray:
         return self._builder.bitcast(self._builder.gep(self._data, [at.value]), _VECTOR.as_pointer())
 
 
-def repeat(goes_on: Callable[..., Condition], step: Callable[..., Sequence[Word]], *state: Word) -> tuple[Word, ...]:
+def repeat(goes_on: Callable[..., TruthValue], step: Callable[..., Sequence[Word]], *state: Word) -> tuple[Word, ...]:
     """Replace the vectors of ``state`` by ``step(*state)`` where ``goes_on(*state)``, as long as it does in some lane.
 
     Returns the last state. A lane that does not go on keeps its words, but is computed as the others are.

@@ -35,11 +35,11 @@ _MOST_ENTRIES = 1 << 18
 
 _LENGTHS = Leaf(0, ("lengths",), None, "INT32", None, Annotation(), Encoding.parse("int32"), 0, 0)
 
-Page = tuple[PageHeader, bytes | memoryview]
+PageWithHeader = tuple[PageHeader, bytes | memoryview]
 """A page: its decoded header, and its stored bytes, which begin with the header."""
 
 
-def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Sequence[Page]) -> int:
+def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Sequence[PageWithHeader]) -> int:
     """Return the bytes that a decoded value of these pages may take, besides the bytes that it has in its page.
 
     ``dictionary`` is the dictionary page with its header, or empty. Raises :class:`UnsupportedFeatureError` if prefixes

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.errors import SidecarError
+from sidecar.filters.arrays import Bytes
 from sidecar.filters.leaf import Leaf
 from sidecar.kernels import page_headers as columns
 from sidecar.kernels import rle
@@ -26,8 +27,7 @@ from sidecar.parquet.pages import DATA_PAGE_V2, ChunkReader
 MAX_BYTES = 8 << 20
 """Decompressed bytes of the pages that are read together, at most."""
 
-Table = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+WordTable = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Marks = npt.NDArray[np.bool_]
 
@@ -58,7 +58,7 @@ def mark_index_pages(
     return int(table[:sound, columns.NUM_VALUES].sum()), offset + int(end)
 
 
-def _decompressed(data: memoryview, table: Table, codec: str) -> list[bytes]:
+def _decompressed(data: memoryview, table: WordTable, codec: str) -> list[bytes]:
     """Decompress the bodies of the pages, levels first, up to the first page that fails."""
     parts: list[bytes] = []
     for row in table.tolist():
@@ -78,7 +78,7 @@ def _decompressed(data: memoryview, table: Table, codec: str) -> list[bytes]:
     return parts
 
 
-def _mark_all(parts: list[bytes], table: Table, leaf: Leaf, used: Marks) -> int:
+def _mark_all(parts: list[bytes], table: WordTable, leaf: Leaf, used: Marks) -> int:
     """Set ``used`` for each index in the decompressed pages. Returns how many pages are sound before a bad one.
 
     A bad page may have marked some indices.

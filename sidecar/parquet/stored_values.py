@@ -17,18 +17,17 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.array_hash import hash_plain_fixed, hash_plain_spans
+from sidecar.filters.arrays import Bytes, Hashes
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.layouts import Spans
 from sidecar.filters.leaf import Leaf
-from sidecar.filters.plain_bytes_hash import XXH64, Hashes, PlainHash
+from sidecar.filters.plain_bytes_hash import XXH64, PlainHash
 from sidecar.kernels import rle
 from sidecar.parquet.dictionary import DictionaryPage, mark_indices
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN
 from sidecar.parquet.trust import as_shown
 from sidecar.parquet.value_bounds import BATCH_BYTES, check_encoding, check_size
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

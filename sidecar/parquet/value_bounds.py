@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.arrays import Bytes
 from sidecar.filters.leaf import Leaf
 from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import byte_array_spans, unaligned_words
@@ -49,8 +50,6 @@ KNOWN_ENCODINGS = (
     *(PLAIN, RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY, _BYTE_STREAM_SPLIT),
     *DICTIONARY_ENCODINGS,
 )
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass

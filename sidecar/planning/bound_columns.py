@@ -57,10 +57,10 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from sidecar.filters.arrays import Flags
 from sidecar.iceberg.predicates.conditions import predicates
 from sidecar.planning.bound_literals import for_bounds
 
-Flags = npt.NDArray[np.bool_]
 Columns = Callable[[int], pa.Table | None]
 """Returns the bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sidecar.bundle.model import UnitState
 
 
-class KeptBecause(Enum):
+class KeptFilesBecause(Enum):
     """Why a plan keeps a file; ``text`` is the reason in words."""
 
     NOT_ASKED = "no part of the predicate is one that the index can answer"
@@ -50,7 +50,7 @@ class NotIndexed(NamedTuple):
         return self.why in (UnitState.ENCRYPTED, UnitState.REFUSED)
 
 
-KeptReason = KeptBecause | NotIndexed
+KeptReason = KeptFilesBecause | NotIndexed
 """Why a plan keeps one file."""
 
 

@@ -17,11 +17,11 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.iceberg.statistics_files.find_sidecar import Opener, find_sidecar, may_have_pages
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, find_sidecar, may_have_pages
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.planning.files.by_filters import IndexedFiles
-from sidecar.planning.funnel import KeptBecause, SidecarUsed
+from sidecar.planning.funnel import KeptFilesBecause, SidecarUsed
 from sidecar.planning.row_groups import StoredPages
 from sidecar.questions.conditions import Condition
 
@@ -42,7 +42,7 @@ class OpenedSidecar:
         question: Condition | None,
         access: Access,
         fields: Iterable[int] = (),
-        opener: Opener | None = None,
+        opener: SidecarOpener | None = None,
     ) -> None:
         self.table = table
         self.question = question
@@ -50,7 +50,7 @@ class OpenedSidecar:
         self.stored: StoredPages | None = None
         self.index: IndexedFiles | None = None
         """``None`` until the sidecar is opened, if there is none, and after it has failed."""
-        self.otherwise = KeptBecause.NOT_ASKED
+        self.otherwise = KeptFilesBecause.NOT_ASKED
         """Why files are kept that no filter answers for."""
         self._snapshot_id = (
             0 if snapshot is None else snapshot.snapshot_id
@@ -71,14 +71,14 @@ class OpenedSidecar:
             yield
         except Exception as error:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
-            self.index, self.otherwise = None, KeptBecause.UNREADABLE
+            self.index, self.otherwise = None, KeptFilesBecause.UNREADABLE
             if self._sidecar is not None:
                 self._sidecar.on_close = None  # what has failed serves no other plan
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""
         if self.question is not None and not self._is_open:
-            self.otherwise = KeptBecause.NO_SIDECAR
+            self.otherwise = KeptFilesBecause.NO_SIDECAR
             with self.guarded():
                 self.open()
 
@@ -90,7 +90,7 @@ class OpenedSidecar:
         found = find_sidecar(self.table, self._access, self._snapshot_id, warnings=self._warnings, opener=self._opener)
         if found is None:
             if self._warnings:
-                self.otherwise = KeptBecause.UNREADABLE
+                self.otherwise = KeptFilesBecause.UNREADABLE
             return
         self._sidecar = found.sidecar
         behind = generations(self.table, self._snapshot_id, found.snapshot_id)

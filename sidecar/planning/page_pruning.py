@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pyiceberg.manifest import DataFile
 
-from sidecar.bundle.indexes.page_indexes import PageIndexKind, StoredPageIndex, leaf_of, ordering_of
-from sidecar.bundle.indexes.row_indexes import RowIndexKind, StoredRowIndex, row_index_bounds
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex, leaf_of, ordering_of
+from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
@@ -36,7 +36,6 @@ from sidecar.questions.narrowing import holds, narrow
 from sidecar.questions.row_ranges import RowRanges, Rows
 
 Stored = StoredPageIndex | StoredRowIndex
-IndexKind = PageIndexKind | RowIndexKind
 
 MAX_UNITS = 2048
 """The most row groups whose page indexes one plan reads. With more, a scan uses the page indexes in each file."""
@@ -74,7 +73,7 @@ class PagePruner:
         self._question = question
         self._holds = holds
         self._warn = warn
-        self._conditions: dict[frozenset[tuple[int, IndexKind]], Condition | None] = {}
+        self._conditions: dict[frozenset[tuple[int, EntryKind]], Condition | None] = {}
         self.notes: list[str] = []
 
     def can_help(self, data: DataFile) -> bool:
@@ -275,7 +274,7 @@ class PagePruner:
         bounds = row_index_bounds(stored, unit.rows)
         return bounds if isinstance(bounds, str) else _Claim(bounds, lambda: (bounds, np.zeros(1, np.int64)))
 
-    def _condition(self, kinds: dict[int, IndexKind]) -> Condition | None:
+    def _condition(self, kinds: dict[int, EntryKind]) -> Condition | None:
         """Return the condition on the fields that have an index, made once for each combination of their types."""
         key = frozenset(kinds.items())
         if key not in self._conditions:
@@ -283,7 +282,7 @@ class PagePruner:
             self._conditions[key] = condition_of(self._question.bound, columns.get)
         return self._conditions[key]
 
-    def _column(self, field_id: int, kind: IndexKind) -> ComparedColumn:
+    def _column(self, field_id: int, kind: EntryKind) -> ComparedColumn:
         """Return what bounds of an index are compared as; :class:`UnsupportedFeatureError` if they do not compare."""
         iceberg_type = self._question.types[field_id]
         if isinstance(kind, RowIndexKind):

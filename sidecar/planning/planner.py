@@ -38,7 +38,7 @@ from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_readable, table_at
-from sidecar.iceberg.statistics_files.find_sidecar import Opener
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.iceberg.table_names import name_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
@@ -136,7 +136,7 @@ class Planning:
         access: Access,
         *,
         keys: KeySet | None = None,
-        opener: Opener | None = None,
+        opener: SidecarOpener | None = None,
         lines: Sequence[ManifestFile] | None = None,
     ) -> None:
         self._started = time.perf_counter()

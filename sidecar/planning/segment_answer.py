@@ -11,7 +11,7 @@ import numpy as np
 
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.questions.conditions import Condition, HoldsAny
 from sidecar.questions.narrowing import Units, matching_units
 from sidecar.questions.row_ranges import RowRanges
@@ -30,7 +30,7 @@ class SegmentAnswer:
     """Files that may match."""
     unable: RowRanges
     """Files that the filters could not have excluded."""
-    kept_because: KeptBecause
+    kept_because: KeptFilesBecause
     """Why a file is kept that the filters could have excluded."""
 
 
@@ -44,7 +44,7 @@ def answer_of(
     warned = len(warnings)
     if question is None:  # filters are not asked
         every_file = RowRanges.all(segment.num_files)
-        return SegmentAnswer(RowRanges.all(segment.num_units), every_file, every_file, KeptBecause.MAY_MATCH)
+        return SegmentAnswer(RowRanges.all(segment.num_units), every_file, every_file, KeptFilesBecause.MAY_MATCH)
     # Which units would match even if every filter said no? Those have too few filters to be ruled out. If that is every
     # unit, no filter is read.
     unable = matching_units(question, lambda leaf: ~indexed_units(segment, leaf), segment.num_units)
@@ -52,7 +52,7 @@ def answer_of(
         left = RowRanges.all(segment.num_units)
     else:
         left = _ranges(matching_units(question, _asker(segment, resolution_holds), segment.num_units))
-    why = KeptBecause.DAMAGED if len(warnings) > warned else KeptBecause.MAY_MATCH
+    why = KeptFilesBecause.DAMAGED if len(warnings) > warned else KeptFilesBecause.MAY_MATCH
     return SegmentAnswer(left, segment.files_with(left), segment.files_with(_ranges(unable)), why)
 
 

@@ -65,7 +65,7 @@ from sidecar.planning.partition_projection import exact_spec, in_doubt, project
 
 AnyLiteral = Literal[Any]
 Keep = Callable[[DataFile], bool]
-Entries = Mapping[int, Sequence[ManifestEntry]]
+ManifestEntries = Mapping[int, Sequence[ManifestEntry]]
 """The entries of the data files that are left, by the place of their manifest in the manifest list."""
 
 
@@ -181,7 +181,7 @@ class TaskMaker:
         """The data manifests whose partition summaries allow a match, with their places in the manifest list."""
         return [(at, line) for at, line in self._passing if line.content == ManifestContent.DATA]
 
-    def tasks(self, entries: Entries, equality: EqualityDeletes) -> list[FileScanTask]:
+    def tasks(self, entries: ManifestEntries, equality: EqualityDeletes) -> list[FileScanTask]:
         """Return a task for each entry, in the order of manifests.
 
         Tasks have position deletes alone. ``equality`` gets the equality deletes that may apply to each file, since

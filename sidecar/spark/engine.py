@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, Opener, StageResult, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, SourceOpener, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
@@ -50,7 +50,7 @@ class SparkEngine:
 
     name: EngineKind = "spark"
 
-    def __init__(self, session: Any, opener: Opener) -> None:
+    def __init__(self, session: Any, opener: SourceOpener) -> None:
         self.kept = KeptIndexes(os.cpu_count() or 1)
         self._session = session
         self._opener = opener
@@ -85,7 +85,7 @@ class SparkEngine:
         self.kept.close()
 
 
-def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
+def _stage_one(plan: BuildPlan, opener: SourceOpener) -> ArrowMap:
     from pyspark import cloudpickle  # keys may have a rule for prefixes that is a function of a program
 
     # As bytes: another version of sidecar may not have their classes, and is to say that it is another one.

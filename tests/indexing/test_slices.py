@@ -12,7 +12,7 @@ from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
-from sidecar.indexing.slices import GroupTask, KeptIndexes, Key, part_step
+from sidecar.indexing.slices import GroupTask, KeptIndexes, UnitKey, part_step
 from sidecar.indexing.stage_one.tasks import StageResult
 from tests.indexing.cases import rng
 
@@ -29,7 +29,7 @@ def _task(sizes: list[int]) -> GroupTask:
     return GroupTask(0, group, PLACE, part_step(group), [(i, 0, 7) for i in range(len(sizes))])
 
 
-def _record(key: Key, blocks: np.ndarray) -> StageResult:
+def _record(key: UnitKey, blocks: np.ndarray) -> StageResult:
     return StageResult("column", *key, data=blocks.tobytes(), blocks=len(blocks))
 
 

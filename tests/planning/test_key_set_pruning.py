@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.bundle.filters.key_lookup import KeyRuns
 from sidecar.planning.files.by_filters import SegmentPlace
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.keys import key_pruning
 from sidecar.planning.keys.key_pruning import KeyAnswer
 from tests.iceberg.cases import comparable, local, replaced
@@ -109,7 +109,7 @@ def test_filters_drop_files_and_row_groups_that_hold_no_key(catalog: Any) -> Non
     assert sidecar.plan(table, f"k = {random_keys[1][0]}", keys={"k": held}).files_kept == 0
     table.append(longs([1, 2, 3]))
     found = sidecar.plan(table, AlwaysTrue(), keys={"k": held})
-    assert found.funnel.kept_because == {"may match": 1, KeptBecause.NOT_LISTED.text: 1}
+    assert found.funnel.kept_because == {"may match": 1, KeptFilesBecause.NOT_LISTED.text: 1}
     assert found.to_arrow().num_rows == 4
     assert sidecar.plan(table, AlwaysTrue(), keys={"v": pa.array(["3-7"])}).funnel.kept_because == {
         "not indexed: v: no filters were built": 1
@@ -121,7 +121,7 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     table = create_longs(catalog, "db.keys_many", random_keys)
     absent = np.random.default_rng(9).integers(-(2**59), 2**59, 100_000) * 2 + 1
     found = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent)})
-    assert found.funnel.kept_because == {KeptBecause.TOO_MANY.text: 3}
+    assert found.funnel.kept_because == {KeptFilesBecause.TOO_MANY.text: 3}
     assert found.index_reads == 0
     assert len(found.notes) == 1
     assert "are not asked" in found.notes[0]
@@ -130,7 +130,7 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     some = sidecar.plan(table, keys={"k": pa.array(absent[:99])})
     more = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:101])})
     assert (some.files_kept, some.notes) == (0, ())
-    assert more.funnel.kept_because == {KeptBecause.TOO_MANY.text: 3}
+    assert more.funnel.kept_because == {KeptFilesBecause.TOO_MANY.text: 3}
     assert "one lookup in 100 is a false positive. Filters of build --fpp 1e-0" in more.notes[0]
     monkeypatch.setattr(key_pruning, "MAX_BYTES", 1000)
     costly = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
@@ -145,7 +145,7 @@ def test_few_lookups_are_left_for_the_files_with_the_fewest_keys(catalog: Any, m
     monkeypatch.setattr(key_pruning, "MAX_LOOKUPS", 100)
     monkeypatch.setattr(key_pruning, "rate_of", lambda bundle: 1e-6)
     found = sidecar.plan(table, AlwaysTrue(), keys={"k": absent})
-    assert found.funnel.kept_because == {KeptBecause.TOO_MANY.text: 1}
+    assert found.funnel.kept_because == {KeptFilesBecause.TOO_MANY.text: 1}
     assert found.funnel.dropped_by_filter == 2
     assert "499 keys" in found.notes[0]
 
@@ -165,7 +165,7 @@ def test_a_damaged_index_keeps_the_files(catalog: Any) -> None:
             found = sidecar.plan(table, AlwaysTrue(), keys=keys)
             assert found.to_arrow().num_rows == 1
             reasons |= set(found.funnel.kept_because)
-    assert KeptBecause.DAMAGED.text in reasons
+    assert KeptFilesBecause.DAMAGED.text in reasons
     with replaced(path, None):
         found = sidecar.plan(table, AlwaysTrue(), keys=keys)
         assert found.files_kept == 3

@@ -20,7 +20,7 @@ from sidecar.bundle.units.reader import UnitsReader
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.records.entries import ListedDataFile
 from sidecar.planning import planner
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, local, oracle, predicate
@@ -143,7 +143,7 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.funnel.dropped_by_metadata) == (2, 2)
         assert (planned.manifests.listed, planned.manifests.opened) == (4, 0)
-        assert planned.funnel.kept_because == {KeptBecause.NOT_ASKED.text: 2}
+        assert planned.funnel.kept_because == {KeptFilesBecause.NOT_ASKED.text: 2}
         assert plan(table, "v != 'x'").index_reads == 0, "bounds say nothing of it"
         assert plan(table, "true").index_reads == 0
     with way(MANY_MANIFESTS=4):
@@ -235,4 +235,4 @@ def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     monkeypatch.setattr(UnitsReader, "fingerprints", fail)
     planned = plan(table, f"k = {key(1)}")
     assert planned.warnings == ()
-    assert planned.funnel.kept_because == {"may match": 1, KeptBecause.NOT_LISTED.text: 1}
+    assert planned.funnel.kept_because == {"may match": 1, KeptFilesBecause.NOT_LISTED.text: 1}

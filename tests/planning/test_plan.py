@@ -18,7 +18,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.planning import opened_sidecar
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import (
@@ -143,10 +143,10 @@ def test_after_an_append_old_files_are_pruned_and_the_new_one_is_kept(catalog: A
     table.append(longs(77))
     planned = plan(table, f"k = {key(2)}")
     assert (planned.files_total, planned.files_covered, planned.files_kept) == (6, 5, 2)
-    assert planned.funnel.kept_because == {"may match": 1, KeptBecause.NOT_LISTED.text: 1}
+    assert planned.funnel.kept_because == {"may match": 1, KeptFilesBecause.NOT_LISTED.text: 1}
     assert planned.sidecar is not None
     assert planned.sidecar.snapshots_behind == 1
-    assert KeptBecause.NOT_LISTED.text in planned.explain()
+    assert KeptFilesBecause.NOT_LISTED.text in planned.explain()
     assert "1 snapshot ago" in planned.explain()
     assert_right(table, planned)
     assert read(plan(table, f"k = {key(77)}")).num_rows == 1

@@ -13,7 +13,7 @@ from sidecar import errors
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning import opened_sidecar, planner
 from sidecar.planning.files import choose
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
@@ -80,7 +80,7 @@ def test_a_damaged_filter_keeps_its_units_and_is_named_in_the_funnel(table: Tabl
         data[position] ^= 1
     with replaced(path, bytes(data)):
         planned = plan(table, f"k = {key(3)}")
-    assert planned.funnel.kept_because == {KeptBecause.DAMAGED.text: 5}
+    assert planned.funnel.kept_because == {KeptFilesBecause.DAMAGED.text: 5}
     assert "checksum" in planned.warnings[0]
     assert planned.files_covered == 5
 

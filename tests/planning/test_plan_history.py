@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.plan_history import FileHistory
 from sidecar.planning.planner import plan
 from sidecar.planning.tasks import data_of, live_entries
@@ -67,7 +67,7 @@ def test_every_stage_that_looked_at_a_file_is_told(table: Table, settings: dict[
         planned = plan(table, "p = 'a' and k = 120 and v = 'v120'")
     assert planned.kept_files == [first]
     kept = planned.why(first)
-    assert (kept.file, kept.kept, kept.because) == (first, True, KeptBecause.SOME_PAGES.text)
+    assert (kept.file, kept.kept, kept.because) == (first, True, KeptFilesBecause.SOME_PAGES.text)
     found = sorted(stages(kept), key=lambda one: one[0])
     names = ["p", "k", "v"]
     filters = [(FILTER, True, ["k"]), (FILTER, True, ["v"])]
@@ -133,7 +133,7 @@ def test_files_of_opened_manifests_and_of_none(catalog: Any) -> None:
     table.append(longs(2))
     planned = plan(table, f"k = {key(1)}")
     told = [planned.why(file) for file in files_of(table)]
-    assert [one.because for one in told] == [FILTER, "may match", KeptBecause.NOT_LISTED.text]
+    assert [one.because for one in told] == [FILTER, "may match", KeptFilesBecause.NOT_LISTED.text]
     assert [one.stages[-1].segment for one in told] == [0, 0, None]
     assert [len(one.row_groups) for one in told] == [1, 1, 0]
     nothing = plan(catalog.create_table("db.history_empty", longs(0).schema), "k = 1")
@@ -146,7 +146,7 @@ def test_without_a_sidecar_bounds_are_told(catalog: Any) -> None:
     (file,) = files_of(table)
     assert plan(table, f"k = {2**61}").why(file).because == BOUNDS
     kept = plan(table, f"k = {key(0)}").why(file)
-    assert (kept.because, kept.row_groups) == (KeptBecause.NO_SIDECAR.text, [])
+    assert (kept.because, kept.row_groups) == (KeptFilesBecause.NO_SIDECAR.text, [])
 
 
 def test_a_file_may_be_named_by_the_end_of_its_path(catalog: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.files import cheapest
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from tests.iceberg.cases import comparable, local, oracle
 from tests.iceberg.rest_server import client, serving
 from tests.iceberg.table_cases import delete_by_position
@@ -121,7 +121,7 @@ def test_the_files_that_stayed_are_still_answered(returned: Any) -> None:
     table = returned(lambda made: index(made, "k"))
     planned = sidecar.plan(table, f"k = {NEW}")
     assert (planned.funnel.listed, planned.files_kept) == (2, 1)
-    assert planned.funnel.kept_because == {KeptBecause.NOT_LISTED.text: 1}
+    assert planned.funnel.kept_because == {KeptFilesBecause.NOT_LISTED.text: 1}
 
 
 @pytest.mark.parametrize("few", [0, 64])
@@ -175,7 +175,7 @@ def test_tasks_that_the_server_plans_are_looked_up_in_the_manifests(
         served = client(address, **{"scan-planning-mode": "server"}).load_table("db.planned")
         assert_nothing_is_lost(served)
         planned = sidecar.plan(served, f"k = {NEW}")
-        assert (planned.files_kept, planned.funnel.kept_because) == (1, {KeptBecause.NOT_LISTED.text: 1})
+        assert (planned.files_kept, planned.funnel.kept_because) == (1, {KeptFilesBecause.NOT_LISTED.text: 1})
         assert server.planned
         tasks = server.plan("planned", {})
         monkeypatch.setattr(server, "plan", lambda name, request: tasks)
@@ -209,7 +209,7 @@ def test_a_file_that_is_added_again_as_it_was_is_indexed_again(catalog: Any, tmp
     index(table, "k", kinds=("bloom",))
     leave_and_return(table.refresh(), paths[1], kind=OLD)
     planned = sidecar.plan(table, f"k = {NEW}")
-    assert (planned.files_kept, planned.funnel.kept_because) == (1, {KeptBecause.NOT_LISTED.text: 1})
+    assert (planned.files_kept, planned.funnel.kept_because) == (1, {KeptFilesBecause.NOT_LISTED.text: 1})
     assert index(table, "k", kinds=("bloom",)).units == 1
     assert sidecar.plan(table.refresh(), f"k = {NEW}").files_kept == 0
     assert_nothing_is_lost(table)

@@ -21,7 +21,7 @@ from scripts.torturing.differential_tables import (
     tables_with_segments,
 )
 from sidecar.planning.files import cheapest
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.plan import Plan
 from tests.case_counts import cases
 from tests.iceberg.cases import matching_files
@@ -86,7 +86,7 @@ def check(table: Table, planned: Plan, slow: SlowPlan, way: str) -> None:
     if way == "usual" and len(slow.files) <= cheapest.FEW:
         assert least <= funnel.dropped_by_filter <= slow.count(passes=True, denied=True), said
     not_listed = slow.count(is_kept=True, is_listed=False)
-    assert funnel.kept_because.get(KeptBecause.NOT_LISTED.text, 0) == not_listed, said
+    assert funnel.kept_because.get(KeptFilesBecause.NOT_LISTED.text, 0) == not_listed, said
     in_lists, others = slow.count(is_in_listed_manifest=True), {"is_in_listed_manifest": False, "may_match": True}
     assert funnel.listed == in_lists + slow.count(is_listed=True, **others), said
     indexed = slow.count(is_in_listed_manifest=True, is_indexed=True) + slow.count(is_indexed=True, **others)

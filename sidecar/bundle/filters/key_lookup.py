@@ -37,7 +37,7 @@ READ_COST = 64 * 1024
 """Bytes that may be read in vain to save a read. A local disk delivers them in 10 to 20 microseconds, the fixed cost of
 a read. Remote files join near ranges in any case (:data:`sidecar.storage.remote.REMOTE_GAP`)."""
 
-Rows = Mapping[BundlePiece, list[tuple[int, int]]]
+RowsOfPieces = Mapping[BundlePiece, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Group:
     """The lookups in one group: (key, the rows that it tests), and each member's run of keys."""
 
     group: StoredGroup
-    lookups: list[tuple[int, Rows]]
+    lookups: list[tuple[int, RowsOfPieces]]
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     unknown: Bits
@@ -197,7 +197,7 @@ def _located(
     pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed
     needed = np.isin(keys, KeyRuns(first, end).covered())
-    lookups: list[tuple[int, Rows]] = []
+    lookups: list[tuple[int, RowsOfPieces]] = []
     unknown: list[int] = []
     for at in np.flatnonzero(needed).tolist():
         key, answer = int(keys[at]), answers[at]

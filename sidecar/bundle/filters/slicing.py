@@ -23,9 +23,8 @@ from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.seals import contexts_of, seal_pieces
 from sidecar.errors import UsageError
+from sidecar.filters.arrays import Blocks
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
-
-Blocks = npt.NDArray[np.uint32]
 
 PIECE_BYTES = 4 << 20
 """Bytes of filters that :func:`group_pages` loads and slices at a time, unless one step needs more."""

@@ -32,6 +32,7 @@ from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
 from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PageIndexKind
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.puffin.types import ROW_INDEX
 
@@ -81,6 +82,8 @@ class RowIndexKind(NamedTuple):
 
 
 RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]
+EntryKind: TypeAlias = PageIndexKind | RowIndexKind
+"""The facts that a reader needs to use a page index or a row index."""
 
 
 @dataclass(frozen=True)

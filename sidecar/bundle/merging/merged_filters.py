@@ -33,14 +33,13 @@ from sidecar.bundle.filters.pages import (
 )
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import RULES, IndexRule
-from sidecar.bundle.filters.slicing import Blocks, group_pages, unslice_pages
+from sidecar.bundle.filters.slicing import group_pages, unslice_pages
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
 from sidecar.bundle.merging.source_segment import CheckedGroup, CheckedSegment, SourceSegment
 from sidecar.errors import DamagedFileError
-
-Ordinals = npt.NDArray[np.int64]
+from sidecar.filters.arrays import Blocks, Ordinals
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sidecar.cli.care.refresh import outcome
 from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys
+from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, encryption_keys
 from sidecar.cli.output import announce_dry_run, error_text, escaped, facts, output
 from sidecar.results.choices import CareStep
 
@@ -39,7 +39,7 @@ def care(
         str | None,
         typer.Option("--report", metavar="FILE", help="The HTML page about all tables, in the place of an older one."),
     ] = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,

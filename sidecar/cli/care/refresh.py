@@ -10,7 +10,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, run_tables
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, Engine, KeyPlace, encryption_keys
+from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, encryption_keys
 
 if TYPE_CHECKING:
     from sidecar.maintenance.refresh_report import RefreshReport
@@ -25,7 +25,7 @@ def refresh(
         int | None,
         typer.Option("--max-new-files", metavar="N", help="Index at most N data files of a table, and leave the rest."),
     ] = None,
-    engine: Engine = None,
+    engine: EngineOption = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     dry_run: DryRun = False,

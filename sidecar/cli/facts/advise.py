@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import At, Table, names, opened_table, rate
+from sidecar.cli.options import At, TableArgument, names, opened_table, rate
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def advise(
-    table: Table,
+    table: TableArgument,
     columns: Annotated[
         str | None,
         typer.Option(

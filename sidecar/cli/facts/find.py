@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import At, KeyPlace, Table, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, TableArgument, encryption_keys, opened_table
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import rows_of
@@ -24,7 +24,7 @@ SHOWN = 20
 
 
 def find(
-    table: Table,
+    table: TableArgument,
     conditions: Annotated[
         list[str],
         typer.Argument(

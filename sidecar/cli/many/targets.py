@@ -29,7 +29,7 @@ Tables = Annotated[
         help="Tables as namespace.table (a part with a dot in backticks), or globs: db.*, db.** with namespaces in it.",
     ),
 ]
-Files = Annotated[
+FileArguments = Annotated[
     list[str],
     typer.Argument(metavar="PATH...", help="Parquet, ORC and Puffin files (paths, URLs, folders, globs)."),
 ]

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from sidecar.errors import UsageError
 from sidecar.filters import layouts
+from sidecar.filters.arrays import Hashes
 from sidecar.filters.orc.encoding import OrcEncoding
-
-Hashes = NDArray[np.uint64]
 
 _UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 """Unit of an Arrow timestamp -> counts in a millisecond; seconds are converted to milliseconds first."""

@@ -52,7 +52,7 @@ _MS = 1_000_000
 _WEEK_S = 7 * 86_400
 _MAX_DIFFERENCES = 9
 
-Keys = tuple[int | bytes, ...]
+OrcKeys = tuple[int | bytes, ...]
 
 
 class _NoCertainKey(Exception):
@@ -89,37 +89,37 @@ def _hash(key: int | bytes) -> int:
 # --- keys of one PLAIN form ---------------------------------------------------------------------------------
 
 
-def _number(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _number(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     return (int.from_bytes(form, "little", signed=True),)
 
 
-def _integer(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _integer(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     number = int.from_bytes(form, "little", signed=True)
     return (number, number + (1 << 16)) if -(1 << 15) <= number < 0 else (number,)
 
 
-def _day(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _day(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     (day,) = struct.unpack("<i", form)
     if day < GREGORIAN_DAY:
         raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
     return (day,)
 
 
-def _widened(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _widened(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     return _number(struct.pack("<d", *struct.unpack("<f", form)), kind, encoding)
 
 
-def _bytes(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _bytes(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     return (form,)
 
 
-def _ascii(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _ascii(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     if not form.isascii():
         raise _NoCertainKey("text beyond ASCII is hashed in the writer's charset, which is unknown")
     return (form,)
 
 
-def _bounded_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _bounded_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     assert encoding.length is not None
     missing = encoding.length - len(form.decode())
     if missing < 0:
@@ -127,7 +127,7 @@ def _bounded_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     return (form + b" " * missing if encoding.family == "char" else form,)
 
 
-def _decimal_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _decimal_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     assert encoding.scale is not None
     return (decimal_text(int.from_bytes(form, "big", signed=True), encoding.scale),)
 
@@ -140,7 +140,7 @@ def decimal_text(unscaled: int, scale: int) -> bytes:
     return f"-{text}".encode() if unscaled < 0 else text.encode()
 
 
-def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     unit = 1 if kind.unit == "ns" else 1_000
     nanos = struct.unpack("<q", form)[0] * unit
     if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
@@ -151,7 +151,7 @@ def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     return _at_utc((nanos - hidden, nanos + hidden), encoding)
 
 
-def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
+def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> OrcKeys:
     """Return the keys of a range of less than a millisecond; ``ends`` are its nanoseconds since 1970."""
     keys = [end // _MS for end in ends]
     if encoding.writer != "java":
@@ -160,7 +160,7 @@ def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
     return (*keys, *(key - 1000 for key in keys if 0 <= key < 1000))
 
 
-def _zoned(floor: int, zone: str) -> Keys:
+def _zoned(floor: int, zone: str) -> OrcKeys:
     """Return the keys of ``floor``, milliseconds on the wall clock of ``zone``, under every pair of zone rules.
 
     From 1970-01-02 on, the instant is after 1970-01-01 UTC in every zone, so all writers round fractions down.
@@ -195,7 +195,7 @@ _PLAIN = {
 }
 """Family of the encoding -> PLAIN encoding of the literal, where it differs from the usual one of the column type."""
 
-_KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], Keys]] = {
+_KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], OrcKeys]] = {
     "long": _integer,
     "date": _day,
     "float": _widened,

@@ -89,7 +89,7 @@ def walk(records: Sequence[bytes], schema: Schema) -> RecordColumns:
     return walker.columns
 
 
-Rows = Numbers | None
+RecordOrdinals = Numbers | None
 """The ordinals of the records that have a value; ``None`` for all of them."""
 
 
@@ -103,7 +103,7 @@ class _Walker:
         self.at = self._starts.copy()
         self.columns = RecordColumns()
 
-    def field(self, column: NestedField, rows: Rows, collect: bool) -> None:
+    def field(self, column: NestedField, rows: RecordOrdinals, collect: bool) -> None:
         """Walk over one field of a struct."""
         found = rows if column.required else self._with_value(rows)
         kind = column.field_type
@@ -117,7 +117,7 @@ class _Walker:
         if collect and isinstance(kind, (*_TEXTS, StructType)):
             self._collect_spans(column, found, before)
 
-    def _collect_numbers(self, column: NestedField, found: Rows, numbers: Numbers) -> None:
+    def _collect_numbers(self, column: NestedField, found: RecordOrdinals, numbers: Numbers) -> None:
         if found is not None:
             all_numbers = np.zeros(len(self.at), np.int64)
             all_numbers[found] = numbers
@@ -128,7 +128,7 @@ class _Walker:
             is_set[slice(None) if found is None else found] = True
             self.columns.is_set[column.field_id] = is_set
 
-    def _collect_spans(self, column: NestedField, found: Rows, before: Numbers) -> None:
+    def _collect_spans(self, column: NestedField, found: RecordOrdinals, before: Numbers) -> None:
         ends = self.at - self._starts
         starts = before - self._starts
         if isinstance(column.field_type, _TEXTS):
@@ -139,7 +139,7 @@ class _Walker:
             starts = np.where(has_value, starts, ends)
         self.columns.spans[column.field_id] = RecordSpans(starts, ends)
 
-    def _skip(self, kind: IcebergType, rows: Rows, collect: bool = False) -> None:
+    def _skip(self, kind: IcebergType, rows: RecordOrdinals, collect: bool = False) -> None:
         """Walk over one value of a type."""
         if isinstance(kind, StructType):
             for column in kind.fields:
@@ -161,13 +161,13 @@ class _Walker:
         else:
             raise UnsupportedFeatureError("a manifest entry has a value of an unknown type", found=str(kind))
 
-    def _skip_text(self, rows: Rows) -> None:
+    def _skip_text(self, rows: RecordOrdinals) -> None:
         lengths = self._varint(rows)
         self._length = np.zeros(len(self.at), np.int64)
         self._length[slice(None) if rows is None else rows] = lengths
         self._forward(rows, lengths)
 
-    def _blocks(self, rows: Rows, columns: Sequence[NestedField]) -> None:
+    def _blocks(self, rows: RecordOrdinals, columns: Sequence[NestedField]) -> None:
         """Walk over the blocks of an array or a map, and over the fields of each item."""
         open_ = np.arange(len(self.at)) if rows is None else rows
         while len(open_):
@@ -189,17 +189,17 @@ class _Walker:
                 going_on = counts > item
                 rows, counts = rows[going_on], counts[going_on]
 
-    def _with_value(self, rows: Rows) -> Rows:
+    def _with_value(self, rows: RecordOrdinals) -> RecordOrdinals:
         """Read the branch of a union; return the rows whose value is not null."""
         branches = self._varint(rows)
         if ((branches != 0) & (branches != 1)).any():
             raise DamagedFileError("a manifest entry has an unknown branch of a union")
         if rows is None:
             return None if branches.all() else np.flatnonzero(branches)
-        with_value: Rows = rows[branches == 1]
+        with_value: RecordOrdinals = rows[branches == 1]
         return with_value
 
-    def _varint(self, rows: Rows) -> Numbers:
+    def _varint(self, rows: RecordOrdinals) -> Numbers:
         chosen = slice(None) if rows is None else rows
         at, ends = self.at[chosen], self.ends[chosen]
         byte = self._bytes(at, ends)
@@ -224,7 +224,7 @@ class _Walker:
             raise DamagedFileError("a manifest entry ends in the middle of a value")
         return self._data[at]
 
-    def _forward(self, rows: Rows, lengths: Numbers | int) -> None:
+    def _forward(self, rows: RecordOrdinals, lengths: Numbers | int) -> None:
         chosen = slice(None) if rows is None else rows
         left = self.ends[chosen] - self.at[chosen]
         if (np.less(lengths, 0) | (left < lengths)).any():

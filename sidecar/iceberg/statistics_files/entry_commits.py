@@ -27,7 +27,7 @@ from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetS
 from sidecar.errors import CommitConflictError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.metadata_log import Entries, as_entries, is_shown, statistics_of, taken_between
+from sidecar.iceberg.metadata_log import StatisticsEntries, as_entries, is_shown, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
@@ -115,7 +115,7 @@ def _taken(before: Table, later: Table, changes: Changes, restored: Displaced) -
     return displaced
 
 
-def to_set_again(snapshot_id: int, entries: Entries) -> StatisticsFile:
+def to_set_again(snapshot_id: int, entries: StatisticsEntries) -> StatisticsFile:
     """Return the one entry to set again of those that a commit took from a snapshot.
 
     Raises :class:`CommitConflictError` if another one of them would be lost.
@@ -134,7 +134,7 @@ def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
     )
 
 
-def _may_replace(entries: Entries, other: StatisticsFile) -> bool:
+def _may_replace(entries: StatisticsEntries, other: StatisticsFile) -> bool:
     """Return whether nothing of others is lost if ``entries`` stand and ``other`` does not, by what they register."""
     kept = {(blob.type, tuple(blob.fields)) for entry in entries for blob in entry.blob_metadata}
     theirs = {(blob.type, tuple(blob.fields)) for blob in other.blob_metadata if not is_our_theta(blob)}

@@ -22,7 +22,7 @@ from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.metadata_log import Entries, TakenPlace, displaced_entries, statistics_of
+from sidecar.iceberg.metadata_log import StatisticsEntries, TakenPlace, displaced_entries, statistics_of
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of, snapshots_by_id
@@ -34,7 +34,7 @@ from sidecar.storage.opening import open_source
 PAGES = "-pages.stats"
 """End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
-Opener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
+SidecarOpener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
 """Opens the file of a statistics entry, see :func:`open_registered`."""
 
 
@@ -63,7 +63,7 @@ def find_sidecar(
     snapshot_id: int | None = None,
     *,
     warnings: list[str] | None = None,
-    opener: Opener | None = None,
+    opener: SidecarOpener | None = None,
 ) -> FoundSidecar | None:
     """Open the nearest sidecar of a snapshot, by default the current one; :func:`registered_for` has the order.
 
@@ -83,7 +83,7 @@ def look_for_sidecar(
     access: Access,
     snapshot_id: int | None,
     doubts: list[StatisticsDoubt],
-    opener: Opener | None = None,
+    opener: SidecarOpener | None = None,
     passed: list[StatisticsFile] | None = None,
 ) -> FoundSidecar | None:
     """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file.
@@ -138,7 +138,7 @@ def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidec
     return None
 
 
-def registered_for(table: Table, snapshot_id: int | None) -> Iterator[tuple[int, Entries]]:
+def registered_for(table: Table, snapshot_id: int | None) -> Iterator[tuple[int, StatisticsEntries]]:
     """Yield the entries that can be about files of a snapshot (by default the current one), by snapshot, nearest first.
 
     First come those of the snapshot and its ancestors, then those of other snapshots, by the time between the commits.

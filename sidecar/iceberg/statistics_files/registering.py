@@ -26,7 +26,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.metadata_log import Commit, Entries, NoCommit, find_commit, names, statistics_of
+from sidecar.iceberg.metadata_log import Commit, NoCommit, StatisticsEntries, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.statistics_files.entry_commits import (
     ATTEMPTS,
@@ -278,7 +278,7 @@ def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     return True
 
 
-def _check_file(table: Table, entry: StatisticsFile, earlier: Entries) -> None:
+def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsEntries) -> None:
     """Take an entry back if its file is gone: the first of the ``earlier`` entries of the snapshot is set again.
 
     Raises :class:`CommitConflictError` if the file is gone, and :class:`sidecar.errors.StorageError` if storage fails.

@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.bundle.merging.checking import damaged_units
 from sidecar.bundle.merging.source_segment import SourceSegment
@@ -24,9 +21,7 @@ from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.puffin.reader import PuffinReader
-
-Units = npt.NDArray[np.bool_]
-"""bool[units of a segment]."""
+from sidecar.questions.narrowing import Units
 
 
 @dataclass(frozen=True)

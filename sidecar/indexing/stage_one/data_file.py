@@ -12,23 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sidecar.bundle.indexes.page_indexes import PageIndexKind
-from sidecar.bundle.indexes.row_indexes import RowIndexKind
+from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind
 from sidecar.bundle.model import UnitEntry
 from sidecar.indexing.columns import ColumnResult
 
-IndexKind = PageIndexKind | RowIndexKind
-"""The facts that a reader needs to use a page index or a row index."""
-
-_FORMS: dict[str, type[IndexKind]] = {"page-index": PageIndexKind, "row-index": RowIndexKind}
+_FORMS: dict[str, type[EntryKind]] = {"page-index": PageIndexKind, "row-index": RowIndexKind}
 
 
-def describe(kind: IndexKind) -> str:
+def describe(kind: EntryKind) -> str:
     """Return a kind as text; equal kinds have equal texts."""
     name = next(name for name, form in _FORMS.items() if isinstance(kind, form))
     return json.dumps([name, *kind], separators=(",", ":"))
 
 
-def described(text: str) -> IndexKind:
+def described(text: str) -> EntryKind:
     """Return the kind of a text from :func:`describe`."""
     name, *values = json.loads(text)
     return _FORMS[name](*values)
@@ -52,7 +49,7 @@ class PagesResult:
     where the index came from, in the words of :attr:`sidecar.indexing.stage_one.tasks.StageResult.how`.
     """
 
-    kind: IndexKind
+    kind: EntryKind
     parts: tuple[bytes, ...] = (b"",)
     how: str = ""
     reason: str = ""

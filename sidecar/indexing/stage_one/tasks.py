@@ -48,7 +48,7 @@ from sidecar.storage.source import Source
 ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
 """The words of a build's report for where a filter came from."""
 
-Opener = Callable[[str, int], Source]
+SourceOpener = Callable[[str, int], Source]
 """Opens the file at a path with a known length in bytes."""
 
 
@@ -197,7 +197,7 @@ class ProcessCaches:
 
 
 def index_units(
-    task: UnitsTask, plan: BuildPlan, opener: Opener, shared: ProcessCaches | None = None
+    task: UnitsTask, plan: BuildPlan, opener: SourceOpener, shared: ProcessCaches | None = None
 ) -> Iterator[StageResult]:
     """Index the task's row groups and yield the records.
 
@@ -215,7 +215,7 @@ def index_units(
 
 
 def _index_piece(
-    piece: FilePiece, plan: BuildPlan, opener: Opener, shared: ProcessCaches, sketches: TaskSketches
+    piece: FilePiece, plan: BuildPlan, opener: SourceOpener, shared: ProcessCaches, sketches: TaskSketches
 ) -> Iterator[StageResult]:
     try:
         source = opener(piece.path, piece.size)

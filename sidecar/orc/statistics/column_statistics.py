@@ -335,8 +335,8 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenB
     return low * _NS, high * _NS + _NS - 1, False
 
 
-_Decoder = Callable[[Message, Message, OrcColumn, WrittenBy, "str | None"], _Bounds]
-_DECODERS: dict[str, _Decoder] = {
+_BoundsDecoder = Callable[[Message, Message, OrcColumn, WrittenBy, "str | None"], _Bounds]
+_DECODERS: dict[str, _BoundsDecoder] = {
     "BOOLEAN": _boolean,
     **dict.fromkeys(("BYTE", "SHORT", "INT", "LONG", "DATE"), _integer),
     **dict.fromkeys(("FLOAT", "DOUBLE"), _double),

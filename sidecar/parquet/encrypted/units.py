@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from sidecar.parquet.encrypted.modules import FileEncryption, Module
 from sidecar.parquet.footer import ColumnChunk
 
-Opener = Callable[[memoryview], bytes]
+ModuleOpener = Callable[[memoryview], bytes]
 
 
 class EncryptedUnit(NamedTuple):
@@ -22,7 +22,7 @@ class EncryptedUnit(NamedTuple):
     start: int
     end: int
     column: str
-    open: Opener
+    open: ModuleOpener
 
 
 class Region(Protocol):

@@ -290,7 +290,7 @@ def read_page_indexes(
     return answers[: len(column_index_of)], answers[len(column_index_of) :]
 
 
-_Asked = tuple[str, ColumnChunk, int | None, int | None]
+_AskedRanges = tuple[str, ColumnChunk, int | None, int | None]
 _Range = tuple[int, int] | SidecarError | None
 
 
@@ -317,7 +317,7 @@ def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, le
     return offset, length
 
 
-def _refuse_overlaps(name: str, asked: list[_Asked], ranges: list[_Range]) -> None:
+def _refuse_overlaps(name: str, asked: list[_AskedRanges], ranges: list[_Range]) -> None:
     """Replace ranges that overlap by errors. Else a thousand indexes could each copy the same large range."""
     places = sorted((place, i) for i, place in enumerate(ranges) if isinstance(place, tuple))
     end = 0

@@ -30,7 +30,7 @@ from sidecar.parquet.scan.known_indexes import Known, KnownPageIndexes
 from sidecar.parquet.scan.page_reader import MAX_ROWS, NarrowedByFalseIndexError, PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import TooManyRows
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart, assemble
-from sidecar.parquet.scan.survivors import IndexUse, Survivors, Wanted
+from sidecar.parquet.scan.survivors import IndexUse, Survivors, WantedRows
 from sidecar.questions.conditions import Condition
 from sidecar.questions.narrowing import asks_for_few
 from sidecar.questions.row_ranges import RowRanges
@@ -82,9 +82,9 @@ class PageRequest:
     asked: FileShape | None = None
     """The columns that the residual needs; ``None`` if it needs none."""
     residual: Residual | None = None
-    wanted: Wanted = every_row
+    wanted: WantedRows = every_row
     """Returns the rows of a row group that are not deleted and not ruled out before the scan."""
-    unlimited: Wanted | None = None
+    unlimited: WantedRows | None = None
     """The rows of ``wanted`` before indexes ruled some out; ``None`` if none did."""
     known: Known = field(default_factory=dict)
     filters: bool = True

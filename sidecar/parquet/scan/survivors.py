@@ -46,7 +46,7 @@ _BATCH = 64
 """Row groups whose page indexes are read together."""
 
 Readers = Callable[[RowGroup], RowGroupReader]
-Wanted = Callable[[RowGroup], RowRanges]
+WantedRows = Callable[[RowGroup], RowRanges]
 """Returns the rows of a row group that the caller wants, before any index is asked."""
 
 
@@ -78,7 +78,7 @@ class Survivors:
         self._dropped = dropped
         self._counts = counts
 
-    def survivors(self, wanted: Wanted, reader_of: Readers) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+    def survivors(self, wanted: WantedRows, reader_of: Readers) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
         """Yield each row group that may match, its rows that may match, and a reader with the indexes read so far."""
         groups = ((group, wanted(group)) for group in self._footer.row_groups)
         some = ((group, rows) for group, rows in groups if rows)

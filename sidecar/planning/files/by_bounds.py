@@ -15,10 +15,11 @@ from pyiceberg.types import NestedField
 
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
+from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.files import cheapest
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask, Ordinals
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask
 from sidecar.planning.files.sources import Kind, ListedManifests
 from sidecar.planning.tasks import Evaluators
 

@@ -16,17 +16,9 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
-from sidecar.planning.files.file_set import (
-    DroppedBy,
-    FileSet,
-    FileSource,
-    FilterCounts,
-    Ordinals,
-    Reasons,
-    Rows,
-    S_co,
-)
-from sidecar.planning.funnel import KeptBecause, NotIndexed
+from sidecar.filters.arrays import Ordinals
+from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, FilterCounts, Reasons, S_co, SetRows
+from sidecar.planning.funnel import KeptFilesBecause, NotIndexed
 from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_units
 from sidecar.questions.conditions import Condition
 from sidecar.questions.filter_questions import looked_up
@@ -163,7 +155,7 @@ def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) ->
     The reason of a segment that could answer beats that of one that could not.
     """
     reasons, listed, able = (
-        Reasons.all(count, KeptBecause.NOT_LISTED),
+        Reasons.all(count, KeptFilesBecause.NOT_LISTED),
         np.zeros(count, np.bool_),
         np.zeros(count, np.bool_),
     )
@@ -180,9 +172,9 @@ def _reasons(count: int, index: IndexedFiles, places: Mapping[int, Ordinals]) ->
     return reasons, int(listed.sum()), int(able.sum())
 
 
-def _why_not_indexed(reasons: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: Rows) -> Reasons:
+def _why_not_indexed(reasons: Reasons, index: IndexedFiles, number: int, ordinals: Ordinals, files: SetRows) -> Reasons:
     """Give ``files`` the state of their first unit that has no filter of a column of the question."""
-    segment, reasons = index.segments[number], reasons.put(files, KeptBecause.NO_UNITS)
+    segment, reasons = index.segments[number], reasons.put(files, KeptFilesBecause.NO_UNITS)
     for leaf in looked_up(index.question) if index.question and len(files) else ():
         without = np.append(np.flatnonzero(~indexed_units(segment, leaf)), segment.num_units)
         unit = without[np.searchsorted(without, segment.unit_ranges[ordinals[files]])]
@@ -228,7 +220,7 @@ def _state(coverage: Coverage | None, code: int) -> str:
     if coverage is None:
         return NO_FILTERS
     state = coverage.states[code].state
-    return KeptBecause.UNREADABLE.text if state == UnitState.INDEXED else state
+    return KeptFilesBecause.UNREADABLE.text if state == UnitState.INDEXED else state
 
 
 def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:

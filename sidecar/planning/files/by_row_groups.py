@@ -18,7 +18,7 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles, SegmentPlace, places_of
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy
-from sidecar.planning.funnel import KeptBecause, KeptReason
+from sidecar.planning.funnel import KeptFilesBecause, KeptReason
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.row_groups import KeptRowGroups
@@ -68,7 +68,7 @@ def kept_tasks(tasks: list[FileScanTask], chosen: ChosenFiles) -> KeptTasks:
     """Return the tasks of chosen files with the reasons to keep them."""
     each = {id(files): [] if files.reasons is None else files.reasons.each() for files in chosen.sets if len(files)}
     reasons = [reason for _, files, rows in chosen.by_manifest for reason in each[id(files)][rows]]
-    answered = (t.file.file_path for t, r in zip(tasks, reasons, strict=True) if r is KeptBecause.MAY_MATCH)
+    answered = (t.file.file_path for t, r in zip(tasks, reasons, strict=True) if r is KeptFilesBecause.MAY_MATCH)
     return KeptTasks(chosen, tasks, range(len(tasks)), reasons, answered=frozenset(answered))
 
 
@@ -108,11 +108,11 @@ def _within_keys(kept: KeptTasks, keys: KeyPruner) -> tuple[KeptTasks, FilesWith
 def _open_for_keys(
     kept: KeptTasks, keys: KeyPruner, bounded: FilesWithinBounds, opened: OpenedSidecar
 ) -> tuple[KeptTasks, bool]:
-    reason, helps = KeptBecause.TOO_MANY, keys.can_help(bounded)
+    reason, helps = KeptFilesBecause.TOO_MANY, keys.can_help(bounded)
     if helps:
-        opened.otherwise = KeptBecause.NO_SIDECAR
+        opened.otherwise = KeptFilesBecause.NO_SIDECAR
         opened.open()
-        reason = opened.otherwise if opened.index is None else KeptBecause.NOT_ASKED
+        reason = opened.otherwise if opened.index is None else KeptFilesBecause.NOT_ASKED
     return replace(kept, reasons=[reason] * len(kept.tasks)), helps
 
 
@@ -183,15 +183,15 @@ def _ask_for_keys(
     damaged = len(opened.warnings) > warned
     reasons = list[KeptReason]()
     for answer, reason in zip(answers, kept.reasons, strict=True):
-        in_doubt = damaged and answer.reason is KeptBecause.MAY_MATCH
-        own = KeptBecause.DAMAGED if in_doubt else answer.reason
-        reasons.append(own if reason in (KeptBecause.NOT_ASKED, KeptBecause.MAY_MATCH) else reason)
+        in_doubt = damaged and answer.reason is KeptFilesBecause.MAY_MATCH
+        own = KeptFilesBecause.DAMAGED if in_doubt else answer.reason
+        reasons.append(own if reason in (KeptFilesBecause.NOT_ASKED, KeptFilesBecause.MAY_MATCH) else reason)
     keep = [answer.keep for answer in answers]
     out = [answer for answer in answers if not answer.keep]
     left = replace(kept, reasons=reasons).only(keep, DroppedBy.KEYS)
     return replace(
         left,
-        judged_by_keys=sum(answer.reason is KeptBecause.MAY_MATCH for answer in answers),
+        judged_by_keys=sum(answer.reason is KeptFilesBecause.MAY_MATCH for answer in answers),
         units_dropped=sum(max(len(place.alive) for place in answer.places) for answer in out),
     ), [answer.places for answer in answers if answer.keep]
 
@@ -206,10 +206,10 @@ def _counts(places: Sequence[SegmentPlace], kept: KeptRowGroups | None) -> dict[
 
 def _reason(kept: KeptRowGroups, before: KeptReason) -> KeptReason:
     """Return why a file is kept, now that its row groups have been pruned."""
-    if before is KeptBecause.DAMAGED:
+    if before is KeptFilesBecause.DAMAGED:
         return before  # the damage explains more than what is left of the file
     if any(rows.num_rows < unit.rows for unit, rows in zip(kept.units, kept.rows, strict=True) if rows):
-        return KeptBecause.SOME_PAGES
+        return KeptFilesBecause.SOME_PAGES
     if len(kept.kept) < kept.total:
-        return KeptBecause.SOME_GROUPS
-    return KeptBecause.MAY_MATCH if before is KeptBecause.NOT_ASKED else before
+        return KeptFilesBecause.SOME_GROUPS
+    return KeptFilesBecause.MAY_MATCH if before is KeptFilesBecause.NOT_ASKED else before

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 
+from sidecar.filters.arrays import Ordinals
 from sidecar.planning.funnel import KeptReason
 from sidecar.questions.row_ranges import RowRanges
 
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
     from sidecar.planning.files.by_filters import IndexedFiles
 
 Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-Spans = npt.NDArray[np.int64]
+SetRows = npt.NDArray[np.int64]
+RowSpans = npt.NDArray[np.int64]
 """int64[manifests, 2]: ranges of rows."""
-Ordinals = npt.NDArray[np.int64]
-"""int64 ordinals of files in a segment, -1 for a file that it does not list."""
 
 
 class DroppedBy(Enum):
@@ -60,7 +59,7 @@ class Reasons:
         """Return one reason for so many files."""
         return cls(np.zeros(count, np.int16), (reason,))
 
-    def put(self, at: Rows, reason: KeptReason) -> Reasons:
+    def put(self, at: SetRows, reason: KeptReason) -> Reasons:
         """Return these reasons with another one for the files ``at``."""
         if not len(at):
             return self
@@ -85,7 +84,7 @@ class FileSource(Protocol):
         """The places of the manifests in the manifest list that is planned."""
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> RowSpans:
         """The rows of each manifest, rising; no two of them overlap."""
 
     @property
@@ -99,7 +98,7 @@ class FileSource(Protocol):
     def asked(self, index: IndexedFiles) -> Sequence[int]:
         """Return the segments, by number, that are asked about the files."""
 
-    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals in segment ``number`` of the files in ``rows``, which rise."""
 
     def is_counted(self, index: IndexedFiles) -> bool:
@@ -162,7 +161,7 @@ class FileSet(Generic[S_co]):
         return cls(source, RowRanges(source.spans))
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> SetRows:
         """The rows that are left, rising."""
         return self.left.rows()
 

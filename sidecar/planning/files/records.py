@@ -20,18 +20,19 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.model import FileEntry
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import identity_of, live_entries
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns
 from sidecar.planning.files import cheapest
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.files.sources import ListedManifests, OpenedManifest, opened
 from sidecar.planning.tasks import Evaluators
 
 if TYPE_CHECKING:
     from sidecar.iceberg.records.entries import EntryMaker, StoredRecords
 
-Files = FileSet[ListedManifests]
+ListedFileSet = FileSet[ListedManifests]
 
 
 class WrongRecords(Exception):
@@ -45,7 +46,9 @@ class WrongRecords(Exception):
         self.doubts = doubts
 
 
-def read_entries(files: Files, bound: BooleanExpression, evaluators: Evaluators, io: FileIO) -> tuple[Files, int]:
+def read_entries(
+    files: ListedFileSet, bound: BooleanExpression, evaluators: Evaluators, io: FileIO
+) -> tuple[ListedFileSet, int]:
     """Return the files that pyiceberg's evaluators leave, with their entries, and how many manifests were opened.
 
     Raises :class:`WrongRecords`.
@@ -60,12 +63,12 @@ def read_entries(files: Files, bound: BooleanExpression, evaluators: Evaluators,
     return _decoded_entries(files, evaluators, io)
 
 
-def _with(entries: dict[int, ManifestEntry], files: Files) -> Files:
+def _with(entries: dict[int, ManifestEntry], files: ListedFileSet) -> ListedFileSet:
     left = files.having(entries)
     return FileSet(files.source.holding(entries), left.left, left.steps, left.reasons, left.counts)
 
 
-def _decoded_entries(files: Files, evaluators: Evaluators, io: FileIO) -> tuple[Files, int]:
+def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -> tuple[ListedFileSet, int]:
     """Decode the records of the files one by one, of manifests that take longer to open."""
     source, rows, owners = files.source, files.rows.tolist(), files.source.manifest_of(files.rows)
     live = _opened_instead(source, owners, io)
@@ -145,7 +148,7 @@ def _decoded(source: ListedManifests, owner: int, file: FileEntry | None) -> Man
     return entry
 
 
-def _walked(files: Files, evaluators: Evaluators) -> Files | None:
+def _walked(files: ListedFileSet, evaluators: Evaluators) -> ListedFileSet | None:
     """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
     from sidecar.iceberg.records.entries import EntryMaker
 

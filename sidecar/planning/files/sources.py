@@ -20,9 +20,10 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
+from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import identity_of
 from sidecar.planning.files.by_filters import IndexedFiles
-from sidecar.planning.files.file_set import FileSet, Line, Ordinals, Rows, Spans
+from sidecar.planning.files.file_set import FileSet, Line, RowSpans, SetRows
 
 Kind = tuple[int, int]
 """A spec id, and the ordinal of the Avro schema of records. Partition tuples compare only within one of each."""
@@ -37,7 +38,7 @@ class ListedManifests:
     lines: Sequence[Line]
     listings: Sequence[Mapping[int, ListedManifest]]
     """For each manifest, how segments list it, by segment number."""
-    spans: Spans
+    spans: RowSpans
     entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
 
     @classmethod
@@ -78,12 +79,12 @@ class ListedManifests:
         """Return the segment itself and all that have filters of a column of the question."""
         return sorted({self.number, *index.asked})
 
-    def manifest_of(self, rows: Rows) -> npt.NDArray[np.int64]:
+    def manifest_of(self, rows: SetRows) -> npt.NDArray[np.int64]:
         """Return the manifest of each row, as an ordinal of :attr:`lines`."""
         manifests: npt.NDArray[np.int64] = self.spans[:, 1].searchsorted(rows, "right")
         return manifests
 
-    def kinds_of(self, rows: Rows) -> tuple[Sequence[Kind], Ordinals]:
+    def kinds_of(self, rows: SetRows) -> tuple[Sequence[Kind], Ordinals]:
         """Return the kinds of records of ``rows``, and for each row which of these its record has."""
         known: dict[Kind, int] = {}
         numbers = [
@@ -92,7 +93,7 @@ class ListedManifests:
         ]
         return [*known], np.array(numbers)[self.manifest_of(rows)]
 
-    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment. The order of a manifest's files is one in all segments."""
         if number == self.number:
             return rows
@@ -106,7 +107,7 @@ class ListedManifests:
             return by_position
         return np.where(known, by_position, self._searched(number, rows, index))
 
-    def _searched(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def _searched(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         if index.whole[number]:
             return np.full(len(rows), -1, np.int64)
         if self.entries:
@@ -129,7 +130,7 @@ class OpenedManifest:
         return (self.line.place,)
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> RowSpans:
         """The rows of the manifest."""
         return np.array([(0, self.count)])
 
@@ -145,7 +146,7 @@ class OpenedManifest:
         """Return all segments: each may list some of the files."""
         return range(len(index.segments))
 
-    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
         # A whole segment has no file of another manifest. One that lists this manifest is searched after all.
         listing = index.listing(self.line.file)
@@ -174,7 +175,7 @@ class PlannedFiles:
     entries: ClassVar[Mapping[int, ManifestEntry]] = {}
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> RowSpans:
         """All rows."""
         return np.array([(0, len(self.paths))])
 
@@ -190,7 +191,7 @@ class PlannedFiles:
         """Return all segments: each may list some of the files."""
         return range(len(index.segments))
 
-    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
         if index.whole[number]:
             return np.full(len(rows), -1, np.int64)

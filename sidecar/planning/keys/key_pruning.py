@@ -26,7 +26,7 @@ from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.files.by_filters import NO_FILTERS, SegmentPlace
-from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
+from sidecar.planning.funnel import KeptFilesBecause, KeptReason, NotIndexed
 from sidecar.planning.keys.key_sets import KeySet
 from sidecar.questions.narrowing import Units
 
@@ -113,13 +113,13 @@ class KeyPruner:
 
     def _asked(self, places: Sequence[SegmentPlace], answers: dict[int, _Answer]) -> KeyAnswer:
         left = []
-        reason: KeptReason = KeptBecause.NOT_LISTED
+        reason: KeptReason = KeptFilesBecause.NOT_LISTED
         for place in places:
             units = slice(place.first_unit, place.first_unit + len(place.alive))
             answer = answers[id(place.segment)]
             left.append(replace(place, alive=place.alive & answer.units[units]))
-            if reason is not KeptBecause.MAY_MATCH:
-                reason = KeptBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
+            if reason is not KeptFilesBecause.MAY_MATCH:
+                reason = KeptFilesBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
         return KeyAnswer(left, reason)
 
     def _ask(self, segment: Segment, files: Sequence[Sequence[SegmentPlace]], bounded: FilesWithinBounds) -> _Answer:
@@ -131,7 +131,7 @@ class KeyPruner:
         runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
         positions = runs.covered()
         if not len(positions):
-            return _Answer(keep, none, KeptBecause.TOO_MANY)
+            return _Answer(keep, none, KeptFilesBecause.TOO_MANY)
         probes = _Probes(self.keys, positions)
         for bundle in bundles:
             holds = partial(self._holds, field_id)
@@ -139,9 +139,9 @@ class KeyPruner:
             if isinstance(matching, int):
                 self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{matching:,} bytes would be read")
                 # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
-                return _Answer(keep, none, KeptBecause.TOO_MANY)
+                return _Answer(keep, none, KeptFilesBecause.TOO_MANY)
             keep &= matching
-        return _Answer(keep, runs.asks, KeptBecause.TOO_MANY)
+        return _Answer(keep, runs.asks, KeptFilesBecause.TOO_MANY)
 
     def _runs(
         self,

@@ -20,10 +20,10 @@ from sidecar.planning.partition_projection import exact_transform
 from sidecar.questions.bounds import Comparable
 from sidecar.reports.advising.values import literal
 
-Range = tuple[Any, Any]
+ValueRange = tuple[Any, Any]
 Partition = tuple[bytes | None, ...]
 """The values of the partition fields that are made of the column, as single-value serializations."""
-Key = tuple[int, Partition]
+SpecAndPartition = tuple[int, Partition]
 """A partition spec, and a partition in it."""
 
 _STEPPED = ("integer", "date", "time", "timestamp", "decimal")
@@ -69,9 +69,9 @@ class AdmittedFiles:
             for spec_id, spec in specs.items()
         }
         bounds = FileBounds({field_id: str(iceberg_type)})
-        self._ranges: dict[int, Range | None] = {}
+        self._ranges: dict[int, ValueRange | None] = {}
         """The range of each file that may have values by its ordinal; ``None`` if it is not known."""
-        self._groups: dict[Key, _Ranges] = {}
+        self._groups: dict[SpecAndPartition, _Ranges] = {}
         self._partitions: dict[Comparable, dict[int, Partition]] = {}
         for file in listing.files:
             found = bounds.of(file.data_file, field_id)
@@ -136,7 +136,7 @@ class AdmittedFiles:
         counts = (files if found is None else together.overlapping(*found) for found in self._ranges.values())
         return (sum(counts) - files) / (files * (files - 1))
 
-    def _key(self, file: SnapshotFile) -> Key:
+    def _key(self, file: SnapshotFile) -> SpecAndPartition:
         fields = self._fields.get(file.spec_id, ())
         return file.spec_id, tuple(file.partition[place] for place, _ in fields)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from xml.etree.ElementTree import Element, tostring
 
-Content = Element | str
+PageContent = Element | str
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -19,7 +19,7 @@ def safe(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text)
 
 
-def element(tag: str, *content: Content, **attributes: object) -> Element:
+def element(tag: str, *content: PageContent, **attributes: object) -> Element:
     """Return an element. ``_`` at the end of an attribute's name is left out, and other ``_`` become ``-``."""
     named = {name.rstrip("_").replace("_", "-"): safe(str(value)) for name, value in attributes.items()}
     made = Element(tag, named)
@@ -33,10 +33,10 @@ def element(tag: str, *content: Content, **attributes: object) -> Element:
     return made
 
 
-def table_of(headings: list[str], rows: list[list[Content]], numbers: Collection[int] = ()) -> Element:
+def table_of(headings: list[str], rows: list[list[PageContent]], numbers: Collection[int] = ()) -> Element:
     """Return a table. Columns in ``numbers`` are aligned to the right."""
 
-    def cell(tag: str, at: int, content: Content) -> Element:
+    def cell(tag: str, at: int, content: PageContent) -> Element:
         return element(tag, content, class_="number") if at in numbers else element(tag, content)
 
     head = element("tr", *(cell("th", at, text) for at, text in enumerate(headings)))

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from sidecar.reports.advising.report import Advice
 from sidecar.reports.advising.verdicts import amount
-from sidecar.reports.page.elements import Content, element, table_of
+from sidecar.reports.page.elements import PageContent, element, table_of
 from sidecar.reports.page.facts import ColumnFill, SnapshotInfo, TableFacts, TableOnPage
 from sidecar.reports.page.pictures import bars, fill_map, funnel, history
 from sidecar.reports.page.wording import count, moment, rate, share, size, span
@@ -16,7 +16,7 @@ from sidecar.reports.status.results import TableStatus
 
 def overview(tables: list[TableOnPage]) -> Element:
     """A line for each table, with a link to its section."""
-    rows: list[list[Content]] = []
+    rows: list[list[PageContent]] = []
     for at, one in enumerate(tables):
         name = element("a", one.name, href=f"#table-{at}")
         if one.facts is None:
@@ -130,7 +130,7 @@ def _costs(status: TableStatus) -> Iterator[Element]:
     if not status.lookups:
         return
     yield element("h3", "What a lookup reads of the sidecar")
-    rows: list[list[Content]] = [
+    rows: list[list[PageContent]] = [
         [column, count(one.segments), count(one.reads), size(one.bytes_read), rate(one.rate)]
         for column, one in status.lookups.items()
     ]
@@ -156,7 +156,7 @@ def _history(snapshots: list[SnapshotInfo], status: TableStatus) -> Iterator[Ele
     if snapshots:
         yield element("p", f"{moment(snapshots[0].committed)} to {moment(snapshots[-1].committed)}", class_="dim")
     if status.runs:
-        rows: list[list[Content]] = [
+        rows: list[list[PageContent]] = [
             [run.at, run.what, count(run.indexed), count(run.carried), count(run.left), f"{run.seconds:.1f} s"]
             for run in reversed(status.runs)
         ]
@@ -165,7 +165,7 @@ def _history(snapshots: list[SnapshotInfo], status: TableStatus) -> Iterator[Ele
 
 def _advice(advice: Advice) -> Iterator[Element]:
     yield element("h3", "Advice")
-    rows: list[list[Content]] = []
+    rows: list[list[PageContent]] = []
     for one in advice.columns:
         found = one.evidence
         lookup = "–"

@@ -15,15 +15,13 @@ from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.kinds.declared import BLOOM, KIND_OF_BLOB, is_asked
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.segment import Segment
+from sidecar.filters.arrays import Flags
 from sidecar.iceberg.listing import Listing
 from sidecar.indexing.declaration import ColumnWish
 from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage
 from sidecar.indexing.previous.earlier import has_rate
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.reports.status.results import CoveredRows, WaitingFiles
-
-Flags = npt.NDArray[np.bool_]
-"""bool[files of the snapshot]."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.deletes.delete_files import comparable
 from sidecar.iceberg.predicates.predicate import as_expression
-from sidecar.iceberg.statistics_files.find_sidecar import Opener
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import by_filters
@@ -84,7 +84,7 @@ def select_files(
     *,
     wants_sentinel: bool,
     unindexed: UnindexedPredicates,
-    opener: Opener,
+    opener: SidecarOpener,
     encryption_keys: EncryptionKeys | None = None,
 ) -> FileSelection:
     """Choose the files for one meaning of a request.
@@ -117,7 +117,7 @@ def _by_sidecar(
     row_filter: BooleanExpression,
     wants_sentinel: bool,
     unindexed: UnindexedPredicates,
-    opener: Opener,
+    opener: SidecarOpener,
     encryption_keys: EncryptionKeys | None,
 ) -> FileSelection:
     """Choose the files by the sidecar. Without files if it is not asked."""

@@ -16,13 +16,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
+from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.deletes.delete_files import DeleteFile, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.budget import present_budget
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.choose import ChosenFiles
-from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Ordinals, Rows, Spans
+from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, RowSpans, SetRows
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
@@ -180,12 +181,12 @@ class FilesInMemory:
         return [number[id(line.file)] for line in self.chosen.lines]
 
     @cached_property
-    def spans(self) -> Spans:
+    def spans(self) -> RowSpans:
         """The rows of each manifest."""
         starts = self.snapshot.starts
         return np.array([starts[at : at + 2] for at in self._numbers], np.int64).reshape(-1, 2)
 
-    def parts(self, rows: Rows) -> Iterator[tuple[Line, DataManifest, slice, Ordinals]]:
+    def parts(self, rows: SetRows) -> Iterator[tuple[Line, DataManifest, slice, Ordinals]]:
         """Yield each manifest that has some of ``rows``: which of these they are, and the places of the files in it."""
         edges = np.searchsorted(rows, self.spans).tolist()
         for line, number, (start, end) in zip(self.chosen.lines, self._numbers, edges, strict=True):
@@ -209,7 +210,7 @@ class FilesInMemory:
         """Return the segments that have filters of a column of the question."""
         return index.asked
 
-    def ordinals(self, number: int, rows: Rows, index: IndexedFiles) -> Ordinals:
+    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
         """Return the ordinals of files in a segment, by their places in manifests that it lists or fingerprints."""
         others, found = {line.place for line in self.chosen.others}, np.full(len(rows), -1, np.int64)
         for line, manifest, chosen, at in self.parts(rows):

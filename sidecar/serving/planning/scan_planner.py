@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.iceberg.deletes.delete_files import FileKey, partition_of
-from sidecar.iceberg.statistics_files.find_sidecar import Opener
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
@@ -180,7 +180,7 @@ class _Scan:
         caller: Caller,
         may_replace: bool,
         unindexed: UnindexedPredicates,
-        opener: Opener,
+        opener: SidecarOpener,
         encryption_keys: EncryptionKeys | None,
     ) -> None:
         self.files = files

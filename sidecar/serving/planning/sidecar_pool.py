@@ -17,7 +17,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
-from sidecar.iceberg.statistics_files.find_sidecar import Opener, open_registered
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, open_registered
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.storage.opening import open_source
 
@@ -35,7 +35,7 @@ class SidecarPool:
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._kept: BoundedCache[tuple[_Key, int], SidecarFile] = BoundedCache(most, lambda sidecar: sidecar.memory)
 
-    def opener(self, scope: object) -> Opener:
+    def opener(self, scope: object) -> SidecarOpener:
         """Return what opens the sidecars of a plan. ``scope`` keeps what callers with different rights read apart."""
         return partial(self._open, scope)
 

@@ -24,7 +24,7 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles, by_filters, places_of
 from sidecar.planning.files.file_set import FileSet
 from sidecar.planning.files.sources import PlannedFiles
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.planner import plan
 from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny
 from sidecar.questions.row_ranges import RowRanges
@@ -112,7 +112,7 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     assert keeps(indexed([everything], one)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
     assert keeps(indexed([partly], one)) == [True, False, True, False]
-    assert reason(indexed([partly], one), live("elsewhere")) is KeptBecause.NOT_LISTED
+    assert reason(indexed([partly], one), live("elsewhere")) is KeptFilesBecause.NOT_LISTED
     assert reason(indexed([partly], one), live("2")).text.startswith("not indexed")
 
 
@@ -135,7 +135,7 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     assert keeps(indexed([first, second], question)) == [True, False, True, True]
     for unknown in (None, live("1")._replace(added_snapshot_id=None)):
         asked = indexed([first, second], question)
-        assert reason(asked, unknown) is KeptBecause.NOT_LISTED
+        assert reason(asked, unknown) is KeptFilesBecause.NOT_LISTED
         assert places_of(files(unknown), asked) == [[]]
     either = AnyOf(question.parts)
     assert keeps(indexed([second], either)) == [True] * 4

@@ -18,7 +18,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning import planner
-from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import local
@@ -221,12 +221,12 @@ def test_the_reason_of_a_segment_that_could_answer_counts(catalog: Any, order: s
     for settings in WAYS[:2]:
         with way(**settings):
             planned = plan(table, f"k in ({key(0)}, {key(1)})")
-        assert planned.funnel.kept_because == {KeptBecause.MAY_MATCH.text: 2}
+        assert planned.funnel.kept_because == {KeptFilesBecause.MAY_MATCH.text: 2}
         assert planned.answered == {*planned.kept_files}
     merge_manifests(table, longs(3))
     planned = plan(table, f"k in ({key(0)}, {key(1)})")
     assert planned.manifests.opened == 1
-    assert planned.funnel.kept_because == {KeptBecause.MAY_MATCH.text: 2, KeptBecause.NOT_LISTED.text: 1}
+    assert planned.funnel.kept_because == {KeptFilesBecause.MAY_MATCH.text: 2, KeptFilesBecause.NOT_LISTED.text: 1}
 
 
 def test_a_file_that_is_listed_under_its_present_path_is_not_looked_for_under_an_earlier_one(

@@ -12,7 +12,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile
 
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, Reasons
 from sidecar.planning.files.sources import OpenedManifest, PlannedFiles
-from sidecar.planning.funnel import KeptBecause, NotIndexed
+from sidecar.planning.funnel import KeptFilesBecause, NotIndexed
 from sidecar.questions.row_ranges import RowRanges
 
 STAGES = [DroppedBy.METADATA, DroppedBy.FILTER, DroppedBy.BOUNDS]
@@ -34,9 +34,9 @@ def test_a_set_has_what_all_stages_leave(steps: list[tuple[DroppedBy, str, set[i
     for number, (by, way, keep) in enumerate(steps):
         if number == reasons_after:
             odd = np.flatnonzero(files.rows % 2)
-            reasons = Reasons.all(len(files), KeptBecause.NOT_LISTED).put(odd, KeptBecause.MAY_MATCH)
+            reasons = Reasons.all(len(files), KeptFilesBecause.NOT_LISTED).put(odd, KeptFilesBecause.MAY_MATCH)
             files = FileSet(files.source, files.left, files.steps, reasons, files.counts)
-            reason_of = {row: KeptBecause.MAY_MATCH if row % 2 else KeptBecause.NOT_LISTED for row in left}
+            reason_of = {row: KeptFilesBecause.MAY_MATCH if row % 2 else KeptFilesBecause.NOT_LISTED for row in left}
         flags = np.array([row in keep for row in left], np.bool_)
         rows = RowRanges.of_rows(np.array(sorted(keep), np.int64))
         entries: dict[int, ManifestEntry] = dict.fromkeys((row for row in left if row in keep), ManifestEntry())
@@ -58,10 +58,14 @@ def test_a_set_has_what_all_stages_leave(steps: list[tuple[DroppedBy, str, set[i
 
 def test_reasons_are_put_one_over_another() -> None:
     why = NotIndexed("k", "no filters were built")
-    reasons = Reasons.all(3, KeptBecause.NOT_LISTED).put(np.array([0, 2]), why).put(np.array([2]), KeptBecause.DAMAGED)
-    assert reasons.each() == [why, KeptBecause.NOT_LISTED, KeptBecause.DAMAGED]
-    assert reasons.put(np.array([], np.int64), KeptBecause.MAY_MATCH) is reasons
-    assert reasons.only(np.array([False, True, True])).each() == [KeptBecause.NOT_LISTED, KeptBecause.DAMAGED]
+    reasons = (
+        Reasons.all(3, KeptFilesBecause.NOT_LISTED)
+        .put(np.array([0, 2]), why)
+        .put(np.array([2]), KeptFilesBecause.DAMAGED)
+    )
+    assert reasons.each() == [why, KeptFilesBecause.NOT_LISTED, KeptFilesBecause.DAMAGED]
+    assert reasons.put(np.array([], np.int64), KeptFilesBecause.MAY_MATCH) is reasons
+    assert reasons.only(np.array([False, True, True])).each() == [KeptFilesBecause.NOT_LISTED, KeptFilesBecause.DAMAGED]
 
 
 def test_entries_are_looked_up_once() -> None:
