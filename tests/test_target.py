@@ -456,3 +456,12 @@ def test_each_folder_is_cleared(tmp_path: Path) -> None:
         with create_target(str(tmp_path / name / "b")) as target:
             target.write(b"x")
         assert not left.exists()
+
+
+def test_a_name_may_have_all_bytes_that_the_file_system_allows(tmp_path: Path) -> None:
+    for name in ("x" * 255, "ü" * 127):
+        with create_target(f"{tmp_path}/{name}") as target:
+            target.write(b"abcdefghijkl")
+            (temporary,) = (path for path in tmp_path.iterdir() if path.name.endswith(".sidecar-tmp"))
+            assert len(os.fsencode(temporary.name)) <= 255
+        assert (tmp_path / name).read_bytes() == b"abcdefghijkl"

@@ -64,6 +64,7 @@ _JOINED_LENGTH = 64 << 10
 _KERNEL_COPY_LENGTH = 256 << 20
 _CLEAR_AGAIN_AFTER = 3600.0
 _FOOTER_LENGTH_TAG = 0x08
+_LONGEST_NAME = 255
 _TEMPORARY = re.compile(r".\.[0-9a-f]{32}\.sidecar-tmp\Z", re.DOTALL)
 
 
@@ -318,7 +319,7 @@ def check_folder(local: str) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with contextlib.suppress(FileNotFoundError):
-            os.lstat(_temporary(local))  # the name may be too long
+            os.lstat(local)  # the name may be too long
 
 
 def repeatable(io: FileIO | None) -> FileIO:
@@ -401,7 +402,13 @@ def may_be_data_file(path: str) -> bool:
 
 
 def _temporary(path: str) -> str:
-    return f"{path}.{uuid.uuid4().hex}.sidecar-tmp"
+    """Return a temporary name beside a path: a file system allows 255 bytes, which a name of letters may fill alone."""
+    folder, slash, name = path.rpartition("/")
+    end = f".{uuid.uuid4().hex}.sidecar-tmp"
+    room = _LONGEST_NAME - len(end)
+    if len(os.fsencode(name)) > room:
+        name = os.fsencode(name)[:room].decode(errors="ignore")  # no half letter, which some file systems refuse
+    return folder + slash + name + end
 
 
 def _missing(folder: str) -> str | None:
