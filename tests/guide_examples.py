@@ -192,6 +192,21 @@ def _usual(line: str) -> str:
     return line.strip()
 
 
+def values_that_nobody_checks(block: Example) -> list[int]:
+    """The lines with an expression and a comment that is no value, so that no test compares the two."""
+    commented = {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(block.text).readline)
+        if token.type == tokenize.COMMENT and not token.line.strip().startswith("#")
+    }
+    shown = {
+        node.end_lineno
+        for node in ast.parse(block.text).body
+        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call)
+    }
+    return sorted((commented & shown) - _literal_comments(block.text).keys())
+
+
 def _literal_comments(text: str) -> dict[int, Any]:
     """The values that comments name, by their line."""
     found = {}

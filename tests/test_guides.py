@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.guide_examples import GUIDE, PAGES, ROOT, Example, Session, commands, examples
+from tests.guide_examples import (
+    GUIDE,
+    PAGES,
+    ROOT,
+    Example,
+    Session,
+    commands,
+    examples,
+    values_that_nobody_checks,
+)
 from tests.guide_lakes import PREPARED
 
 PACKAGE = ROOT / "sidecar"
@@ -115,6 +124,12 @@ def test_examples_that_do_not_run_here_at_least_compile(block: Example) -> None:
         ast.parse(block.text)
         for name in re.findall(r"sidecar\.(\w+)", block.text):
             assert getattr(sidecar, name) is not None
+
+
+def test_every_value_beside_an_expression_is_one_that_examples_check() -> None:
+    blocks = [block for page in PAGES for block in examples(page) if block.language == "python"]
+    assert len(blocks) > 30
+    assert {block.name: lines for block in blocks if (lines := values_that_nobody_checks(block))} == {}
 
 
 def test_all_guides_are_there_and_open_with_a_task_and_an_example() -> None:

@@ -1,4 +1,4 @@
-"""inspect, probe and verify on files: the JSON of the design's table, exit codes, damage in one sentence."""
+"""inspect, probe and verify on files: their JSON, exit codes, damage in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer(*args: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_inspect_has_what_the_design_asks_of_data_files() -> None:
+def test_inspect_has_these_facts_of_a_data_file_and_no_others() -> None:
     expected = json.loads((DATA / "expected" / "j118_v1_none.json").read_text())
     assert expected, "the fixture says nothing"
     (data,) = answer("inspect", FILE)["files"]

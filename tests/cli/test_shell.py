@@ -39,7 +39,7 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_the_commands_are_those_of_the_design() -> None:
+def test_there_are_these_commands_and_no_others() -> None:
     assert COMMANDS == [
         "build",
         "refresh",

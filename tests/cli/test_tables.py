@@ -92,7 +92,7 @@ def built(answer: Any) -> Any:
     return answer("build", "db.t", "--columns", COLUMNS, "--engine", "local")
 
 
-def test_build_reports_what_the_design_asks(built: Any, lake: Any) -> None:
+def test_build_reports_what_it_built(built: Any, lake: Any) -> None:
     table = lake.load_table("db.t")
     assert built["snapshot_id"] == table.current_snapshot().snapshot_id
     assert built["statistics_path"] == table.metadata.statistics[0].statistics_path
