@@ -33,7 +33,7 @@ MOST_MODULES = 24
 
 MOST = {
     "code lines": 59_000,
-    "statements": 47_300,
+    "statements": 47_400,
     "classes": 880,
     "result types": 95,
     "public names": 50,

@@ -94,8 +94,7 @@ class Registrar:
     ) -> Registration:
         """Write the new segment and the carried ones, and register the file. Raises the errors of registering.
 
-        ``groups`` are the groups of files that the new sketches count. If the build leaves files to later ones, their
-        values are in no sketch: then the table keeps the counts that it has, and gets none that is far too low.
+        ``groups``: the files that a new sketch counts. If files are left to later builds, the table keeps its counts.
         """
         header = self._header(indexed)
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
@@ -147,6 +146,7 @@ class Registrar:
             has_pages=has_pages,
             unsketched=self.plan.options.sealed | self.earlier.broken_counts,
             carried=self.prepared.carried_sketches(),
+            supersedes=None if self.prepared.request.merge_up_to is None else self.earlier.found,
         )
         return replace(registration, notes=(*registration.notes, *carrier.notes))
 

@@ -11,8 +11,8 @@ A refresh ends as soon as it knows enough:
    merged into one segment. A large sidecar is merged once no file is to be indexed. If no column is left to be indexed,
    the new file only lacks what the table has dropped; without anything left in it, the entry is removed.
 
-Then the entry that the new one supersedes is removed, unless a branch or a tag still needs it
-(:mod:`sidecar.maintenance.superseded`).
+The same commit removes the entry that the new one supersedes, unless a branch or a tag still needs it
+(:mod:`sidecar.iceberg.statistics_files.superseding`).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from sidecar.iceberg.refs import generations, lineage
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.iceberg.statistics_files.registering import register_again, unregister
+from sidecar.iceberg.statistics_files.superseding import is_ours_alone
 from sidecar.indexing.declaration import NothingDeclaredError
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_build_engine
@@ -35,7 +36,7 @@ from sidecar.indexing.previous.earlier import gone_fields
 from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
-from sidecar.maintenance.superseded import is_ours_alone, unregister_superseded
+from sidecar.maintenance.superseded import unregister_superseded
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class SidecarUpdate:
     def _register_again(self, found: FoundSidecar, entry: StatisticsFile) -> bool:
         assert self.report.snapshot_id is not None
         hit("refresh: register again")
-        if not register_again(self.table, entry, self.report.snapshot_id):
+        if not register_again(self.table, entry, self.report.snapshot_id, found):
             return False
         show_commit(self.table)
         self._unregister(found)
@@ -233,6 +234,9 @@ class SidecarUpdate:
     def _unregister(self, found: FoundSidecar) -> None:
         """Remove the entry that was superseded. The refresh has succeeded, even if this fails."""
         assert self.report.snapshot_id is not None
+        if found.displaced is None and found.snapshot_id not in statistics_of(self.table):
+            self.report.unregistered.append(found.snapshot_id)  # in the commit that has registered the new one
+            return
         hit("refresh: unregister")
         try:
             self.report.unregistered += unregister_superseded(self.table, found, self.report.snapshot_id)

@@ -121,10 +121,10 @@ class Interloper:
         self.count = 0
         real = registering._commit
 
-        def commit(table: Table, entry: StatisticsFile, race: Any) -> bool:
+        def commit(table: Table, entry: StatisticsFile, *rest: Any) -> bool:
             turn, self.count = self.count, self.count + 1
             (before or {}).get(turn, lambda: None)()
-            done = real(table, entry, race)
+            done = real(table, entry, *rest)
             (after or {}).get(turn, lambda: None)()
             return done
 

@@ -229,7 +229,7 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(table: Table, monkey
     table.append(ROWS)
     sid, real = head(table), registering._commit
 
-    def commit(table: Table, entry: StatisticsFile, race: Any) -> bool:
+    def commit(table: Table, entry: StatisticsFile, *rest: Any) -> bool:
         with table.catalog.load_table(table.name()).transaction() as change:
             change.update_statistics().remove_statistics(first).commit()
             change.update_statistics().set_statistics(entry).commit()

@@ -18,8 +18,10 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import CommitConflictError, StorageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files import entry_commits, registering
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import MARK, KeptSketch
 from sidecar.iceberg.statistics_files.registering import register, register_again, register_others_alone, unregister
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.maintenance import garbage
 from sidecar.maintenance.garbage import gc
 from sidecar.puffin.reader import PuffinReader
@@ -246,6 +248,72 @@ def test_blobs_of_others_get_a_file_of_their_own(model: Callable[..., Model], se
         return [lambda: register_others_alone(table, whole), setter(made, 2)], check
 
     assert explore(scene, switches=3) >= 10
+
+
+def superseding(model: Model, field: int) -> Callable[[], object]:
+    """A refresh: it registers a file for the later snapshot and removes the entry of the one before, in one commit."""
+    table, found = model.table(), found_of(model)
+    sketches = [KeptSketch(field, SKETCH, field)]
+    return lambda: register(table, LATER, sketches, write_units, supersedes=found)
+
+
+def found_of(model: Model) -> FoundSidecar:
+    entry = entry_of(model)
+    puffin = PuffinReader(BytesSource(model.files[entry.statistics_path][0], entry.statistics_path))
+    return FoundSidecar(entry, SNAPSHOT, SimpleNamespace(puffin=puffin), SidecarFiles([], FOLDER))  # type: ignore[arg-type]
+
+
+@STRICT
+@pytest.mark.parametrize("setter", [registration, overwrite])
+def test_a_refresh_that_removes_what_it_supersedes(model: Callable[..., Model], setter: Any, strict: bool) -> None:
+    def scene(turns: Turns) -> Any:
+        made = model(turns, strict)
+        registration(made, 2)()
+
+        def check(results: list[object]) -> None:
+            assert not [r for r in results if isinstance(r, Exception)]
+            assert fields(made, LATER) == {1}
+            assert fields(made) in ([{3}] if setter is overwrite else [{3}, {2, 3}]), "what somebody set is there"
+            every_entry_names_a_file(made)
+
+        return [superseding(made, 1), setter(made, 3)], check
+
+    assert explore(scene, switches=3) >= 10
+
+
+@STRICT
+def test_two_refreshes_that_remove_what_they_supersede(model: Callable[..., Model], strict: bool) -> None:
+    def scene(turns: Turns) -> Any:
+        made = model(turns, strict)
+        registration(made, 2)()
+
+        def check(results: list[object]) -> None:
+            assert not [r for r in results if isinstance(r, Exception)]
+            assert (fields(made, LATER), fields(made)) == ({1, 3}, set())
+            every_entry_names_a_file(made)
+
+        return [superseding(made, 1), superseding(made, 3)], check
+
+    assert explore(scene, switches=3) >= 10
+
+
+@STRICT
+def test_registering_again_removes_what_it_supersedes(model: Callable[..., Model], strict: bool) -> None:
+    def scene(turns: Turns) -> Any:
+        made = model(turns, strict)
+        registration(made, 2)()
+        ours, table, found = entry_of(made), made.table(), found_of(made)
+
+        def check(results: list[object]) -> None:
+            assert not [r for r in results if isinstance(r, Exception)]
+            assert fields(made) == {3}, "what somebody set is there"
+            if results[0]:
+                assert made.entries()[LATER] == ours.statistics_path
+            every_entry_names_a_file(made)
+
+        return [lambda: register_again(table, ours, LATER, found), overwrite(made, 3)], check
+
+    assert explore(scene, switches=3) >= 6
 
 
 @STRICT

@@ -13,7 +13,8 @@ import pytest
 
 import sidecar
 from sidecar.bundle.runs import history_of
-from sidecar.errors import UsageError
+from sidecar.errors import CommitConflictError, UsageError
+from sidecar.failpoints import observe
 from sidecar.maintenance import costs
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
@@ -69,8 +70,10 @@ def test_nothing_to_do(table: Any) -> None:
 def test_a_new_file_is_indexed_and_the_old_entry_goes(table: Any) -> None:
     old = head(table)
     table.append(rows(3))
+    versions = len(table.metadata.metadata_log)
     report = refresh(table)
     assert (report.action, report.files_indexed, report.files_carried, report.unregistered) == ("written", 1, 3, [old])
+    assert len(table.refresh().metadata.metadata_log) == versions + 1, "both are one commit"
     assert entries(table) == {head(table): report.statistics_path}
     assert (kept(table, 21), kept(table, 26)) == (0, 1)
     assert refresh(table).action == "current"
@@ -81,8 +84,10 @@ def test_a_commit_without_new_files_takes_an_entry_and_no_copy(table: Any) -> No
     old = head(table)
     table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 1")  # a snapshot that changes no file
     assert head(table) != old
+    versions = len(table.metadata.metadata_log)
     report = refresh(table)
     assert (report.action, report.files_indexed, report.unregistered) == ("registered", 0, [old])
+    assert len(table.refresh().metadata.metadata_log) == versions + 1, "both are one commit"
     assert entries(table) == {head(table): before[old]}
     assert refresh(table).action == "current"
     assert kept(table, 21) == 0
@@ -194,6 +199,21 @@ def test_a_sidecar_that_statistics_of_others_displaced_is_carried_over(catalog: 
     assert (report.action, report.files_indexed, report.files_carried) == ("written", 1, 3)
     assert kept(table, 21) == 0
     assert theirs in entries(table).values()
+
+
+def test_what_a_refresh_has_removed_is_set_again_if_its_own_file_is_gone(table: Any) -> None:
+    before = entries(table)
+    table.append(rows(3))
+
+    def act(step: str) -> None:
+        if step == "register: check":
+            (path,) = entries(table).values()
+            Path(local(path)).unlink()
+
+    with observe(act), pytest.raises(CommitConflictError):
+        refresh(table)
+    assert entries(table) == before
+    assert refresh(table).files_carried == 3
 
 
 def test_what_the_table_dropped_goes(table: Any) -> None:

@@ -126,6 +126,24 @@ def to_set_again(snapshot_id: int, entries: StatisticsEntries) -> StatisticsFile
     return entries[0]
 
 
+def set_again(table: Table, snapshot_id: int, entries: StatisticsEntries) -> None:
+    """Set one of ``entries``, which a commit of ours has taken from a snapshot, unless another one stands there now.
+
+    Raises the errors of :func:`change_entries`, also if the one that stands there lacks blobs of others.
+    """
+    taken = to_set_again(snapshot_id, entries)
+
+    def decide(now: Table, displaced: Displaced) -> Changes:
+        if displaced:
+            return restorable(now, displaced)
+        standing = statistics_of(now).get(snapshot_id, ())
+        if standing and not _may_replace(standing, taken):
+            raise _three_met(snapshot_id, taken)
+        return {} if standing else restorable(now, {snapshot_id: taken})
+
+    change_entries(table, decide)
+
+
 def _three_met(snapshot_id: int, lost: StatisticsFile) -> CommitConflictError:
     return CommitConflictError(
         f"three writers met at the statistics of snapshot {snapshot_id}, and the entry of one was replaced",

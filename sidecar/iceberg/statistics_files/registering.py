@@ -40,8 +40,11 @@ from sidecar.iceberg.statistics_files.entry_commits import (
     refuse_without_statistics,
     refused_commit,
     restorable,
+    set_again,
 )
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import KeptSketch, Merge, SketchToCopy, open_existing, plan_merge
+from sidecar.iceberg.statistics_files.superseding import is_removable
 from sidecar.iceberg.statistics_files.write_statistics import (
     WriteOurs,
     delete_file,
@@ -105,6 +108,7 @@ def register(
     has_pages: bool = False,
     unsketched: Collection[int] = (),
     carried: Sequence[SketchToCopy] = (),
+    supersedes: FoundSidecar | None = None,
 ) -> Registration:
     """Write a Puffin file for a snapshot and register it; blobs of other writers are kept.
 
@@ -112,7 +116,7 @@ def register(
     files that are replaced, newest first, and may copy our blobs from them. ``force`` registers even if an existing
     statistics file cannot be read. ``has_pages`` says that ``write`` adds page indexes. Older sketches of ours for
     the fields in ``unsketched`` are not kept. ``carried`` are sketches of an earlier snapshot, copied for fields that
-    have no newer one.
+    have no newer one. The same commit removes the entry of ``supersedes``, if nothing needs it any more.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
     table's metadata, the error of an existing file that cannot be read, :class:`sidecar.errors.StorageError`, and
@@ -136,10 +140,13 @@ def register(
         if time.time() - started > REGISTRABLE_FOR:
             delete_file(now, path)
             continue
-        if not _commit(now, entry, race):
+        old = None
+        if supersedes is not None and is_removable(now, supersedes, snapshot_id):
+            old = supersedes.statistics
+        if not _commit(now, entry, race, old):
             continue
         hit("register: check")
-        if _took_effect(now, entry, race):
+        if _took_effect(now, entry, race, old):
             notes = (*merge.notes, *race.notes)
             return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
     lost = [entry.statistics_path for entry in race.displaced]
@@ -219,11 +226,15 @@ def _merge(
     return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched, carried)
 
 
-def _commit(table: Table, entry: StatisticsFile, race: _Attempts) -> bool:
-    """Set the entry. ``False``: the commit certainly failed, the file is deleted. ``True``: it may have succeeded."""
+def _commit(table: Table, entry: StatisticsFile, race: _Attempts, old: StatisticsFile | None) -> bool:
+    """Set the entry, and remove ``old``. ``False``: the commit certainly failed, the file is deleted. ``True``: it may
+    have succeeded."""
     try:
         # A commit changes the table object. The caller compares with the old one, so the commit gets a copy.
-        copy.copy(table).update_statistics().set_statistics(entry).commit()
+        change = copy.copy(table).update_statistics()
+        if old is not None:  # first, because pyiceberg 0.12 forgets what was set before a removal
+            change = change.remove_statistics(old.snapshot_id)
+        change.set_statistics(entry).commit()
     except CommitFailedException:
         delete_file(table, entry.statistics_path)
         return False
@@ -234,6 +245,9 @@ def _commit(table: Table, entry: StatisticsFile, race: _Attempts) -> bool:
         # The commit may have succeeded. The reloaded table shows whether it did.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
+        was_removed = old is not None and old.snapshot_id not in statistics_of(later)
+        if done is NoCommit.NEVER and was_removed and isinstance(error, ValueError):
+            return False  # somebody else has removed it, and pyiceberg finds nothing to remove
         race.in_doubt |= isinstance(done, NoCommit)
         if done is NoCommit.NEVER:
             raise storage_error(
@@ -245,12 +259,18 @@ def _commit(table: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     return True
 
 
-def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts) -> bool:
-    """Return whether the table has our entry and the commit replaced only what was merged."""
+def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts, old: StatisticsFile | None) -> bool:
+    """Return whether the table has our entry and the commit replaced only what was merged.
+
+    ``old`` is the entry of another snapshot that the commit has removed. It is set again if ours is taken back, and so
+    is another entry that somebody had set there.
+    """
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
     later = look_for(before, {snapshot_id: entry})
     if later.metadata.snapshot_by_id(snapshot_id) is None:
         _undo(later, entry, race)
+        if old is not None:
+            set_again(later, old.snapshot_id, (old,))
         raise CommitConflictError(
             f"the snapshot {snapshot_id} expired meanwhile; nothing is registered for the table '{name_of(later)}'"
         )
@@ -258,7 +278,9 @@ def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     merged = statistics_of(before).get(snapshot_id, ())
     current = statistics_of(later).get(snapshot_id, ())
     if isinstance(commit, Commit):
-        _check_others(commit, snapshot_id, path)
+        _check_others(commit, {snapshot_id, snapshot_id if old is None else old.snapshot_id}, path)
+        if old is not None and (taken := commit.before.get(old.snapshot_id, ())) not in ((), (old,)):
+            set_again(later, old.snapshot_id, taken)
         replaced = commit.before.get(snapshot_id, ())
         if replaced not in ((), merged):
             race.displaced[:0] = replaced
@@ -272,14 +294,18 @@ def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts) -> bool:
     if not names(current, path):
         return False
     try:
-        _check_file(later, entry, merged)
+        _check_file(later, entry, merged, old)
     except StorageError as error:
         race.notes.append(f"the file is registered, but could not be looked for afterwards: {error}")
     return True
 
 
-def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsEntries) -> None:
+def _check_file(
+    table: Table, entry: StatisticsFile, earlier: StatisticsEntries, old: StatisticsFile | None = None
+) -> None:
     """Take an entry back if its file is gone: the first of the ``earlier`` entries of the snapshot is set again.
+
+    So is ``old``, the entry of another snapshot that went in the same commit.
 
     Raises :class:`CommitConflictError` if the file is gone, and :class:`sidecar.errors.StorageError` if storage fails.
     """
@@ -294,6 +320,8 @@ def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsEntries)
         return (others and restorable(now, {entry.snapshot_id: others[0]})) or {entry.snapshot_id: None}
 
     change_entries(table, decide)
+    if old is not None:
+        set_again(table, old.snapshot_id, (old,))
     lost = "".join(f" No entry names {other.statistics_path} any more: register it again." for other in earlier[1:])
     raise CommitConflictError(
         "the file was deleted before it was registered; its entry was taken back",
@@ -302,10 +330,10 @@ def _check_file(table: Table, entry: StatisticsFile, earlier: StatisticsEntries)
     )
 
 
-def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
-    """Raise :class:`CommitConflictError` if the commit changed the entry of another snapshot."""
+def _check_others(commit: Commit, ours: Collection[int], path: str) -> None:
+    """Raise :class:`CommitConflictError` if the commit changed the entry of a snapshot that is not one of ``ours``."""
     changed = [
-        other for other in commit.before if other != snapshot_id and commit.after.get(other) != commit.before[other]
+        other for other in commit.before if other not in ours and commit.after.get(other) != commit.before[other]
     ]
     if changed:
         raise CommitConflictError(
@@ -350,12 +378,15 @@ def unregister(table: Table, entries: Collection[StatisticsFile]) -> tuple[Stati
     return tuple(removed.values())
 
 
-def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> bool:
+def register_again(
+    table: Table, entry: StatisticsFile, snapshot_id: int, supersedes: FoundSidecar | None = None
+) -> bool:
     """Register the file of ``entry``, which is registered already, for another snapshot too. Nothing is copied.
 
-    Return whether the snapshot has it now. ``False``: the snapshot has another entry, which stays, or ``entry`` is no
-    longer registered; build then, because a build merges. Sketches of columns that the table has dropped are not
-    registered. Afterwards the file is looked for; if it is gone, the entry is removed again.
+    The same commit removes the entry of ``supersedes``, if nothing needs it any more. Return whether the snapshot has
+    it now. ``False``: the snapshot has another entry, which stays, or ``entry`` is no longer registered; build then,
+    because a build merges. Sketches of columns that the table has dropped are not registered. Afterwards the file is
+    looked for; if it is gone, the entry is removed again.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
     table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if the
@@ -363,11 +394,14 @@ def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> boo
     """
     check_writable(table)
     again: list[StatisticsFile] = []
+    removed: dict[int, StatisticsFile] = {}
 
     def decide(now: Table, displaced: Displaced) -> Changes:
         entries = statistics_of(now)
         if again and now.metadata.snapshot_by_id(snapshot_id) is None:
-            return {snapshot_id: None} if entries.get(snapshot_id) == (again[0],) else {}
+            back = {one: old for one, old in removed.items() if one not in entries}
+            ours: Changes = {snapshot_id: None} if entries.get(snapshot_id) == (again[0],) else {}
+            return {**ours, **restorable(now, back)}
         _snapshot(now, snapshot_id, meanwhile=False)
         if displaced:
             return restorable(now, displaced)
@@ -377,7 +411,9 @@ def register_again(table: Table, entry: StatisticsFile, snapshot_id: int) -> boo
         live = set(now.schema().field_ids)
         blobs = [blob for blob in entry.blob_metadata if live.issuperset(blob.fields)]
         again[:] = [entry.model_copy(update={"snapshot_id": snapshot_id, "blob_metadata": blobs})]
-        return {snapshot_id: again[0]}
+        if supersedes is not None and is_removable(now, supersedes, snapshot_id):
+            removed[supersedes.snapshot_id] = supersedes.statistics
+        return {snapshot_id: again[0], **dict.fromkeys(removed)}
 
     last = change_entries(table, decide)
     _snapshot(last, snapshot_id, meanwhile=True)
