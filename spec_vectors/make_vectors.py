@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
-from sidecar.bundle.envelope import encode_toc
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.envelopes.envelope import encode_toc
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule

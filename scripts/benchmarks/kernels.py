@@ -18,7 +18,7 @@ from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.results import at_least, at_most
 from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.peers.pipe import PipePeer, java_command, rust_command
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import slice_blocks, unslice_pages

@@ -22,7 +22,7 @@ from scripts.benchmarks.harness.results import at_most
 from scripts.benchmarks.harness.timing import Side, figure
 from scripts.benchmarks.inputs.bundles import SEGMENT, TABLE, OneLookup, random_hashes, write_bundle
 from scripts.benchmarks.inputs.longs import catalog_of_longs, keys_of
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.filters.orc.bloom import size_for

@@ -22,7 +22,7 @@ import sidecar
 from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.processes import own_memory
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import group_pages

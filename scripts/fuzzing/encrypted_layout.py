@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from sidecar.bundle.encryption import NONCE_BYTES, TAG_BYTES, Cipher
+from sidecar.bundle.envelopes.encryption import NONCE_BYTES, TAG_BYTES, Cipher
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.storage.source import BytesSource

@@ -144,7 +144,7 @@ BUGS = {
         ),
         _bug(
             "seal", "checksums of pieces are not compared", "sidecar-filter",
-            ("bundle.checksum", "    return bool(stored == digest(context, data[:-SEAL_BYTES]))",
+            ("bundle.envelopes.checksum", "    return bool(stored == digest(context, data[:-SEAL_BYTES]))",
              "    return stored >= 0"),
         ),
         _bug(

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import xxhash
 
 from scripts.fuzzing.puffin_files import payload_of, with_payload
-from sidecar.bundle import checksum, seals
+from sidecar.bundle.envelopes import checksum, seals
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.storage.source import BytesSource
 from tests.iceberg.forging import HEADER, KINDS, Forgery, StoredBlob, encoded, put_sections, sections_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import KeyRing
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import KeyRing
 from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import SidecarError

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.encryption import ENCRYPTED_VERSION, FieldKey
-from sidecar.bundle.envelope import FIELD_VERSION, header_for
+from sidecar.bundle.envelopes.encryption import ENCRYPTED_VERSION, FieldKey
+from sidecar.bundle.envelopes.envelope import FIELD_VERSION, header_for
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.toc import TocEntry
 from sidecar.errors import UsageError

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceOverhead
-from sidecar.bundle.encryption import (
+from sidecar.bundle.envelopes.checksum import CHECKED, ENCRYPTED, PieceOverhead
+from sidecar.bundle.envelopes.encryption import (
     ENCRYPTED_VERSION,
     FieldKey,
     Lock,
@@ -32,7 +32,7 @@ from sidecar.bundle.encryption import (
     digest_of,
     toc_with_lock,
 )
-from sidecar.bundle.envelope import (
+from sidecar.bundle.envelopes.envelope import (
     FIELD_VERSION,
     HEADER_BYTES,
     VERSION,

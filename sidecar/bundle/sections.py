@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind, is_sealed
-from sidecar.bundle.envelope import HEADER_BYTES
+from sidecar.bundle.envelopes.checksum import SEAL_BYTES, BlobContext, PieceKind, is_sealed
+from sidecar.bundle.envelopes.envelope import HEADER_BYTES
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 FILES = "files"

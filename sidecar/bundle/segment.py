@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.bundle.encryption import digest_of
+from sidecar.bundle.envelopes.encryption import digest_of
 from sidecar.bundle.field_blob import FieldBlob, OpenedBlob
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.filter_bundle import FilterBundle

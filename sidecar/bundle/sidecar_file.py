@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from sidecar.bundle.columns import NamedColumns
-from sidecar.bundle.encryption import KeyRing
-from sidecar.bundle.envelope import (
+from sidecar.bundle.envelopes.encryption import KeyRing
+from sidecar.bundle.envelopes.envelope import (
     HEADER_BYTES,
     UNITS_MAGIC,
     decode_header,

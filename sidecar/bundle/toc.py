@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sidecar.bundle.envelope import (
+from sidecar.bundle.envelopes.envelope import (
     DIRECTORY_MAGIC,
     HEADER_BYTES,
     VERSION,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
+from sidecar.bundle.envelopes.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
 from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import MAGICS, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place

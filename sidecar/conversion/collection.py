@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups

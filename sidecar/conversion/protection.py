@@ -1,9 +1,9 @@
 """Decides what happens to the indexes of columns that are encrypted in their data files.
 
-A plaintext filter lets anyone who has it test values, page indexes and bounds show the smallest and largest values,
-and a sketch tells how many distinct values there are. So none of them goes into a plaintext sidecar unless the caller
-allows it. If the caller names a master key for the column, its bundles are encrypted (:mod:`sidecar.bundle.encryption`)
-and the column gets no sketch and no bounds.
+A plaintext filter lets anyone who has it test values, page indexes and bounds show the smallest and largest values, and
+a sketch tells how many distinct values there are. So none of them goes into a plaintext sidecar unless the caller
+allows it. If the caller names a master key for the column, its bundles are encrypted
+(:mod:`sidecar.bundle.envelopes.encryption`) and the column gets no sketch and no bounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexGroup, PageIndexMember, plan_page_indexes

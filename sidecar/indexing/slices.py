@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks

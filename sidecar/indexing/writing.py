@@ -10,7 +10,7 @@ from itertools import chain
 
 from pyiceberg.table import Table
 
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups

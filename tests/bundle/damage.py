@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from sidecar.bundle.envelope import decode_toc, encode_toc, header_for
+from sidecar.bundle.envelopes.envelope import decode_toc, encode_toc, header_for
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter

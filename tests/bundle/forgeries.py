@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key

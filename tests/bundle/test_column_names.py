@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sidecar.bundle.columns import NamedColumns
-from sidecar.bundle.envelope import encode_toc
+from sidecar.bundle.envelopes.envelope import encode_toc
 from sidecar.bundle.filters.filter_toc import decode_filter_toc
 from sidecar.bundle.filters.rules import SplitBlockRule
 from sidecar.bundle.model import StoredColumn

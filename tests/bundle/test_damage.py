@@ -246,7 +246,7 @@ def test_padding_bits_are_verified():
     (segment,) = open_bytes(data, footer).segments
     (group,) = segment.fields[1]
     blob = raw_blobs(data)
-    from sidecar.bundle.checksum import BlobContext, PieceKind, seal
+    from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind, seal
 
     at, size = group.offset, group.layout.region_stride
     region = blob[0][at : at + size - 8]

@@ -14,8 +14,8 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, BlobContext
-from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
+from sidecar.bundle.envelopes.checksum import CHECKED, ENCRYPTED, BlobContext
+from sidecar.bundle.envelopes.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import GroupMember, plan_groups

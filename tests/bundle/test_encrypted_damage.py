@@ -8,8 +8,8 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from sidecar.bundle.checksum import ENCRYPTED
-from sidecar.bundle.encryption import KeyRing, Lock, Owner
+from sidecar.bundle.envelopes.checksum import ENCRYPTED
+from sidecar.bundle.envelopes.encryption import KeyRing, Lock, Owner
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.sections import Section
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.checksum import BlobContext, PieceKind
-from sidecar.bundle.encryption import Lock
-from sidecar.bundle.envelope import HEADER_BYTES, encode_toc
+from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind
+from sidecar.bundle.envelopes.encryption import Lock
+from sidecar.bundle.envelopes.envelope import HEADER_BYTES, encode_toc
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.merging.merged_sketches import merge_sketches
 from sidecar.bundle.merging.merged_units import MergedUnits

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
+from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
+from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind, is_sealed
+from sidecar.bundle.envelopes.seals import contexts_of, open_pieces, seal_pieces
 from sidecar.bundle.extract import extract_blocks, extract_filters
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import FREE_BYTES, GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, slice_blocks, tail_piece, unslice_pages, widen_range
-from sidecar.bundle.seals import contexts_of, open_pieces, seal_pieces
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
 from tests.bundle.cases import (

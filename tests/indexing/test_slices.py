@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.conversion.spool import Spool

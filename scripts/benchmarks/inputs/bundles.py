@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule

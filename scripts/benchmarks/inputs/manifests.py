@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from scripts.benchmarks.harness import data
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces, check_units
 from sidecar.bundle.filters.filter_toc import encode_filter_toc
 from sidecar.bundle.filters.positions import BundleGroup

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.encryption import FieldKey
-from sidecar.bundle.envelope import HEADER_BYTES, integer, member
+from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.envelopes.envelope import HEADER_BYTES, integer, member
 from sidecar.bundle.field_toc import (
     FieldToc,
     decode_field_toc,

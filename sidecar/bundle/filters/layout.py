@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.bundle.checksum import CHECKED, PieceOverhead
+from sidecar.bundle.envelopes.checksum import CHECKED, PieceOverhead
 
 BLOCK_BYTES = 32
 BLOCK_BITS = 256

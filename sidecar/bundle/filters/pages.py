@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BARE, BlobContext, PieceKind
+from sidecar.bundle.envelopes.checksum import BARE, BlobContext, PieceKind
+from sidecar.bundle.envelopes.seals import contexts_of, open_pieces
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
-from sidecar.bundle.seals import contexts_of, open_pieces
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
 

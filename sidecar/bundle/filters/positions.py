@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, PieceOverhead
+from sidecar.bundle.envelopes.checksum import CHECKED, PieceOverhead
 from sidecar.bundle.filters.layout import BLOCK_BYTES, Layout
 from sidecar.bundle.filters.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
@@ -67,7 +67,7 @@ class BundleGroup:
     units: npt.NDArray[np.int64] = field(repr=False)
     own_blocks: npt.NDArray[np.int64] = field(repr=False)
     sealing: PieceOverhead = CHECKED
-    """The blob's sealing, see :attr:`sidecar.bundle.checksum.BlobContext.sealing`."""
+    """The blob's sealing, see :attr:`sidecar.bundle.envelopes.checksum.BlobContext.sealing`."""
 
     @property
     def widened(self) -> bool:

@@ -17,8 +17,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sidecar.bundle.checksum import CHECKED, PieceKind, PieceOverhead
-from sidecar.bundle.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
+from sidecar.bundle.envelopes.checksum import CHECKED, PieceKind, PieceOverhead
+from sidecar.bundle.envelopes.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.encoding import Encoding

@@ -1,6 +1,7 @@
 """Convert filters to the bytes of a group and back, for builds. Uses numba through the kernels.
 
-The bytes are described in :mod:`sidecar.bundle.filters.layout`, the checksums in :mod:`sidecar.bundle.checksum`.
+The bytes are described in :mod:`sidecar.bundle.filters.layout`, the checksums in
+:mod:`sidecar.bundle.envelopes.checksum`.
 
     plan_groups(members)                            positions, fixed before the first byte
     slice_blocks(group, first_block, blocks, place) finished pages of a range of blocks, with checksums
@@ -18,10 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BlobContext, PieceKind
+from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind
+from sidecar.bundle.envelopes.seals import contexts_of, seal_pieces
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
-from sidecar.bundle.seals import contexts_of, seal_pieces
 from sidecar.errors import UsageError
 from sidecar.filters.arrays import Blocks
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.field_blob import FieldBlob
 from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces, check_units
 from sidecar.bundle.indexes.index_toc import (

@@ -26,9 +26,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceKind, PieceOverhead
-from sidecar.bundle.encryption import FieldKey
-from sidecar.bundle.envelope import HEADER_BYTES, integer
+from sidecar.bundle.envelopes.checksum import CHECKED, ENCRYPTED, PieceKind, PieceOverhead
+from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.envelopes.envelope import HEADER_BYTES, integer
 from sidecar.bundle.field_toc import (
     FieldToc,
     decode_field_toc,

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sidecar.bundle.checksum import PieceKind
-from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
+from sidecar.bundle.envelopes.checksum import PieceKind
+from sidecar.bundle.envelopes.envelope import PAGE_INDEX_MAGIC, integer, member
 from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.errors import UsageError

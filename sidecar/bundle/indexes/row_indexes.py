@@ -28,8 +28,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sidecar.bundle.checksum import PieceKind
-from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
+from sidecar.bundle.envelopes.checksum import PieceKind
+from sidecar.bundle.envelopes.envelope import ROW_INDEX_MAGIC, integer, member
 from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.bundle.indexes.page_indexes import PageIndexKind

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sidecar.bundle.encryption import KeyRing
-from sidecar.bundle.envelope import THETA_GROUPS_MAGIC
+from sidecar.bundle.envelopes.encryption import KeyRing
+from sidecar.bundle.envelopes.envelope import THETA_GROUPS_MAGIC
 from sidecar.bundle.field_blob import FieldBlob, OpenedBlob
 from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.filters.filter_bundle import FilterBundle

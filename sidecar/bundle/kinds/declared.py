@@ -4,8 +4,10 @@ Other code does not ask which kind something is: it reads a fact of the declarat
 
 When sidecar gets a new kind:
 
-1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to ``bundle/envelope.py``,
-   the piece kinds of its checksums to ``bundle/checksum.py``, its name to :data:`BuildKind`, a row to :data:`KINDS`.
+1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to
+``bundle/envelopes/envelope.py``,
+   the piece kinds of its checksums to ``bundle/envelopes/checksum.py``, its name to :data:`BuildKind`, a row to
+   :data:`KINDS`.
 2. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class that writes what a segment has of a
    field (:class:`sidecar.bundle.field_parts.FieldPart`), and one that reads it
    (:class:`sidecar.bundle.field_blob.OpenedBlob`; if keys may open it, :class:`sidecar.bundle.field_blob.FieldBlob`).

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.field_parts import FieldPart
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
 from sidecar.bundle.merging.source_segment import BlobOfField, CheckedSegment

@@ -28,8 +28,8 @@ from secrets import token_bytes
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.encryption import FieldKey
-from sidecar.bundle.envelope import SEGMENT_BYTES
+from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.envelopes.envelope import SEGMENT_BYTES
 from sidecar.bundle.kinds.declared import KINDS
 from sidecar.bundle.merging.checking import MERGES
 from sidecar.bundle.merging.kind_merge import SegmentMerge

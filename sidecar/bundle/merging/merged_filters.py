@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BlobContext, PieceOverhead
+from sidecar.bundle.envelopes.checksum import BlobContext, PieceOverhead
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.layout import BLOCK_BYTES

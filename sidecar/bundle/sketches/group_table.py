@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import SEAL_BYTES
-from sidecar.bundle.envelope import (
+from sidecar.bundle.envelopes.checksum import SEAL_BYTES
+from sidecar.bundle.envelopes.envelope import (
     HEADER_BYTES,
     MAX_TOC_BYTES,
     VERSION,

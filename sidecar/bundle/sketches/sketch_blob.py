@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind
-from sidecar.bundle.envelope import THETA_GROUPS_MAGIC
+from sidecar.bundle.envelopes.checksum import SEAL_BYTES, BlobContext, PieceKind
+from sidecar.bundle.envelopes.envelope import THETA_GROUPS_MAGIC
 from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.envelope import decode_toc, encode_toc, integer, member
+from sidecar.bundle.envelopes.envelope import decode_toc, encode_toc, integer, member
 from sidecar.bundle.model import Coverage, CoverageState
 from sidecar.errors import DamagedFileError
 

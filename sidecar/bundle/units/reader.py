@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
+from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.envelopes.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,

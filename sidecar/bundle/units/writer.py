@@ -17,8 +17,8 @@ from typing import IO
 
 import numpy as np
 
-from sidecar.bundle.checksum import BlobContext, seal
-from sidecar.bundle.envelope import (
+from sidecar.bundle.envelopes.checksum import BlobContext, seal
+from sidecar.bundle.envelopes.envelope import (
     HEADER_BYTES,
     MAX_INT64,
     SEGMENT_BYTES,

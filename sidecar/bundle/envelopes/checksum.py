@@ -13,8 +13,8 @@ little-endian XXH64 (seed 0) of a 40-byte context followed by the piece's bytes.
 
 A piece that was moved to another place, field, segment or table therefore fails, even if its bytes are intact.
 
-In encrypted blobs (:mod:`sidecar.bundle.encryption`) a piece is an AES-GCM module: nonce (12 bytes), ciphertext,
-tag (16 bytes), with the same context in its AAD.
+In encrypted blobs (:mod:`sidecar.bundle.envelopes.encryption`) a piece is an AES-GCM module: nonce (12 bytes),
+ciphertext, tag (16 bytes), with the same context in its AAD.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ BARE = PieceOverhead(0, 0)
 
 
 class PieceCipher(Protocol):
-    """Encrypts and decrypts the pieces of one segment and field (:class:`sidecar.bundle.encryption.Cipher`)."""
+    """Encrypts and decrypts the pieces of one segment and field (:class:`.encryption.Cipher`)."""
 
     def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
         """Return the encrypted module of a piece."""

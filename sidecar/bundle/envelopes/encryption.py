@@ -4,8 +4,8 @@ Each segment and field has a fresh random *data key*, as long as the column's *m
 
     nonce (12 bytes, random) | ciphertext (as long as the data) | tag (16 bytes)
 
-The AAD of a piece is the table's UUID (16 bytes) and the 40-byte context of :mod:`sidecar.bundle.checksum`. A piece
-therefore cannot replace a piece of another table, segment, field, kind, group, row or position. The AAD has no
+The AAD of a piece is the table's UUID (16 bytes) and the 40-byte context of :mod:`sidecar.bundle.envelopes.checksum`. A
+piece therefore cannot replace a piece of another table, segment, field, kind, group, row or position. The AAD has no
 snapshot id, because segments are copied from one snapshot's sidecar to the next as bytes.
 
 The data key itself encrypts nothing. HMAC derives the key of a piece from it (:func:`key_name`), by the kind of the
@@ -33,8 +33,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.checksum import CONTEXT, BlobContext
-from sidecar.bundle.envelope import encode_toc
+from sidecar.bundle.envelopes.checksum import CONTEXT, BlobContext
+from sidecar.bundle.envelopes.envelope import encode_toc
 from sidecar.bundle.filters.layout import BLOCK_BITS
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError

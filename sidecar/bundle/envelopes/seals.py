@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, BlobContext, PieceKind
+from sidecar.bundle.envelopes.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, BlobContext, PieceKind
 
 BYTES_AT_ONCE = 256 << 10
 """Pieces are hashed in batches of this many bytes, which stay in the CPU cache between copy and hash."""
