@@ -21,7 +21,7 @@ from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
-from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA
+from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, UNITS
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -180,6 +180,30 @@ def test_damage_is_no_coverage_and_is_made_anew(table: Any, blob_type: str, kind
     assert (sidecar.status(table, min_coverage=100).missed, sidecar.plan(table, "k = 500").files_kept) == ([], 0)
     refresh(table)  # it merges what a build has added
     assert refresh(table) == "current"
+
+
+@pytest.mark.parametrize("cure", ["to_do", "care"])
+def test_a_damaged_units_table_is_made_anew_and_is_gone_once_all_of_its_indexes_are(table: Any, cure: str) -> None:
+    build(table, "k", kinds=["bloom"], save=True)
+    build(table, "s", kinds=["bloom"])
+    refresh(table)
+    flip(table, UNITS)
+    assert sidecar.verify(table.refresh()).problems != []
+    status = sidecar.status(table, min_coverage=100)
+    assert [one.threshold for one in status.missed] == ["min_coverage"]
+    (step,) = status.to_do
+    assert f"sidecar build {name_of(table)} --columns k,s --kinds bloom " in step.command
+    if cure == "care":
+        (done,) = sidecar.care(table, engine="local", only=["refresh"]).tables
+        assert done.refresh is not None
+        assert done.refresh.action == "written"
+        (step,) = sidecar.status(table).to_do
+        assert "--columns k,s --kinds bloom " in step.command  # that of s is kept as it is
+        build(table, "s", kinds=["bloom"])
+    else:
+        build(table, "k", "s", kinds=["bloom"])
+    assert sidecar.verify(table.refresh(), data=True).problems == []
+    assert (sidecar.status(table, min_coverage=100).missed, sidecar.plan(table, "k = 500").files_kept) == ([], 0)
 
 
 def test_damage_is_not_copied(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:

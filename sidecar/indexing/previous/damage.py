@@ -1,9 +1,9 @@
 """Finds what is damaged in a sidecar, so that it is made anew and does not count as covered.
 
-Each piece of a filter and of an index has a checksum, so all of them are read. A build does that before it indexes, and
-``care`` each night. A refresh looks at what it merges, and at what passes through this process when it is copied; what
-is damaged is left out, and the next refresh makes it anew. A store that copies by itself (S3) shows no bytes: there the
-refresh sees the file's tail and what it merges.
+Each piece of a filter, of an index and of a units table has a checksum, so all of them are read. A build does that
+before it indexes, and ``care`` each night. A refresh looks at what it merges, and at what passes through this process
+when it is copied; what is damaged is left out, and the next refresh makes it anew. A store that copies by itself (S3)
+shows no bytes: there the refresh sees the file's tail and what it merges.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.bundle.merging.checking import damaged_units
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import IndexOfField
+from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K
-from sidecar.errors import SidecarError, StorageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.puffin.reader import PuffinReader
@@ -32,24 +35,32 @@ class SidecarDamage:
     """The units whose filter or index is damaged, by segment id, field id and kind."""
     counts: frozenset[int]
     """The fields whose sketch of the whole table is damaged."""
+    tables: frozenset[str] = frozenset()
+    """The segments whose units table is damaged, by id. All of their units are in :attr:`units`."""
 
     def __bool__(self) -> bool:
-        return bool(self.units or self.counts)
+        return bool(self.units or self.counts or self.tables)
 
 
 NO_DAMAGE: SidecarDamage = SidecarDamage({}, frozenset())
 
 
 def find_damage(sidecar: SidecarFile) -> SidecarDamage:
-    """Read all filters, indexes and sketches of ours, and return what is damaged. Blobs without their key are left
-    out, and what cannot be read now.
+    """Read all filters, indexes, sketches and units tables of ours, and return what is damaged. A damaged units table
+    damages all indexes of its segment. Blobs without their key are left out, and what cannot be read now.
 
     The warnings of the sidecar stay as they are: they decide whether anything of it is used.
     """
     causes, warnings = list(sidecar.doubts.causes), list(sidecar.doubts.warnings)
     units: dict[str, dict[IndexOfField, Units]] = {}
+    tables: set[str] = set()
     for segment in sidecar.segments:
         try:
+            if _is_table_damaged(segment):
+                tables.add(segment.id)
+                everything = np.ones(segment.num_units, np.bool_)
+                units[segment.id] = {(one.field_id, one.kind): everything for one in segment.coverages}
+                continue
             damaged = damaged_units(SourceSegment(sidecar, segment))
         except StorageError:
             continue
@@ -58,7 +69,18 @@ def find_damage(sidecar: SidecarFile) -> SidecarDamage:
             key = field_id, KIND_OF_BLOB[blob_type].name
             found[key] = flags | found[key] if key in found else flags
     sidecar.doubts.causes[:], sidecar.doubts.warnings[:] = causes, warnings
-    return SidecarDamage(units, frozenset(_broken_sketches(sidecar.puffin)))
+    return SidecarDamage(units, frozenset(_broken_sketches(sidecar.puffin)), frozenset(tables))
+
+
+def _is_table_damaged(segment: Segment) -> bool:
+    """Return whether the units table of a segment is damaged: all of its indexes are made anew, none can be merged."""
+    try:
+        segment.units.verify()
+    except DamagedFileError:
+        return True
+    except UnsupportedFeatureError:
+        pass
+    return False
 
 
 def _broken_sketches(puffin: PuffinReader) -> set[int]:

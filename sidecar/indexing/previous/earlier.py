@@ -213,11 +213,31 @@ def _choose_segments(
     earlier.limited = most_files is not None and missing > most_files
     wanted, fields = set(wanted_indexes(plan)), table.schema().field_ids
     earlier.segments = []
+    broken: Collection[str] = () if earlier.damage is None else earlier.damage.tables
+    sound = [segment for segment in earlier.found.sidecar.segments if segment.id not in broken]
     for segment in earlier.found.sidecar.segments:
         own = {want for want, _ in _kinds(segment) if want[0] in fields}
-        is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
+        if segment.id in broken:  # it serves nothing, and stays for what nobody makes anew
+            is_used: object = (own & _only_in(segment, sound, live)) - wanted
+        else:
+            is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
         if live[segment.id] and own and is_used:
             earlier.segments.append(segment)
+
+
+def _only_in(segment: Segment, others: Sequence[Segment], live: Mapping[str, Mapping[int, int]]) -> set[IndexOfField]:
+    """Return the columns and kinds of which the segment indexes a live file that none of ``others`` does."""
+
+    def files(one: Segment, want: IndexOfField) -> set[int]:
+        coverage = one.coverage(*want)
+        if coverage is None:
+            return set()
+        has = coverage.files_with_entries(one.unit_ranges)
+        return {ordinal for ordinal, known in live[one.id].items() if has[known]}
+
+    return {
+        want for want, _ in _kinds(segment) if files(segment, want).difference(*(files(one, want) for one in others))
+    }
 
 
 def _note_counted(earlier: ReusableSidecar, segment: Segment, live: Mapping[int, int]) -> None:
