@@ -29,8 +29,7 @@ from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.assemble import StageResults, collect, encrypted_of, select
 from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
-from sidecar.indexing.engine import Engine
-from sidecar.indexing.engine_choice import choose_build_engine, engine_for
+from sidecar.indexing.engine_choice import Engine, choose_build_engine, engine_for
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of

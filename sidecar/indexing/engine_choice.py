@@ -1,21 +1,43 @@
-"""Chooses the engine of a build by :mod:`sidecar.engines.choice`, for the data files that it reads."""
+"""Defines what the driver of a build needs from an engine, and chooses one by :mod:`sidecar.engines.choice`.
+
+Stage 1 returns records without their filters, which come to this process and are kept in a temporary file
+(:class:`sidecar.indexing.slices.KeptIndexes`) until the driver has fixed, once, which filter is at which position of
+which group. Stage 2 runs here for both engines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyiceberg.table import Table
 
 from sidecar.engines.choice import ChosenEngine, choose_engine, session_of
 from sidecar.iceberg.listing import SnapshotFile
-from sidecar.indexing.engine import Engine
 from sidecar.indexing.local import LocalEngine
-from sidecar.indexing.stage_one.tasks import TableOpener
-from sidecar.results.choices import BuildEngine
+from sidecar.indexing.slices import KeptIndexes
+from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, TableOpener, UnitsTask
+from sidecar.results.choices import BuildEngine, EngineKind
 
 NOTHING_TO_INDEX = "there is nothing to index"
 """The reason for the engine of a build without files."""
+
+
+class Engine(Protocol):
+    """Runs stage 1. Close it, also after an error."""
+
+    name: EngineKind
+    kept: KeptIndexes
+    """The filters and page indexes of all calls of :meth:`index`; of the same unit and column, those of the last."""
+
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
+        """Run stage 1 and return all records in the order of their tasks.
+
+        ``data`` of filters and page indexes is ``None``, and in :attr:`kept`.
+        """
+
+    def close(self) -> None:
+        """Free everything that the engine keeps."""
 
 
 def engine_for(

@@ -23,7 +23,7 @@ from sidecar.storage.source import Source
 
 
 class LocalEngine:
-    """Runs stage 1 in this process on ``threads`` threads, see :class:`sidecar.indexing.engine.Engine`."""
+    """Runs stage 1 in this process on ``threads`` threads, see :class:`sidecar.indexing.engine_choice.Engine`."""
 
     name: EngineKind = "local"
 
@@ -34,7 +34,7 @@ class LocalEngine:
         self._metadata = MetadataCache()
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
-        """See :meth:`sidecar.indexing.engine.Engine.index`."""
+        """See :meth:`sidecar.indexing.engine_choice.Engine.index`."""
         records: list[StageResult] = []
         report_progress("indexing", 0, len(tasks))
         shared = ProcessCaches(self._metadata)

@@ -24,8 +24,8 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations, lineage
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
-from sidecar.iceberg.statistics_files.registering import register_again, unregister
-from sidecar.iceberg.statistics_files.superseding import is_ours_alone
+from sidecar.iceberg.statistics_files.registering import register_again, register_others_alone, unregister
+from sidecar.iceberg.statistics_files.superseding import is_ours_alone, is_superseded
 from sidecar.indexing.declaration import NothingDeclaredError
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_build_engine
@@ -36,7 +36,6 @@ from sidecar.indexing.previous.earlier import gone_fields
 from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
-from sidecar.maintenance.superseded import unregister_superseded
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class SidecarUpdate:
         if found.snapshot_id == self.report.snapshot_id:
             removed = [entry.snapshot_id for entry in unregister(self.table, [found.statistics])]
         else:
-            removed = unregister_superseded(self.table, found, self.report.snapshot_id)
+            removed = _unregister_superseded(self.table, found, self.report.snapshot_id)
         show_commit(self.table)
         self.report.unregistered += removed
         if removed:
@@ -239,7 +238,7 @@ class SidecarUpdate:
             return
         hit("refresh: unregister")
         try:
-            self.report.unregistered += unregister_superseded(self.table, found, self.report.snapshot_id)
+            self.report.unregistered += _unregister_superseded(self.table, found, self.report.snapshot_id)
         except SidecarError as error:
             self.report.warnings.append(f"the superseded sidecar is still registered: {error}")
         show_commit(self.table)
@@ -278,3 +277,19 @@ def _behind(table: Table, snapshot_id: int, found: FoundSidecar) -> timedelta:
     first = table.metadata.snapshot_by_id(newer[-1] if newer else snapshot_id)
     then = time.time() if first is None else first.timestamp_ms / 1000
     return timedelta(seconds=round(max(time.time() - then, 0.0)))
+
+
+def _unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -> list[int]:
+    """Remove the entry of ``found`` after the sidecar of ``snapshot_id`` has taken its place.
+
+    Return the snapshots whose entries were removed. Blobs of others stay registered, in a file of their own. A
+    refresh removes the entry in the commit that registers the newer one; left for here are entries with blobs of others
+    and those that could not be removed then. Raises the errors of
+    :func:`sidecar.iceberg.statistics_files.registering.register_others_alone`.
+    """
+    if not is_superseded(table, found, snapshot_id):
+        return []
+    if not is_ours_alone(found):
+        register_others_alone(table, found.statistics)
+        return []
+    return [entry.snapshot_id for entry in unregister(table, [found.statistics])]

@@ -13,9 +13,11 @@ separated by the unit separator (``%1F``).
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,12 +29,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sidecar.errors import SidecarError
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.catalog_tables import CatalogTables
 from sidecar.serving.planning.limits import Turns, run_while_wanted
-from sidecar.serving.planning.metadata_text import read_metadata
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of, place_of
+from sidecar.storage.remote import read_file
 
 log = logging.getLogger(__name__)
 
@@ -217,3 +219,18 @@ def _levels(namespace: str) -> Identifier:
 def _is_write(parts: list[str]) -> bool:
     """Whether the protocol has routes for writing at such a path."""
     return parts[0] in ("namespaces", "tables", "views", "transactions")
+
+
+def read_metadata(table: Table) -> bytes:
+    """Return the JSON text of a table's metadata as it is written: clients may know more of it than pyiceberg's model.
+
+    Raises :class:`DamagedFileError` or :class:`sidecar.errors.StorageError` if it cannot be read.
+    """
+    location = table.metadata_location
+    data = read_file(location, table.io)
+    if not location.endswith((".gz.metadata.json", ".metadata.json.gz")):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedFileError("the metadata of the table cannot be decompressed", file=location) from error

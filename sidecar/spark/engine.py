@@ -43,7 +43,7 @@ FLUSH_RECORDS = 20_000
 
 
 class SparkEngine:
-    """Runs stage 1 on a Spark session, classic or Connect, see :class:`sidecar.indexing.engine.Engine`.
+    """Runs stage 1 on a Spark session, classic or Connect, see :class:`sidecar.indexing.engine_choice.Engine`.
 
     The caller owns the session; it is not stopped here.
     """
@@ -56,7 +56,7 @@ class SparkEngine:
         self._opener = opener
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
-        """See :meth:`sidecar.indexing.engine.Engine.index`."""
+        """See :meth:`sidecar.indexing.engine_choice.Engine.index`."""
         if not tasks:
             return []
         report_progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))

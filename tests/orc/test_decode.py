@@ -15,8 +15,8 @@ import pyarrow.orc
 import pytest
 
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.filters.leaves import flatten
 from sidecar.orc.decode import read_row_group
+from sidecar.parquet.arrow_values import flatten
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import CountingSource
 from tests.filters import orc_vectors

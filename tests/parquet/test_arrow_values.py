@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import DamagedFileError
-from sidecar.filters.leaves import flatten
-from sidecar.parquet.arrow_values import ValueReader
+from sidecar.parquet.arrow_values import ValueReader, flatten
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource
 

@@ -21,8 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
-from sidecar.serving.catalog_routes import ENDPOINTS, MODE, catalog_routes
-from sidecar.serving.planning.metadata_text import read_metadata
+from sidecar.serving.catalog_routes import ENDPOINTS, MODE, catalog_routes, read_metadata
 from sidecar.serving.planning.scan_planner import ScanPlanner
 
 

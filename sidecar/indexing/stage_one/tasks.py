@@ -33,13 +33,15 @@ from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, read_metadata
 from sidecar.data_files.open_file import DataLeaf, OpenFile
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.errors import DamagedFileError, UsageError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
 from sidecar.indexing.stage_one.data_file import PagesResult, WantedColumn, describe
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
-from sidecar.indexing.stage_one.formats import data_file_of
+from sidecar.indexing.stage_one.orc_file import OrcDataFile
+from sidecar.indexing.stage_one.parquet_file import ParquetDataFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.storage.locations import local_path
 from sidecar.storage.opening import open_source
@@ -245,7 +247,8 @@ def _index_piece(
         for column in plan.columns
         if isinstance(where := found[column.field_id], FoundColumn)
     }
-    file = data_file_of(opened, plan.options, sketches)
+    make = OrcDataFile if isinstance(opened, OpenOrc) else ParquetDataFile
+    file = make(opened, plan.options, sketches)
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
             entry = unit.entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
 from sidecar.filters.arrays import Ordinals
-from sidecar.iceberg.deletes.delete_files import DeleteFile, read_delete_files
+from sidecar.iceberg.deletes.delete_files import DeleteFile, SnapshotDeletes, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.budget import present_budget
@@ -27,7 +27,24 @@ from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, RowSpans, 
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
-from sidecar.serving.planning.delete_files import ServedDeletes
+from sidecar.serving.protocol.encoding import encode_file
+
+
+class ServedDeletes(SnapshotDeletes):
+    """The live delete files of a snapshot. Each is encoded once."""
+
+    def __init__(self, deletes: Iterable[DeleteFile]) -> None:
+        super().__init__(deletes)
+        self._encoded: dict[tuple[int, bool], bytes] = {}
+
+    def encoded(self, delete: DeleteFile, partition_types: Sequence[IcebergType], for_pyiceberg: bool) -> bytes:
+        """Return a delete file as JSON."""
+        key = id(delete), for_pyiceberg
+        if key not in self._encoded:
+            self._encoded[key] = encode_file(
+                delete.file, delete.spec_id, partition_types, delete.latest, for_pyiceberg=for_pyiceberg
+            )
+        return self._encoded[key]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.delete_files import ServedDeletes
-from sidecar.serving.planning.live_snapshot import ManifestCaches
+from sidecar.serving.planning.live_snapshot import ManifestCaches, ServedDeletes
 
 
 def test_what_was_not_used_for_the_longest_time_leaves_first() -> None:

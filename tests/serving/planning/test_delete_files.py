@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.iceberg.deletes.delete_files import DeleteFile
 from sidecar.iceberg.manifests import LatestFields
-from sidecar.serving.planning.delete_files import ServedDeletes
+from sidecar.serving.planning.live_snapshot import ServedDeletes
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.table_cases import commit_files
 from tests.serving.planning.asking import ask
