@@ -393,3 +393,19 @@ def test_another_rate_than_that_of_the_filters_is_work_for_a_refresh(tmp_path: P
     assert step.why == "filters of k have another rate than is declared: 1 file to be indexed again"
     assert sidecar.refresh(table).files_indexed == 1
     assert commands(sidecar.status(table.refresh())) == []
+
+
+def test_a_refresh_that_would_fail_is_not_advised(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    with table.refresh().transaction() as change:
+        change.set_properties({"sidecar.columns": "k:1"})
+    path = entries(table.refresh())[head(table)]
+    with table.io.new_input(path).open() as stream:
+        data = stream.read()
+    with table.io.new_output(path).create(overwrite=True) as stream:
+        stream.write(data[:-4] + b"XXXX")
+    with pytest.raises(errors.SidecarError, match="--force"):
+        sidecar.refresh(table)
+    assert commands(sidecar.status(table)) == ["sidecar build db.t --force --catalog folder"]
+    sidecar.build(table.refresh(), force=True)
+    assert commands(sidecar.status(table.refresh())) == []

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.runs import history_of
-from sidecar.errors import UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
@@ -24,6 +24,7 @@ from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
 from sidecar.iceberg.repair import planned_repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_displaced
+from sidecar.iceberg.statistics_files.registering import check_mergeable
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import (
     ColumnWish,
@@ -213,7 +214,9 @@ def _to_do(
     on_branch = at is not None and is_branch(table, at)
     is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
     asked = "main" if at is None or not (is_past or on_branch) else str(at)
-    refresh = command_for(table, "build" if is_past else "refresh", *(of_snapshot if is_past or on_branch else ()))
+    blocked = ("--force",) if _is_blocked(table, status) else ()
+    place = of_snapshot if is_past or on_branch else ()
+    refresh = command_for(table, "build" if is_past or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")
@@ -243,6 +246,19 @@ def _to_do(
     if status.unreferenced.deletable:
         count = quantity(status.unreferenced.deletable, "old file")
         yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "care", "--only", "gc"))
+
+
+def _is_blocked(table: Table, status: TableStatus) -> bool:
+    """Whether a refresh would fail because the statistics file of the snapshot cannot be read. A warning says so."""
+    if status.snapshot_id is None or not status.warnings:
+        return False
+    try:
+        check_mergeable(table, status.snapshot_id)
+    except DamagedFileError:
+        return True
+    except SidecarError:  # another try may find the file
+        return False
+    return False
 
 
 def _behind(
