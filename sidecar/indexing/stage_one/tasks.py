@@ -34,11 +34,12 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, read_metadata
 from sidecar.data_files.open_file import DataLeaf, OpenFile
 from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, UsageError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
-from sidecar.indexing.stage_one.data_file import PagesResult, WantedColumn, describe
+from sidecar.indexing.stage_one.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
 from sidecar.indexing.stage_one.orc_file import OrcDataFile
 from sidecar.indexing.stage_one.parquet_file import ParquetDataFile
@@ -247,8 +248,7 @@ def _index_piece(
         for column in plan.columns
         if isinstance(where := found[column.field_id], FoundColumn)
     }
-    make = OrcDataFile if isinstance(opened, OpenOrc) else ParquetDataFile
-    file = make(opened, plan.options, sketches)
+    file = _data_file_of(opened, plan.options, sketches)
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
             entry = unit.entry
@@ -268,6 +268,13 @@ def _index_piece(
     finally:
         file.close()
         source.close()
+
+
+def _data_file_of(file: OpenParquet | OpenOrc, options: Options, sketches: TaskSketches) -> DataFile:
+    """Return ``file``, ready to be indexed."""
+    return (
+        OrcDataFile(file, options, sketches) if isinstance(file, OpenOrc) else ParquetDataFile(file, options, sketches)
+    )
 
 
 def _check_size(source: Source, piece: FilePiece) -> None:
