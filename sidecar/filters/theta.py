@@ -33,7 +33,9 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 MAX_THETA = (1 << 63) - 1
 SEED_HASH = 0x93CC
 DEFAULT_LG_K = 12
-_MIN_LG_K, _MAX_LG_K = 7, 20
+_MIN_LG_K = 7
+LARGEST_LG_K = 20
+"""The largest sketch that is read. A smaller limit would shrink stored sketches and change their estimates."""
 _BIG_ENDIAN, _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 1, 2, 4, 8, 16, 32
 _CHUNK = 1 << 16
 _UNITED = 64
@@ -44,8 +46,8 @@ class ThetaSketch:
     """The distinct hashes below ``theta``: ``retained`` uint64 [<= k], ascending."""
 
     def __init__(self, lg_k: int = DEFAULT_LG_K) -> None:
-        if not _MIN_LG_K <= lg_k <= _MAX_LG_K:
-            raise UsageError("lg_k is out of range", expected=f"{_MIN_LG_K} to {_MAX_LG_K}", found=lg_k)
+        if not _MIN_LG_K <= lg_k <= LARGEST_LG_K:
+            raise UsageError("lg_k is out of range", expected=f"{_MIN_LG_K} to {LARGEST_LG_K}", found=lg_k)
         self.lg_k = lg_k
         self.theta = MAX_THETA
         self.retained: NDArray[np.uint64] = np.empty(0, np.uint64)

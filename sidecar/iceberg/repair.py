@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from sidecar.errors import CommitConflictError, SidecarError
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.metadata_log import StatisticsEntries, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import left_out
@@ -47,7 +47,6 @@ from sidecar.storage.opening import open_source
 RepairAction: TypeAlias = Literal["drop", "register anew"]
 """What a repair does to a statistics entry."""
 
-LARGEST_LG_K = 20
 _LONG = re.compile(r"-?\d{1,18}", re.ASCII)
 """Texts that Java's ``Long.parseLong`` certainly accepts."""
 

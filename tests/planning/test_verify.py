@@ -210,9 +210,9 @@ def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
 
 
 def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.planning import verify
+    from sidecar.planning import verify_records
 
-    real = verify.read_manifest
+    real = verify_records.read_manifest
 
     def shifted(io: Any, line: Any) -> Any:
         contents = real(io, line)
@@ -224,7 +224,7 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
             }
         )
 
-    monkeypatch.setattr(verify, "read_manifest", shifted)
+    monkeypatch.setattr(verify_records, "read_manifest", shifted)
     found = sidecar.verify(table).problems
     assert len(found) == 3
     assert all("differs from the one in its manifest" in problem.problem for problem in found)

@@ -17,9 +17,9 @@ from sidecar.bundle.merging.merged_units import MergedUnits
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
-from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K, FieldSketches
+from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.puffin.types import THETA_GROUPS
 
 

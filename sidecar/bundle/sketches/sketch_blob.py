@@ -34,8 +34,6 @@ from sidecar.puffin.types import THETA_GROUPS
 
 BATCH_BYTES = 16 << 20
 """Sketches are read in batches of about this many bytes."""
-LARGEST_LG_K = 20
-"""Sketches are verified without being made smaller, up to this size."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
-from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import command_for
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader

@@ -19,9 +19,8 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.sketches.sketch_blob import LARGEST_LG_K
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.puffin.reader import PuffinReader
 from sidecar.questions.narrowing import Units

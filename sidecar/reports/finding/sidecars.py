@@ -26,7 +26,7 @@ from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.paths import normal_path
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
@@ -39,8 +39,6 @@ from sidecar.reports.finding.results import SidecarAsked, ValueTrace
 from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
 from sidecar.reports.finding.values import ValueQuestion
 
-LARGEST_LG_K = 20
-"""The largest sketch that is read whole."""
 NO_LOOKUP = "filters do not say whether they have the value"
 _INT_LIMIT = 1 << 31
 

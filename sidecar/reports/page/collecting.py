@@ -26,11 +26,10 @@ from pyiceberg.types import (
 
 from sidecar.bundle.fill import count_bits
 from sidecar.errors import SidecarError
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import lineage, one_version, snapshots_by_id
-from sidecar.iceberg.repair import LARGEST_LG_K
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import marked_blobs
 from sidecar.planning.plan import Plan

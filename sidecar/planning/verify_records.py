@@ -1,0 +1,116 @@
+"""Checks what a segment records of a manifest's data files: entries, fingerprints, bounds and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import ListedManifest
+from sidecar.errors import Problem, problem_in
+from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values
+from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest
+from sidecar.planning.files.by_filters import is_listed
+from sidecar.planning.verify_registration import column_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidecar.bundle.sidecar_file import Segment
+
+
+class RecordedColumns:
+    """A segment, and what plans compare with a predicate for many files at once, each read once."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+
+    @cached_property
+    def bounds(self) -> dict[int, pa.Table]:
+        """The bounds of all files by field id, except those that cannot be read."""
+        tables = {field_id: self.segment.bounds(field_id) for field_id in self.segment.units.bounded_fields}
+        return {field_id: table for field_id, table in tables.items() if table is not None}
+
+    @cached_property
+    def partitions(self) -> pa.Table | None:
+        """The partition tuples of all files; ``None`` if they cannot be read."""
+        return self.segment.partitions()
+
+
+def manifest_problems(
+    table: Table, line: ManifestFile, segments: Sequence[RecordedColumns], path: str
+) -> list[Problem] | None:
+    """Check a manifest against each segment that lists it; ``None`` if no segment does.
+
+    ``path`` is that of the sidecar.
+    """
+    listing = [(columns, listed) for columns in segments if (listed := _listed_as(line, columns.segment)) is not None]
+    if not listing:
+        return None
+    contents = read_manifest(table.io, line)
+    problems: list[Problem] = []
+    for columns, listed in listing:
+        problems += _entry_problems(contents, listed, columns.segment, path)
+        problems += _recorded_column_problems(table, contents, listed, columns, path)
+    return problems
+
+
+def _listed_as(line: ManifestFile, segment: Segment) -> ListedManifest | None:
+    """Return how a segment lists a manifest; ``None`` if it does not."""
+    return next((manifest for manifest in segment.listed_manifests if is_listed(line, manifest)), None)
+
+
+def _entry_problems(contents: ManifestContents, listed: ListedManifest, segment: Segment, path: str) -> list[Problem]:
+    """Compare the entries of a listed manifest with the segment's records of them."""
+    live = live_entries(contents)
+    if len(live) != listed.live_files:
+        return [problem_in(path, f"lists {listed.live_files} files of {listed.path}, which has {len(live)}")]
+    problems = []
+    stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
+    for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
+        file, identity = raw.entry.data_file, identity_of(raw.entry)
+        if entry is None:
+            problems.append(problem_in(path, f"the entry of {file.file_path} cannot be read"))
+        elif entry.entry != raw.raw or entry.identity != identity:
+            problems.append(problem_in(path, f"the entry of {file.file_path} differs from the one in its manifest"))
+        elif segment.file_ordinal(identity) != ordinal:
+            problems.append(problem_in(path, f"the fingerprint of {file.file_path} differs from that of its entry"))
+        elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
+            text = f"the row groups of {file.file_path} have {rows} rows, the file has {file.record_count}"
+            problems.append(problem_in(path, text))
+    return problems
+
+
+def _recorded_column_problems(
+    table: Table, contents: ManifestContents, listed: ListedManifest, columns: RecordedColumns, path: str
+) -> Iterator[Problem]:
+    """Compare the bounds and partitions that a segment records of a manifest's files with the entries.
+
+    A segment may record fewer files than the manifest has. :func:`_entry_problems` reports that.
+    """
+    first = listed.first_file
+    live = [raw.entry.data_file for raw in live_entries(contents)]
+    known = [entry_bounds(file) for file in live]
+    for field_id, bounds_of_all in columns.bounds.items():
+        rows = zip(*(column.to_pylist() for column in bounds_of_all.slice(first, len(live)).columns), strict=True)
+        for file, bounds, row in zip(live, known, rows, strict=False):
+            # A merge knows no bounds of files of the segments that had none of the field.
+            if any(value is not None for value in row) and (field_id not in bounds or row != astuple(bounds[field_id])):
+                text = f"the bounds of {file.file_path} differ from those in its manifest"
+                yield problem_in(path, text, column=column_names(table, [field_id]))
+    spec = table.specs().get(listed.spec_id)
+    if columns.partitions is None or spec is None:
+        return
+    for file, recorded in zip(live, columns.partitions.slice(first, len(live)).to_pylist(), strict=False):
+        values = partition_values(file, contents.partition_fields, spec)
+        if (recorded["spec_id"], tuple(recorded["partition"])) != (listed.spec_id, values):
+            yield problem_in(path, f"the partition of {file.file_path} differs from the one in its manifest")
+
+
+def live_entries(contents: ManifestContents) -> list[RawEntry]:
+    """Return the entries of a manifest that are not deleted."""
+    return [raw for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED]
