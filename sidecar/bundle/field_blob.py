@@ -37,7 +37,11 @@ class OpenedBlob(Protocol):
 
 
 class FieldBlob(Generic[T]):
-    """A blob about one field of one segment. ``doubt`` is called with every error that hides a part of it."""
+    """A blob about one field of one segment. ``doubt`` is called with every error that hides a part of it.
+
+    The table of contents also has ``groups``. Each has ``resolution`` (how the column was found), ``length`` in bytes,
+    and a method ``ordinals`` that returns the units of its members. Blobs of all kinds are opened and merged by these.
+    """
 
     consequence: ClassVar[str] = ""
     """What doubts of the TOC add about the groups that they name."""

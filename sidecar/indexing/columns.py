@@ -123,7 +123,7 @@ class FilterBuilder(Protocol):
     encoding: Encoding | OrcEncoding
 
     def insert(self, values: ArrayLike) -> None:
-        """Add values in the file's Arrow type. Raises :class:`UsageError` if their bytes are not certain."""
+        """Add values, as :meth:`ColumnWork.add`. Raises :class:`UsageError` if their bytes are not certain."""
 
     def finish(self) -> AnyFilter:
         """Return the filter at its target size."""
@@ -191,7 +191,11 @@ class ColumnWork:
         self._sketch = sketches.begin(self.field_id) if self.theta else None
 
     def add(self, values: ArrayLike) -> None:
-        """Add ``values`` in the file's Arrow type. If filter or sketch cannot take it, only that one is given up."""
+        """Add ``values``: an array in the file's Arrow type, or byte arrays in place for strings and binary.
+
+        :func:`sidecar.filters.layouts.chunks` takes both apart. If filter or sketch cannot take them, only that one is
+        given up.
+        """
         if self._maker is not None:
             try:
                 self._maker.insert(values)

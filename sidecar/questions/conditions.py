@@ -20,8 +20,9 @@ Filters answer only the second line, :class:`HoldsAny`. :mod:`sidecar.questions.
 a condition.
 
 To add a kind of condition, add a class with ``may_match`` and ``always_matches`` to this file and to ``LeafCondition``.
-All pruning of rows, row groups, stripes and files then uses it, because :mod:`sidecar.questions.narrowing` calls only
-these two methods. Extend ``tests/questions/test_conditions.py``.
+All pruning of rows, row groups and stripes then uses it, because :mod:`sidecar.questions.narrowing` calls only these
+two methods. Bounds of a table's files are asked predicates instead, by :mod:`sidecar.planning.bound_columns` and by
+pyiceberg. Extend ``tests/questions/test_conditions.py``.
 """
 
 from __future__ import annotations

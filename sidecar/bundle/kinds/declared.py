@@ -5,26 +5,39 @@ Other code does not ask which kind something is: it reads a fact of the declarat
 When sidecar gets a new kind:
 
 1. Add the names of its blob types to ``puffin/types.py`` (also to ``_OURS``), their magics to
-``bundle/envelopes/envelope.py``,
-   the piece kinds of its checksums to ``bundle/envelopes/checksum.py``, its name to :data:`BuildKind`, a row to
-   :data:`KINDS`.
+   ``bundle/envelopes/envelope.py``, the piece kinds of its checksums to ``bundle/envelopes/checksum.py``, its name to
+   :data:`BuildKind`, a row to :data:`KINDS`.
 2. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class that writes what a segment has of a
    field (:class:`sidecar.bundle.field_parts.FieldPart`), and one that reads it
    (:class:`sidecar.bundle.field_blob.OpenedBlob`; if keys may open it, :class:`sidecar.bundle.field_blob.FieldBlob`).
-   ``inspect``, ``verify`` and the copying of segments need no more.
+   ``inspect``, ``verify`` and the copying of segments need no more. A new room has a row in ``ARCHITECTURE.md``.
 3. Add its part to each table:
 
    * ``BLOB_FORMS`` in ``bundle/kinds/blob_forms.py``: how its blobs are opened, and what ``inspect`` calls them
    * ``MERGES`` in ``bundle/merging/checking.py``: how a segment of it is checked, and several become one. Its part can
-     keep what is sound in :attr:`sidecar.bundle.merging.source_segment.CheckedSegment.others`
+     keep what is sound in :attr:`sidecar.bundle.merging.source_segment.CheckedSegment.others`. If the newest index
+     stays, the part needs its own ``owners``: without one, merging loses the indexes
    * ``PARTS`` in ``indexing/kinds.py``: what a build records of a unit, and whether an earlier segment serves a file
 
-4. Make it in a build: ``indexing/stage_one/tasks.py`` returns a record for each column of each unit, ``StageResults``
-   in ``indexing/assemble.py`` gathers them, and ``Registrar.register`` in ``indexing/writing.py`` writes the parts.
-5. A kind that answers conditions needs a stage that narrows the files of a plan, such as
-   ``planning/files/by_filters.py``, or row groups and pages, such as ``planning/files/by_row_groups.py``. Without
-   answers it needs none: no plan reads its blobs. A kind that data files have themselves (``in_files``) needs ways out
-   of them and into them (``conversion/``, ``embedding/``), and its name in :data:`IndexKind` and :data:`FILE_KINDS`.
+4. Make it in a build. ``indexing/columns.py`` collects what is made of values: ``ColumnWork`` is given the values of a
+   column and fills a ``ColumnResult``, and ``Options`` says which kinds are asked for. ``_column`` and ``_absent`` in
+   ``indexing/stage_one/tasks.py`` put the result into the record of the column. A kind with records of its own needs
+   ``collect`` and ``SegmentUnit.records`` in ``indexing/assemble.py`` too. ``indexing/groups.py`` makes the parts of
+   the records, and ``Registrar.register`` in ``indexing/writing.py`` writes them.
+5. A kind that answers conditions must be asked. ``answers`` alone makes no plan ask it:
+
+   * Lookups of values (:class:`sidecar.questions.conditions.HoldsAny`) need no new stage. Extend
+     ``planning/segment_answer.py``: ``_asker`` asks a segment, and ``indexed_units`` says which of its units have an
+     index. ``asked`` of ``IndexedFiles`` in ``planning/files/by_filters.py`` must have each
+     segment with such an index. That module reads the reasons for files that are not indexed from the coverage of
+     filters. Keys of joins, ``find`` and ``probe`` ask filters on their own.
+   * Other conditions need a stage that narrows files, such as ``planning/files/by_filters.py``, and its call in
+     ``planning/files/choose.py``, or one that narrows row groups and pages, such as
+     ``planning/files/by_row_groups.py``. ``questions/filter_questions.py`` leaves only lookups for filters.
+
+   A kind without answers needs none of this: no plan reads its blobs. A kind that data files have themselves
+   (``in_files``) needs ways out of them and into them (``conversion/``, ``embedding/``), and its name in
+   :data:`IndexKind` and :data:`FILE_KINDS`.
 6. Extend ``tests/bundle/test_kinds.py`` (it fails for each table that lacks the kind, and for code that asks for a kind
    by its name), a test of its blobs beside ``tests/bundle/test_group_sketches.py``, ``tests/bundle/merging`` (merged
    segments answer as their parts did), ``tests/indexing/test_carrying.py``, and ``spec_vectors/SPEC.md`` with
@@ -66,7 +79,8 @@ class DeclaredKind:
     blob_types: tuple[str, ...]
     """The types of its blobs. A new segment has one blob of a type and field at most."""
     answers: tuple[type[LeafCondition], ...]
-    """The conditions that its indexes can rule out; empty for a kind that no plan asks."""
+    """The conditions that its indexes can rule out; empty for a kind that no plan asks. Plans do not read this: the
+    stages of a plan ask the indexes that they know."""
     merges: Literal["newest", "united"]
     """How segments with the same unit merge: the index of the newest segment that has one stays, or all that counted
     the unit's file are united."""

@@ -59,7 +59,8 @@ class KindMerge(ABC):
     def owners(self, sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int) -> Owners:
         """Return the number of the newest segment that has a sound index of each unit.
 
-        Is not asked for kinds whose indexes are united.
+        By default no segment has one, so the merged segment has no index. A kind of which the newest index stays has
+        its own method. It is not called for kinds whose indexes are united.
         """
         return units.owners()
 

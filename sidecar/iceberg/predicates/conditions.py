@@ -3,11 +3,24 @@
 Negation is pushed down first. A predicate on an unknown column, or on one whose bounds may not compare as its values
 do, does not become a condition: rows may match.
 
-To add a predicate, add the condition that it becomes to ``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``. Plans and
-scans ask indexes only conditions. If there is no fitting condition yet, add one to
-:mod:`sidecar.questions.conditions`. Tests to extend: ``tests/questions/test_conditions.py``,
-``tests/planning/test_page_pruning.py``, and the forms of ``tests/iceberg/cases.py`` and
-``tests/reading/random_predicates.py``, which random plans and scans use.
+To add a predicate:
+
+1. Add it to the grammar in the docstring of :mod:`sidecar.iceberg.predicates.predicate_text`, and to ``Parser``, whose
+   methods are rules of the grammar. A new word in ``_KEYWORDS`` can no longer be the name of a column without quotes.
+2. The text becomes an expression of pyiceberg. If pyiceberg has no such class, add a class and its negation, unbound
+   and bound, and register the bound ones with ``pyiceberg.expressions.visitors.visit_bound_predicate``: without that,
+   pyiceberg raises an error when it evaluates them. Inclusive evaluators of bounds must say that rows may match. The
+   strict one must say that not all rows match. The translation to Arrow compares rows. Expressions also come from
+   callers: ``_normalise_predicate`` in ``predicate.py`` must read their literals as the text's are read.
+3. If indexes can answer it, add the condition that it becomes to ``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``.
+   Filters and page indexes are asked only conditions. If there is no fitting condition yet, add one to
+   :mod:`sidecar.questions.conditions`. A predicate without a condition needs nothing here: rows may match. Bounds of
+   whole files in a table are asked predicates, in :mod:`sidecar.planning.bound_columns`.
+4. ``spark/columns.py`` translates predicates for Spark, and ``serving/protocol/filters.py`` reads those of Iceberg's
+   REST protocol. Both have tables of the predicates that they know.
+
+Tests to extend: ``tests/questions/test_conditions.py``, ``tests/planning/test_page_pruning.py``, and the forms of
+``tests/iceberg/cases.py`` and ``tests/reading/random_predicates.py``, which random plans and scans use.
 """
 
 from __future__ import annotations

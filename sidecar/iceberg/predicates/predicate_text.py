@@ -15,7 +15,8 @@ The language is pyiceberg's own, with additional literals for infinity and bytes
     literal := number | ["+" | "-"] INF | 0x and hexadecimal digits | string in single quotes | TRUE | FALSE
 
 INF and INFINITY without a sign are literals if a column is not possible at that point, or if no column has that name.
-The text of a literal is passed on unchanged, with its column, so that nothing is rounded.
+The text of a literal is passed on unchanged, with its column, so that nothing is rounded. What a new predicate needs is
+in :mod:`sidecar.iceberg.predicates.conditions`.
 """
 
 from __future__ import annotations
