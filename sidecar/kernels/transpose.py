@@ -22,11 +22,15 @@ from sidecar.kernels._tile import LANES as VECTOR
 from sidecar.kernels._tile import copy, exchange
 
 LANES = 8
+"""64-bit lanes of a tile; each transposes a matrix of its own."""
 MEMBERS = 64 * LANES
+"""Filters that go through the tiles together."""
 TILE = 64 * LANES
 """64-bit words in a tile."""
 ROW = LANES
+"""Words of one row of a tile."""
 BAND = 8 * LANES
+"""Words of eight rows of a tile: three steps of the transposition exchange bits between bands, three inside of one."""
 WORDS = 4
 """64-bit words in a block."""
 CHUNK = 8

@@ -68,6 +68,7 @@ BATCH = 100
 
 GC_ENABLED = "gc.enabled"
 """The table property that forbids to delete files."""
+
 ONE_SPELLING = re.compile(r"[\w.-]+", re.ASCII)
 """Names that have one spelling in JSON and in URLs. Other names may be spelled otherwise where they are registered, and
 a FileIO may take ``#`` and ``?`` in them for the end of the path. sidecar writes no such names."""

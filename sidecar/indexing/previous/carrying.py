@@ -118,8 +118,8 @@ class SegmentCarrier:
         entries: list[TocEntry] = []
         *others, last = sets_to_merge(carried, new, self.rates) or [[]]
         for members in others:
-            entries += self._write_kin(writer, members, None, into_one, place)
-        return entries + self._write_kin(writer, last, new, into_one, place)
+            entries += self._write_set(writer, members, None, into_one, place)
+        return entries + self._write_set(writer, last, new, into_one, place)
 
     def can_improve(self, carried: Sequence[SourceSegment]) -> bool:
         """Return whether some segments can become one, or one has lost so many files that it is rewritten."""
@@ -129,7 +129,7 @@ class SegmentCarrier:
     def _stored_size(self, source: SourceSegment) -> StoredSize:
         return StoredSize(source.size, source.segment.num_files, len(self._live_in(source.segment)))
 
-    def _write_kin(
+    def _write_set(
         self,
         writer: PuffinWriter,
         carried: Sequence[SourceSegment],
@@ -137,6 +137,7 @@ class SegmentCarrier:
         into_one: bool,
         place: Registered,
     ) -> list[TocEntry]:
+        """Write segments that may be merged with each other: as the arrangement says, merged or copied."""
         carried = sorted(carried, key=lambda source: source.age)
         arrangement = arrange(list(map(self._stored_size, carried)), None if new is None else new.size, into_one)
         entries: list[TocEntry] = []
@@ -264,13 +265,14 @@ class _MergedListing:
 
 
 def _has_damage(source: SourceSegment, writer: PuffinWriter) -> bool:
-    """Return whether a segment has damage that this process sees: what a store copies by itself is not read."""
+    """Return whether a segment has damage. If nobody knows, its blobs are read, unless the store copies them."""
     if source.has_damage is None:
         return not writer.copies_remotely and bool(damaged_units(source))
     return source.has_damage
 
 
 def _copy(writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
+    """Write segments as they are, each with the sketches that were given to it."""
     entries: list[TocEntry] = []
     for source in sources:
         segment = source.segment

@@ -62,9 +62,9 @@ class _Counter:
         if column is None:
             return  # the table has dropped the column
         index = self.index_of(column, states.kind)
-        tried_again = {UnitState.NOT_BUILT, UnitState.DAMAGED}  # by the next refresh
-        unsaid = np.array([state.state in tried_again for state in states.states], np.bool_)[states.codes]
-        index.known[numbers] |= ~self._is_tried_again(segment, unsaid, numbers, ordinals)
+        retried_states = {UnitState.NOT_BUILT, UnitState.DAMAGED}  # by the next refresh
+        retried = np.array([state.state in retried_states for state in states.states], np.bool_)[states.codes]
+        index.known[numbers] |= ~self._is_tried_again(segment, retried, numbers, ordinals)
         damaged = self.damage.units.get(segment.id, {}).get((states.field_id, states.kind))
         sound = states.indexed if damaged is None else states.indexed & ~damaged
         index.covered[numbers] |= _in_all_units(segment, sound, ordinals)
