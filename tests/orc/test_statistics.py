@@ -160,6 +160,8 @@ def test_before_1970_what_other_writers_say_is_a_second_wider() -> None:
     low, high, _ = bounds(statistics(9, signed(-10_000, -5_000, 3)), "TIMESTAMP_INSTANT", tail_by(CPP, 6))
     assert low <= -11_001 * 10**6
     assert high >= -4_999 * 10**6
+    low, *_ = bounds(statistics(9, signed(0, 5_000, 3)), "TIMESTAMP_INSTANT", tail_by(CPP, 6))
+    assert low < -999_999  # the last microseconds of 1969, which Arrow gives as 0 s and fewer than 0 ns
 
 
 @pytest.mark.parametrize(("kind", "field", "first", "unit"), [("DATE", 7, 1, 1), ("TIMESTAMP", 9, 3, 86_400_000)])

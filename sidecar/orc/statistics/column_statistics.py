@@ -328,7 +328,10 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenB
         raise _Untrusted("the bounds are before 1582-10-15 in a hybrid calendar")
     if low < 0 and high > -1000:
         high = max(high, 999)
-    low -= (1 if tail.writer == JAVA else 1001) * (low < 0)
+    if tail.writer == JAVA:
+        low -= low < 0
+    elif low <= 0:  # Arrow gives the C++ writer 0 s and -1000 ns for the last microsecond of 1969, and it counts 0 ms
+        low -= 1001
     high += high < 0
     if column.kind == "TIMESTAMP" and utc_or_name(zone) != "UTC":
         low, high = low - _DAY_MS, high + _DAY_MS
