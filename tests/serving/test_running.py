@@ -116,7 +116,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
         return load(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", fails)
-    with pytest.raises(UsageError, match=r"uvicorn.*lakehouse-sidecar\[serve\]"):
+    with pytest.raises(UsageError, match=r"uvicorn.*run: pip install '.\[serve\]'"):
         sidecar.serve(upstream="http://127.0.0.1:9", port=0)
 
 
