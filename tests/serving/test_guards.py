@@ -108,6 +108,8 @@ def test_before_an_upstream_the_token_has_its_own_header(tmp_path: Path) -> None
     app = guarded(with_token(tmp_path, upstream="http://localhost:1"))
     assert ask(app, headers=[OUR_NAME, (b"authorization", f"Bearer {TOKEN}".encode())]).status == 401
     assert ask(app, headers=[OUR_NAME, (b"x-sidecar-token", TOKEN.encode())]).status == 200
+    twice = [(b"x-sidecar-token", TOKEN.encode()), (b"x-sidecar-token", b"another")]
+    assert ask(app, headers=[OUR_NAME, *twice]).status == 401
 
 
 @pytest.mark.parametrize(
