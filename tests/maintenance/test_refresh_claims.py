@@ -21,7 +21,7 @@ from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
-from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, UNITS
+from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, TOC, UNITS
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -204,6 +204,17 @@ def test_a_damaged_units_table_is_made_anew_and_is_gone_once_all_of_its_indexes_
         build(table, "k", "s", kinds=["bloom"])
     assert sidecar.verify(table.refresh(), data=True).problems == []
     assert (sidecar.status(table, min_coverage=100).missed, sidecar.plan(table, "k = 500").files_kept) == ([], 0)
+
+
+def test_the_cure_of_a_damaged_directory_is_a_build(table: Any) -> None:
+    """A refresh does not look for damage."""
+    build(table, "k", kinds=["bloom"], save=True)
+    flip(table, TOC)
+    assert refresh(table) == "current"
+    (step,) = sidecar.status(table.refresh()).to_do
+    assert (step.why, step.command.startswith(f"sidecar build {name_of(table)}")) == ("the sidecar is damaged", True)
+    build(table, "k")
+    assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
 
 
 def test_damage_is_not_copied(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:

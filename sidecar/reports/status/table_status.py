@@ -95,6 +95,7 @@ def status(
     }
     if is_empty(table, snapshot_id):
         wishes, other_rates, damaged = None, dict[str, int](), dict[tuple[str, str], int]()
+        is_broken = False
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
@@ -115,6 +116,8 @@ def status(
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
             ]
             other_rates = files_with_other_rates(segments, live, wishes or ())
+            causes = found.sidecar.doubts.causes if found else []
+            is_broken = bool(damage) or any(isinstance(cause, DamagedFileError) for cause in causes)
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
                 "snapshot_id": listing.snapshot_id,
@@ -136,7 +139,7 @@ def status(
     found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
         wished = None if wishes is None else indexes_of(seen, wishes)
-        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, damaged))
+        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, damaged, is_broken))
     return found_status
 
 
@@ -203,12 +206,14 @@ def _to_do(
     other_rates: Mapping[str, int],
     at: int | str | None,
     damaged: Iterable[tuple[str, str]],
+    is_broken: bool,
 ) -> Iterator[NextStep]:
     """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
     :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked, ``damaged`` are columns and kinds
-    with damaged indexes.
+    with damaged indexes, ``is_broken`` says that anything of the sidecar is damaged.
 
-    A refresh is about branches; for a tag or an older snapshot it is a build.
+    A refresh is about branches; for a tag or an older snapshot it is a build. A refresh does not look for damage, so
+    for a damaged sidecar it is a build, too.
     """
     of_snapshot = () if at is None else ("--at", str(at))
     on_branch = at is not None and is_branch(table, at)
@@ -216,7 +221,7 @@ def _to_do(
     asked = "main" if at is None or not (is_past or on_branch) else str(at)
     blocked = ("--force",) if _is_blocked(table, status) else ()
     place = of_snapshot if is_past or on_branch else ()
-    refresh = command_for(table, "build" if is_past or blocked else "refresh", *place, *blocked)
+    refresh = command_for(table, "build" if is_past or is_broken or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")
@@ -225,6 +230,8 @@ def _to_do(
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
     elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
+    elif is_broken and not damaged and wished != []:
+        yield NextStep("the sidecar is damaged", refresh)
     if other_rates:
         files = quantity(max(other_rates.values()), "file")
         why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
