@@ -8,7 +8,7 @@ The counts are about the sidecar that plans of the snapshot really use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -205,7 +205,7 @@ def _to_do(
     wished: list[tuple[str, str]] | None,
     other_rates: Mapping[str, int],
     at: int | str | None,
-    damaged: Iterable[tuple[str, str]],
+    damaged: Collection[tuple[str, str]],
     is_broken: bool,
 ) -> Iterator[NextStep]:
     """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
