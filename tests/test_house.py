@@ -32,9 +32,9 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 59_000,
+    "code lines": 58_750,
     "statements": 47_400,
-    "classes": 880,
+    "classes": 870,
     "result types": 95,
     "public names": 50,
     "public functions": 28,
@@ -44,10 +44,14 @@ MOST = {
     "long functions": 8,
     "functions of many parameters": 9,
     "parameters that are Any in cli": 20,
-    "parameters that are Callable": 126,
-    "keys read in cli": 30,
+    "parameters that are Callable": 124,
+    "keys read in cli": 26,
 }
-"""What :func:`tests.house_counts.counted` may count at most."""
+"""What :func:`tests.house_counts.counted` may count at most.
+
+Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, and when each index
+kind got one part a layer. The others fell.
+"""
 
 
 def is_sentence(node: ast.expr | None) -> bool:
