@@ -16,7 +16,7 @@ Parquet file. Arrow says which row groups it would scan. :class:`FileView` has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -44,7 +44,7 @@ from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask, 
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StructType, UUIDType
 from pyiceberg.utils.config import Config
 
 from sidecar.access import Access
@@ -290,6 +290,28 @@ def _file_schema(columns: bytes, mapping: str | None, downcasts_ns: bool, versio
     )
 
 
+def _with_unsigned_longs(file_schema: Schema, physical: pa.Schema, schema: Schema) -> Schema:
+    """Return a file's schema in which unsigned columns of 32 bits are longs, where the table has longs.
+
+    pyiceberg takes them for ints. A literal beyond an int would then never match, though the file can have its value.
+    """
+    fields = _longs(file_schema.fields, physical, schema)
+    return Schema(*fields, schema_id=file_schema.schema_id, identifier_field_ids=file_schema.identifier_field_ids)
+
+
+def _longs(columns: Sequence[NestedField], stored: Iterable[pa.Field[Any]], schema: Schema) -> list[NestedField]:
+    types = {one.name: one.type for one in stored}
+    found = []
+    for column in columns:
+        physical, made = types.get(column.name), column.field_type
+        if isinstance(made, StructType) and physical is not None and pa.types.is_struct(physical):
+            made = StructType(*_longs(made.fields, physical.fields, schema))
+        elif made == IntegerType() and physical == pa.uint32() and column.field_id in schema.field_ids:
+            made = LongType() if schema.find_type(column.field_id) == LongType() else made
+        found.append(column.model_copy(update={"field_type": made}))
+    return found
+
+
 def _is_little(file: DataFile) -> bool:
     """Return whether Arrow takes longer to start a scan of the file in threads than to read it."""
     return (
@@ -493,6 +515,8 @@ class TableReader:
             mapping = self._metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
             downcasts_ns = "[ns" in str(physical.types) and self._downcasts_ns  # pyiceberg's settings are read slowly
             file_schema = _file_schema(key, mapping, downcasts_ns, self._metadata.format_version)
+            if "uint32" in str(physical.types):
+                file_schema = _with_unsigned_longs(file_schema, physical, self._metadata.schema())
             absent = AbsentColumns(self._metadata.schema(), file_schema, {})
             read = self.field_ids | absent.structs_asked(extract_field_ids(self.row_filter))
             projected = prune_columns(file_schema, read, select_full_types=False)

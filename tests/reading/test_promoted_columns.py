@@ -7,16 +7,19 @@ has them, or lie beyond it, so that nothing depends on how an engine rounds.
 from __future__ import annotations
 
 import math
+import operator
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, TimestampType
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StructType, TimestampType
 
 import sidecar
 from sidecar.access import Access
@@ -148,3 +151,24 @@ def test_a_sidecar_changes_no_row(tables: tuple[Table, Table], expected: dict[st
     planned = sidecar.plan(table, "d = inf")
     assert (planned.warnings, len(planned.row_groups[planned.kept_files[0]].kept)) == ((), 1)
     assert sidecar.plan(table, "d = 77").files_kept == 0
+
+
+def test_unsigned_columns_of_32_bits_are_longs(own_catalog: Any, tmp_path: Any) -> None:
+    """Arrow writes them into files that are added to a table of longs; pyiceberg takes them for ints."""
+    inner = StructType(NestedField(3, "v", LongType(), required=False))
+    schema = Schema(NestedField(1, "u", LongType(), required=False), NestedField(2, "s", inner, required=False))
+    mapping = create_mapping_from_schema(schema).model_dump_json()
+    table = own_catalog.create_table("db.unsigned", schema, properties={"schema.name-mapping.default": mapping})
+    values = [0, 7, 2**31 - 1, 2**31, 3_000_000_000, 2**32 - 1, None]
+    unsigned = pa.array(values, pa.uint32())
+    structs = pa.StructArray.from_arrays([unsigned], ["v"])
+    pq.write_table(pa.table({"u": unsigned, "s": structs}), tmp_path / "u.parquet", row_group_size=3)
+    table.add_files([str(tmp_path / "u.parquet")])
+    compared = {"=": operator.eq, "<": operator.lt, ">=": operator.ge, "!=": operator.ne}
+    for sign, holds in compared.items():
+        for literal in (-1, 7, 2**31, 3_000_000_000, 2**32 - 1, 2**33):
+            rows = [value for value in values if value is not None and holds(value, literal)]
+            found = sidecar.scan(table, f"u {sign} {literal}").column("u").to_pylist()
+            assert [value for value in found if value is not None] == rows, (sign, literal)
+            nested = sidecar.scan(table, f"s.v {sign} {literal}").column("u").to_pylist()
+            assert [value for value in nested if value is not None] == rows, (sign, literal)
