@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,12 @@ def test_impossible_keys_are_refused() -> None:
             EncryptionKeys(**keys)
     with pytest.raises(UsageError, match="impossible length"):
         EncryptionKeys(ExplicitKeys({b"k": b"short"})).for_footer(b"k")
+
+
+def test_keys_of_files_doubt_plaintext_indexes() -> None:
+    """Whoever has keys of encrypted files asks no plaintext index in their place, unless it is allowed."""
+    key = bytes(16)
+    for keys in (EncryptionKeys(footer_key=key), EncryptionKeys(column_keys={"ssn": key})):
+        assert keys.doubts_plaintext_indexes
+        assert not replace(keys, allow_plaintext_indexes=True).doubts_plaintext_indexes
+    assert not EncryptionKeys().doubts_plaintext_indexes

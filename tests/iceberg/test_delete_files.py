@@ -15,6 +15,7 @@ from sidecar.iceberg.deletes.delete_files import (
     EqualityDeletes,
     FileKey,
     SnapshotDeletes,
+    comparable,
     divides_files,
     partition_of,
 )
@@ -160,3 +161,8 @@ def test_a_path_of_two_entries_has_the_deletes_of_both() -> None:
     assert seen.may_apply_to("a")
     assert seen.applying_to("a") == [equality]
     assert seen.sequence_numbers == {"a": 1}
+
+
+def test_a_partition_of_nan_equals_itself() -> None:
+    assert comparable(float("nan")) == comparable(float("nan"))
+    assert comparable(0.5) != comparable(float("nan"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import sidecar
 from sidecar.bundle.units import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
+from sidecar.indexing.previous.earlier import _stale
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
@@ -257,3 +259,14 @@ def test_a_removal_from_one_of_two_segments_costs_a_group_of_this_one(table: Any
     report, table = _build(table, "k")
     assert (report.units, report.files_carried) == (3, 1)
     _assert_ndv(report, table)
+
+
+def test_a_plaintext_blob_of_a_column_that_has_a_key_is_made_anew() -> None:
+    plan: Any = SimpleNamespace(
+        encryption_keys=SimpleNamespace(bundle_keys={"ssn": b"master"}),
+        columns=[SimpleNamespace(field_id=2, path="ssn")],
+        options=SimpleNamespace(sealed={2}),
+    )
+    blob = SimpleNamespace(toc=SimpleNamespace(field_id=2, lock=None))
+    segment: Any = SimpleNamespace(header=SimpleNamespace(segment_id=b"one"), sketch_blobs={}, blobs=[blob])
+    assert _stale([segment], plan) == {(b"one", 2)}
