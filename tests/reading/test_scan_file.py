@@ -106,3 +106,14 @@ def test_random_predicates_give_the_rows_of_a_full_read(
         matching = expression_to_pyarrow(bind(SCHEMA, as_expression(text, SCHEMA, True), True), SCHEMA)
         wanted = full.take(numbered.filter(matching)["row"])
         assert with_bits(scan(path, text)).equals(with_bits(wanted)), text
+
+
+def test_not_in_with_a_zero_keeps_nulls(tmp_path: Path) -> None:
+    """A list with a zero becomes comparisons, since Arrow looks lists up by bits. NOT IN stays true of NULL."""
+    values = [None, 0.0, -0.0, 1.0, 2.0]
+    pq.write_table(pa.table({"x": values}), tmp_path / "x.parquet")
+    rows = {
+        text: scan(str(tmp_path / "x.parquet"), text)["x"].to_pylist()
+        for text in ("x not in (0.0, 1.0)", "x not in (7.0, 1.0)")
+    }
+    assert rows == {"x not in (0.0, 1.0)": [None, 2.0], "x not in (7.0, 1.0)": [None, 0.0, 0.0, 2.0]}
