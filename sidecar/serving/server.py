@@ -24,7 +24,6 @@ from sidecar.serving.settings import (
     MOST_CONNECTIONS,
     STOP_SECONDS,
     ServeSettings,
-    checked_settings,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def serve(
     Raises :class:`UsageError` if the extra ``[serve]`` is not installed, for settings that contradict each other or
     are not safe, and for an address that is in use; and the errors of :func:`sidecar.open_table` for the catalog.
     """
-    settings = checked_settings(
+    settings = ServeSettings(
         catalog=catalog,
         upstream=upstream,
         host=host,
@@ -90,7 +89,7 @@ def serve(
         tables=tables,
         storage=storage,
         encryption_keys=encryption_keys,
-    )
+    ).checked()
     require_extra()
     _try_catalog(settings)
     with listening(settings) as (listener, address):

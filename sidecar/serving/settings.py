@@ -9,7 +9,8 @@ import pickle
 import re
 import secrets
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -52,14 +53,14 @@ class ServeSettings:
     port: int = DEFAULT_PORT
     """0: any free port."""
     workers: int = 1
-    token_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
+    token_file: str | os.PathLike[str] | None = None
+    tls_cert: str | os.PathLike[str] | None = None
+    tls_key: str | os.PathLike[str] | None = None
     public_url: str | None = None
     """The address by which clients reach the server, if it is not the one on which it listens."""
-    tables: tuple[str, ...] = ()
+    tables: Sequence[str] = ()
     """Names and globs of the tables whose scans the server plans by itself; none: all tables."""
-    storage: tuple[str, ...] = ()
+    storage: Sequence[str] = ()
     """Locations that a proxy reads with its own credentials."""
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
     """What opens encrypted sidecars."""
@@ -75,85 +76,77 @@ class ServeSettings:
         """``https`` if the server has a certificate."""
         return "https" if self.tls_cert else "http"
 
+    def checked(self) -> ServeSettings:
+        """Return the settings as workers take them: paths and lists in one form, with the digest of the token.
 
-def checked_settings(
-    *,
-    catalog: str | None = None,
-    upstream: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = DEFAULT_PORT,
-    workers: int = 1,
-    token_file: str | os.PathLike[str] | None = None,
-    tls_cert: str | os.PathLike[str] | None = None,
-    tls_key: str | os.PathLike[str] | None = None,
-    public_url: str | None = None,
-    tables: list[str] | tuple[str, ...] = (),
-    storage: list[str] | tuple[str, ...] = (),
-    encryption_keys: EncryptionKeys | None = None,
-) -> ServeSettings:
-    """Return the settings of a server. The parameters are those of :func:`sidecar.serve`.
+        Raises :class:`UsageError` for settings that are wrong, contradict each other or are not safe, and
+        :class:`StorageError` if the file of the token cannot be read.
+        """
+        refuse_text(tables=self.tables, storage=self.storage)
+        for pattern in self.tables:
+            _check_pattern(pattern)
+        if self.catalog is not None and self.upstream is not None:
+            found = "catalog and upstream"
+            raise UsageError("a server is before a catalog or before an upstream, not both", found=found)
+        if not 0 <= self.port <= 65_535:
+            raise UsageError("the port is a number from 0 to 65535", found=self.port)
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise UsageError(f"the number of workers is from 1 to {MOST_WORKERS}", found=self.workers)
+        if self.workers > 1:
+            _check_reach_workers(self.encryption_keys)
+        self._check_files()
+        if self.upstream is not None:
+            check_upstream(self.upstream)
+        if self.storage and self.upstream is None:
+            what = "storage locations are for a proxy: a catalog's tables are read as pyiceberg is configured"
+            raise UsageError(what)
+        for location in self.storage:
+            _check_storage(location)
+        if self.public_url is not None:
+            _split_url(self.public_url, "the public address")
+        self._check_address()
+        return replace(
+            self,
+            upstream=None if self.upstream is None else self.upstream.rstrip("/"),
+            token_file=None if self.token_file is None else os.fspath(self.token_file),
+            tls_cert=None if self.tls_cert is None else os.fspath(self.tls_cert),
+            tls_key=None if self.tls_key is None else os.fspath(self.tls_key),
+            public_url=None if self.public_url is None else self.public_url.rstrip("/"),
+            tables=tuple(self.tables),
+            storage=tuple(self.storage),
+            token_digest=None if self.token_file is None else _token_digest(self.token_file),
+        )
 
-    Raises :class:`UsageError` for settings that are wrong, contradict each other or are not safe, and
-    :class:`StorageError` if the file of the token cannot be read.
-    """
-    refuse_text(tables=tables, storage=storage)
-    for pattern in tables:
-        _check_pattern(pattern)
-    if catalog is not None and upstream is not None:
-        raise UsageError("a server is before a catalog or before an upstream, not both", found="catalog and upstream")
-    if not 0 <= port <= 65_535:
-        raise UsageError("the port is a number from 0 to 65535", found=port)
-    if not 1 <= workers <= MOST_WORKERS:
-        raise UsageError(f"the number of workers is from 1 to {MOST_WORKERS}", found=workers)
-    if (tls_cert is None) != (tls_key is None):
-        raise UsageError("a certificate and its key belong together", hint="Give tls_cert and tls_key.")
-    if workers > 1:
-        _check_reach_workers(encryption_keys)
-    for path in (tls_cert, tls_key):
-        if path is not None and not os.path.isfile(path):
-            raise UsageError("the file of the certificate or key does not exist", file=os.fspath(path))
-    for path in (tls_key, token_file):
-        if path is not None and os.path.exists(path) and stat.S_IMODE(os.stat(path).st_mode) & 0o002:
+    def _check_files(self) -> None:
+        """Raise :class:`UsageError` for files of secrets and certificates that lack or that all may write."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("a certificate and its key belong together", hint="Give tls_cert and tls_key.")
+        for path in (self.tls_cert, self.tls_key):
+            if path is not None and not os.path.isfile(path):
+                raise UsageError("the file of the certificate or key does not exist", file=os.fspath(path))
+        for path in (self.tls_key, self.token_file):
+            if path is not None and os.path.exists(path) and stat.S_IMODE(os.stat(path).st_mode) & 0o002:
+                raise UsageError(
+                    "everybody may write the file of a secret",
+                    file=os.fspath(path),
+                    hint=f"Run: chmod 600 {os.fspath(path)}",
+                )
+
+    def _check_address(self) -> None:
+        """Raise :class:`UsageError` for an address of other machines without what they need."""
+        if is_loopback(self.host):
+            return
+        if self.token_file is None or self.tls_cert is None:
             raise UsageError(
-                "everybody may write the file of a secret",
-                file=os.fspath(path),
-                hint=f"Run: chmod 600 {os.fspath(path)}",
-            )
-    if upstream is not None:
-        check_upstream(upstream)
-    if storage and upstream is None:
-        raise UsageError("storage locations are for a proxy: a catalog's tables are read as pyiceberg is configured")
-    for location in storage:
-        _check_storage(location)
-    if public_url is not None:
-        _split_url(public_url, "the public address")
-    if not is_loopback(host):
-        if token_file is None or tls_cert is None:
-            raise UsageError(
-                f"the address {host} is reached from other machines",
+                f"the address {self.host} is reached from other machines",
                 expected="a token and a certificate",
                 hint="Give token_file, tls_cert and tls_key, or listen on 127.0.0.1.",
             )
-        if host in ("0.0.0.0", "::") and public_url is None:
+        if self.host in ("0.0.0.0", "::") and self.public_url is None:
             raise UsageError(
-                f"the address {host} is no name that clients call",
+                f"the address {self.host} is no name that clients call",
                 hint="Give public_url, the address that clients use.",
             )
-    return ServeSettings(
-        catalog=catalog,
-        upstream=None if upstream is None else upstream.rstrip("/"),
-        host=host,
-        port=port,
-        workers=workers,
-        token_file=None if token_file is None else os.fspath(token_file),
-        tls_cert=None if tls_cert is None else os.fspath(tls_cert),
-        tls_key=None if tls_key is None else os.fspath(tls_key),
-        public_url=None if public_url is None else public_url.rstrip("/"),
-        tables=tuple(tables),
-        storage=tuple(storage),
-        encryption_keys=encryption_keys,
-        token_digest=None if token_file is None else _token_digest(token_file),
-    )
 
 
 def _check_pattern(pattern: str) -> None:

@@ -20,7 +20,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.cli.reference import examples
 from sidecar.filters import historical
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.tables import configure, create_with_rows, new_catalog
 
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def test_an_example_of_the_help_runs(example: str, lake: Path, tmp_path: Path, m
     monkeypatch.chdir(shutil.copytree(lake, tmp_path / "copy"))
     given = PARSERS[name].make_context(name, list(arguments)).params
     if name == "serve":  # it would run until it is stopped: tests/serving/test_running.py starts servers
-        checked_settings(**{key: given[key] for key in signature(checked_settings).parameters if given.get(key)})
+        ServeSettings(**{key: given[key] for key in signature(ServeSettings).parameters if given.get(key)}).checked()
         return
     into = given.get("into")
     for destination in (given.get("paths") or ())[-1:] if into is None else [into]:

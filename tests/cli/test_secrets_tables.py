@@ -17,7 +17,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.serving.application import make_application
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, encrypted_table
 from tests.serving.asgi import ask
 from tests.tables import configure, new_catalog
@@ -126,7 +126,7 @@ def commands(lake: Path, out: Path) -> list[list[Any]]:
 
 def answers_of_a_server(keys: EncryptionKeys | None) -> Iterator[tuple[str, str]]:
     """What `serve` answers about the table: (route, text)."""
-    server = make_application(checked_settings(catalog="cli", port=0, encryption_keys=keys))
+    server = make_application(ServeSettings(catalog="cli", port=0, encryption_keys=keys).checked())
     table = "/v1/namespaces/db/tables/built"
     asked = {"type": "eq", "term": "ssn", "value": "absent"}
     for body in ({"filter": asked}, {"filter": {**asked, "value": 5}}, {"select": ["ssn"], "filter": asked}):

@@ -22,7 +22,7 @@ from sidecar.serving.operations import observed
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.operations.observed import ObservedPlanner
 from sidecar.serving.planning.scan_planner import ScanPlanner
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.iceberg.cases import local, replaced
 from tests.serving.asgi import OUR_NAME, Answer, ask
 from tests.serving.serving_logs import plan_lines
@@ -279,7 +279,7 @@ def test_patterns_match_names_part_by_part(catalog: Any, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("pattern", ["orders", "*", "db..t", "db.`t"])
 def test_a_pattern_that_no_table_matches_is_refused_at_the_start(pattern: str) -> None:
     with pytest.raises(UsageError, match=r"no table matches|is not a table name"):
-        checked_settings(catalog="demo", tables=["db.*", pattern])
+        ServeSettings(catalog="demo", tables=["db.*", pattern]).checked()
 
 
 def test_a_plus_is_a_blank_for_java_clients_alone(catalog: Any, client: Client) -> None:

@@ -17,7 +17,7 @@ from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, bundle_keys, encrypted_table
 from tests.serving.serving_logs import plan_lines
 
@@ -36,7 +36,7 @@ def test_plans_of_encrypted_columns(
     configured_catalog: SqlCatalog, keys: EncryptionKeys | None, kept: int, fallback: str
 ) -> None:
     sidecar.build(encrypted_table(configured_catalog, "db.t"), ["ssn"], kinds=["bloom"], encryption_keys=bundle_keys())
-    settings = checked_settings(catalog="served", port=0, encryption_keys=keys)
+    settings = ServeSettings(catalog="served", port=0, encryption_keys=keys).checked()
     with running(settings, make_application(settings)) as url, plan_lines() as lines:
         table = RestCatalog("any", uri=url).load_table("db.t")
         for _ in range(2):  # the second plan finds the sidecar open
@@ -47,16 +47,16 @@ def test_plans_of_encrypted_columns(
 
 
 def test_workers_get_the_keys() -> None:
-    settings = checked_settings(catalog="served", port=0, encryption_keys=KEYS)
+    settings = ServeSettings(catalog="served", port=0, encryption_keys=KEYS).checked()
     assert pickle.loads(pickle.dumps(settings)).encryption_keys == KEYS
 
 
 def test_keys_that_cannot_reach_workers_are_refused() -> None:
     keys = EncryptionKeys(KEYS.retriever, aad_prefix=lambda path: path.encode())
     with pytest.raises(UsageError, match="cannot be sent to workers") as refused:
-        checked_settings(catalog="served", workers=2, encryption_keys=keys)
+        ServeSettings(catalog="served", workers=2, encryption_keys=keys).checked()
     assert MASTER.decode() not in f"{refused.value}{refused.value.__cause__}"
-    assert checked_settings(catalog="served", workers=1, encryption_keys=keys).encryption_keys is keys
+    assert ServeSettings(catalog="served", workers=1, encryption_keys=keys).checked().encryption_keys is keys
 
 
 def test_the_command_reads_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

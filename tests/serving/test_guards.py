@@ -14,7 +14,7 @@ from starlette.routing import Route
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.serving.application import report_error
 from sidecar.serving.guards import Guard
-from sidecar.serving.settings import ServeSettings, checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.serving.asgi import OUR_NAME, Answer, ask
 
 TOKEN = "correct-horse-battery"
@@ -32,12 +32,12 @@ def guarded(settings: ServeSettings, **limits: Any) -> Guard:
 
 def with_token(tmp_path: Path, **given: Any) -> ServeSettings:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    return checked_settings(token_file=tmp_path / "token", **given)
+    return ServeSettings(token_file=tmp_path / "token", **given).checked()
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1:9", "[::1]:8181"])
 def test_a_server_on_the_loopback_is_called_by_its_names(host: str) -> None:
-    assert ask(guarded(checked_settings()), headers=[(b"host", host.encode())]).status == 200
+    assert ask(guarded(ServeSettings().checked()), headers=[(b"host", host.encode())]).status == 200
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_server_on_the_loopback_is_called_by_its_names(host: str) -> None:
 )
 def test_other_names_are_refused(hosts: list[str]) -> None:
     """A page that rebinds its name to 127.0.0.1 reaches the server, but calls it by that name."""
-    answer = ask(guarded(checked_settings()), headers=[(b"host", host.encode()) for host in hosts])
+    answer = ask(guarded(ServeSettings().checked()), headers=[(b"host", host.encode()) for host in hosts])
     assert (answer.status, answer.error["type"]) == (421, "MisdirectedRequestException")
 
 
@@ -66,17 +66,17 @@ def test_other_names_are_refused(hosts: list[str]) -> None:
 )
 def test_pages_of_other_servers_may_not_ask(header: tuple[bytes, bytes], status: int) -> None:
     """A browser sends a POST of plain text to the loopback without asking whether it may."""
-    assert ask(guarded(checked_settings()), "POST", headers=[OUR_NAME, header]).status == status
+    assert ask(guarded(ServeSettings().checked()), "POST", headers=[OUR_NAME, header]).status == status
 
 
 @pytest.mark.parametrize("method", ["get", "Post", "dELETE"])
 def test_methods_are_written_in_capitals(method: str) -> None:
     """An upstream may take a method in small letters for the one that is answered here."""
-    assert refused(ask(guarded(checked_settings()), method)) == (405, "MethodNotAllowedException")
+    assert refused(ask(guarded(ServeSettings().checked()), method)) == (405, "MethodNotAllowedException")
 
 
 def test_the_public_address_is_a_name_too() -> None:
-    app = guarded(checked_settings(public_url="https://lake.example:443/"))
+    app = guarded(ServeSettings(public_url="https://lake.example:443/").checked())
     assert ask(app, headers=[(b"host", b"lake.example")]).status == 200
 
 
@@ -131,12 +131,12 @@ def test_before_an_upstream_the_token_has_its_own_header(tmp_path: Path) -> None
     ],
 )
 def test_paths_that_lead_elsewhere_are_refused(path: bytes) -> None:
-    assert ask(guarded(checked_settings()), target=path).error["type"] == "BadRequestException"
+    assert ask(guarded(ServeSettings().checked()), target=path).error["type"] == "BadRequestException"
 
 
 @pytest.mark.parametrize("path", [b"/v1/a..b/c", b"/v1/%2Fx", b"/v1/a%1Fb/tables/%25", b"/v1/...", b"/v1/a%20b;c"])
 def test_odd_names_are_passed_on_as_they_came(path: bytes) -> None:
-    answer = ask(guarded(checked_settings()), target=path)
+    answer = ask(guarded(ServeSettings().checked()), target=path)
     assert answer.status == 200
     assert path in answer.body
 
@@ -146,7 +146,7 @@ def refused(answer: Answer) -> tuple[int, str]:
 
 
 def test_long_bodies_are_refused_by_what_they_say_and_by_what_they_are() -> None:
-    app = guarded(checked_settings(), most_plan=100)
+    app = guarded(ServeSettings().checked(), most_plan=100)
     told = [OUR_NAME, (b"content-length", b"101")]
     assert refused(ask(app, "POST", headers=told, pieces=[b"x" * 101])) == (413, "RequestTooLargeException")
     assert refused(ask(app, "POST", pieces=[b"x" * 60, b"x" * 41])) == (413, "RequestTooLargeException")
@@ -154,7 +154,7 @@ def test_long_bodies_are_refused_by_what_they_say_and_by_what_they_are() -> None
 
 
 def test_what_is_passed_on_may_be_longer_than_what_is_read_whole() -> None:
-    app = guarded(checked_settings(upstream="http://localhost:1"), most_body=200, most_plan=100)
+    app = guarded(ServeSettings(upstream="http://localhost:1").checked(), most_body=200, most_plan=100)
     told = [OUR_NAME, (b"content-length", b"150")]
     assert ask(app, "POST", b"/v1/commit", told, [b"x" * 150]).status == 200
     assert refused(ask(app, "POST", b"/v1/commit", pieces=[b"x" * 201])) == (413, "RequestTooLargeException")
@@ -163,7 +163,7 @@ def test_what_is_passed_on_may_be_longer_than_what_is_read_whole() -> None:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    app = guarded(checked_settings(), request_seconds=0.05)
+    app = guarded(ServeSettings().checked(), request_seconds=0.05)
     pieces: list[bytes | float] = [b"x", 0.03, b"x", 0.03, b"x", 5.0, b"x"]
     assert refused(ask(app, "POST", pieces=pieces)) == (408, "RequestTimeoutException")
 
@@ -175,10 +175,10 @@ def test_addresses_that_others_reach_need_token_and_certificate(tmp_path: Path) 
     everything: Any = {"token_file": tmp_path / "token", **secure}
     for lacking in ({}, {"token_file": tmp_path / "token"}, secure):
         with pytest.raises(UsageError, match="other machines"):
-            checked_settings(host="192.0.2.1", **lacking)
-    assert checked_settings(host="192.0.2.1", **everything).scheme == "https"
+            ServeSettings(host="192.0.2.1", **lacking).checked()
+    assert ServeSettings(host="192.0.2.1", **everything).checked().scheme == "https"
     with pytest.raises(UsageError, match="public_url"):
-        checked_settings(host="0.0.0.0", **everything)
+        ServeSettings(host="0.0.0.0", **everything).checked()
 
 
 @pytest.mark.parametrize(
@@ -206,21 +206,21 @@ def test_addresses_that_others_reach_need_token_and_certificate(tmp_path: Path) 
 )
 def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
-        checked_settings(**given)
+        ServeSettings(**given).checked()
 
 
 def test_files_of_secrets_that_everybody_may_write_are_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o666)
     with pytest.raises(UsageError, match="chmod 600"):
-        checked_settings(token_file=tmp_path / "token")
+        ServeSettings(token_file=tmp_path / "token").checked()
 
 
 def test_tokens_that_are_guessed_easily_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
-        checked_settings(token_file=tmp_path / "none")
+        ServeSettings(token_file=tmp_path / "none").checked()
     for text in ("", "short", "two words are too many"):
         (tmp_path / "token").write_text(text)
         with pytest.raises(UsageError, match="16 ASCII"):
-            checked_settings(token_file=tmp_path / "token")
+            ServeSettings(token_file=tmp_path / "token").checked()
     assert TOKEN not in repr(with_token(tmp_path))

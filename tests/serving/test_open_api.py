@@ -23,7 +23,7 @@ from sidecar.serving.catalog_routes import catalog_routes
 from sidecar.serving.guards import Guard
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.tables import create_with_rows
 
 SPECIFICATION = Path(__file__).parents[1] / "data" / "iceberg-rest" / "rest-catalog-open-api.yaml"
@@ -67,7 +67,7 @@ def address(catalog: Any) -> Iterator[str]:
     catalog.create_namespace(NAMESPACE)
     rows = [pa.table({"k": [part], "s": [f"s{part}"]}) for part in range(2)]
     create_with_rows(catalog, f"{NAMESPACE}.{TABLE}", rows, columns=["k"])
-    chosen = checked_settings(port=0)
+    chosen = ServeSettings(port=0).checked()
     app = Starlette(routes=catalog_routes(catalog, ScanPlanner(shares_manifests=True)))
     with running(chosen, Guard(app, chosen)) as url:
         yield url

@@ -23,7 +23,7 @@ import sidecar
 from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import listening, running, signals_end_the_server
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.iceberg.cases import local, replaced
 from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
@@ -48,7 +48,7 @@ def catalog_of_settings(configured_catalog: SqlCatalog) -> SqlCatalog:
 
 @pytest.mark.usefixtures("catalog_of_settings")
 def test_a_catalog_is_served_with_its_pages() -> None:
-    settings = checked_settings(catalog="served", port=0)
+    settings = ServeSettings(catalog="served", port=0).checked()
     with running(settings, make_application(settings)) as url:
         table = RestCatalog("any", uri=url).load_table("db.t")
         with plan_lines() as lines:
@@ -68,7 +68,7 @@ def test_pages_of_a_table_whose_statistics_pyiceberg_refuses(catalog_of_settings
     document = json.loads(place.read_text())
     blob = {"type": "unknown-v9", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
     document["statistics"][0]["blob-metadata"] = [blob]
-    settings = checked_settings(catalog="served", port=0)
+    settings = ServeSettings(catalog="served", port=0).checked()
     with replaced(place, json.dumps(document).encode()), running(settings, make_application(settings)) as url:
         assert json.loads(get(f"{url}/sidecar/v1/namespaces/db/tables/t"))["files"]["live"] == 2
         assert b"Sidecars of" in get(f"{url}/sidecar/v1/namespaces/db/tables/t/report")
@@ -97,7 +97,7 @@ def test_connections_send_small_answers_at_once(host: str) -> None:
     """asyncio sets TCP_NODELAY on connections whose socket names its protocol: else answers take 40 ms longer."""
     if host == "::1" and not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
-    with listening(checked_settings(host=host, port=0)) as (listener, address):
+    with listening(ServeSettings(host=host, port=0).checked()) as (listener, address):
         assert listener.proto == socket.IPPROTO_TCP
         assert address.startswith("http://[::1]:" if host == "::1" else "http://127.0.0.1:")
 
@@ -134,7 +134,7 @@ def test_signals_stop_the_server_and_not_the_program() -> None:
 
 def test_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    settings = checked_settings(upstream="http://127.0.0.1:9", port=0, tls_cert=cert, tls_key=key)
+    settings = ServeSettings(upstream="http://127.0.0.1:9", port=0, tls_cert=cert, tls_key=key).checked()
     with running(settings, make_application(settings)) as url:
         assert url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(cert))

@@ -18,7 +18,7 @@ from scripts.benchmarks.inputs.manifests import KEY
 from scripts.benchmarks.serving.asgi import JAVA, PYICEBERG, Asked, started
 from scripts.benchmarks.serving.process import server
 from sidecar.serving.application import make_application
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 
 CLIENTS = {"Spark": JAVA, "pyiceberg": PYICEBERG}
 WIDE = {
@@ -31,14 +31,14 @@ WIDE = {
 def measure(bench: Bench, folder: Path, few: int, many: int) -> None:
     """Measure a server on a catalog, one before another server, and memory."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # log lines are made and thrown away
-        with started(make_application(checked_settings(catalog="bench"))) as asked:
+        with started(make_application(ServeSettings(catalog="bench").checked())) as asked:
             lookups(bench, asked, f"lookup in {few} files", at_most(5))
             wide_queries(bench, asked, many)
         with server() as (upstream, _):
-            settings = checked_settings(upstream=upstream, storage=(f"file:{folder}",))
+            settings = ServeSettings(upstream=upstream, storage=(f"file:{folder}",)).checked()
             with started(make_application(settings)) as asked:
                 lookups(bench, asked, f"lookup in {few} files, before sidecar serve", None)
-        with started(make_application(checked_settings(catalog="bench"))) as asked:
+        with started(make_application(ServeSettings(catalog="bench").checked())) as asked:
             remember(bench, asked, bench.size(2_000, quick=200, large=100_000))
 
 

@@ -22,7 +22,7 @@ from scripts.benchmarks.serving.tables import GROUP_FILES, GROUPS
 from sidecar.serving.application import application_with
 from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 
 NEEDLE, ABSENT, ALL = "k = 2", "k = 3", f"k = {KEY}"
 MODE = "scan-planning-mode"
@@ -46,7 +46,7 @@ def measure(bench: Bench, files: int, rows: int) -> None:
 @contextmanager
 def committing() -> Iterator[str]:
     """Serve the same catalog as if clients could commit to it, as they can with ``--upstream``; yield the address."""
-    settings = checked_settings(catalog="bench", port=0)
+    settings = ServeSettings(catalog="bench", port=0).checked()
     with running(settings, application_with(settings, ScanPlanner(shares_manifests=True))) as address:
         yield address
 

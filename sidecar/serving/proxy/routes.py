@@ -74,7 +74,7 @@ class Proxy:
         self._settings = settings
         self._planner = planner
         self._upstream = Upstream(settings.upstream, counters)
-        self._tables = UpstreamTables(settings.storage)
+        self._tables = UpstreamTables(tuple(settings.storage))
         self._tags = EntityTags(settings)
         self._turns = Turns()
         self._planned_upstream: dict[str, bool] = {}

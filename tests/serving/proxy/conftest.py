@@ -15,7 +15,7 @@ import pytest
 
 from sidecar.serving.application import application_with, make_application
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.conftest import add_rest_catalog
 from tests.serving.proxy.fake_upstream import BASE, FakeUpstream
 from tests.serving.reference_server import reference_server
@@ -78,9 +78,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def running_proxy(lake: Lake) -> Iterator[Proxied]:
     upstream, planner = FakeUpstream(), StandInPlanner()
-    behind = checked_settings(port=0)
+    behind = ServeSettings(port=0).checked()
     with running(behind, upstream.application()) as address:
-        settings = checked_settings(upstream=address + BASE, port=0, storage=[lake.folder])
+        settings = ServeSettings(upstream=address + BASE, port=0, storage=[lake.folder]).checked()
         with running(settings, application_with(settings, planner)) as url:
             yield Proxied(upstream, planner, url, lake)
 
@@ -99,7 +99,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
     """The addresses of Iceberg's reference server and of a proxy before it."""
     warehouse: Path = tmp_path_factory.mktemp("reference")
     with reference_server(warehouse) as upstream:
-        settings = checked_settings(upstream=upstream, port=0, storage=[str(warehouse)])
+        settings = ServeSettings(upstream=upstream, port=0, storage=[str(warehouse)]).checked()
         with running(settings, make_application(settings)) as proxy:
             yield upstream, proxy
 

@@ -16,7 +16,7 @@ from scripts.servers.iceberg_rest import ICEBERG, OPTIONS, server_jars
 from scripts.servers.jars import downloaded, java
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.case_counts import TIMES
 from tests.serving.reference_server import reference_server
 
@@ -56,7 +56,7 @@ def test_the_kit_finds_no_difference(tmp_path: Path) -> None:
     for name in ("plain", "proxied"):
         (tmp_path / name).mkdir()
     with reference_server(tmp_path / "plain") as plain, reference_server(tmp_path / "proxied") as upstream:
-        settings = checked_settings(upstream=upstream, port=0, storage=[str(tmp_path / "proxied")])
+        settings = ServeSettings(upstream=upstream, port=0, storage=[str(tmp_path / "proxied")]).checked()
         with running(settings, make_application(settings)) as proxy:
             without, through = results_of([plain, proxy], tmp_path)
     assert through == without

@@ -20,7 +20,7 @@ from sidecar.serving.planning.limits import Turns
 from sidecar.serving.proxy import routes
 from sidecar.serving.proxy.routes import Proxy
 from sidecar.serving.proxy.upstream import Upstream, UpstreamFailedError
-from sidecar.serving.settings import LARGE_BODY, checked_settings
+from sidecar.serving.settings import LARGE_BODY, ServeSettings
 from tests.serving.proxy.conftest import Proxied
 from tests.serving.proxy.fake_upstream import BROKEN_OFF
 from tests.serving.stand_in import StandInPlanner
@@ -193,7 +193,7 @@ def test_a_client_that_does_not_read_holds_no_connection_to_the_upstream(monkeyp
             await asyncio.Event().wait()
 
     async def passed_on() -> None:
-        proxy = Proxy(checked_settings(upstream="http://localhost:1"), StandInPlanner(), Counters())
+        proxy = Proxy(ServeSettings(upstream="http://localhost:1").checked(), StandInPlanner(), Counters())
         monkeypatch.setattr(proxy._upstream, "send", sent)
         scope = {"type": "http", "method": "GET", "headers": [], "raw_path": b"/v1/x", "query_string": b""}
         await proxy.pass_on(Request(scope), send)

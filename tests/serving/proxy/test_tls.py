@@ -17,7 +17,7 @@ import pytest
 
 from sidecar.serving.application import application_with
 from sidecar.serving.server import running
-from sidecar.serving.settings import checked_settings
+from sidecar.serving.settings import ServeSettings
 from tests.serving.certificates import certificate
 from tests.serving.stand_in import StandInPlanner
 
@@ -56,7 +56,7 @@ def upstream(folder: Path, *, wants_certificate: bool) -> Iterator[str]:
 
 def asked(address: str) -> tuple[int, str]:
     """The status and the text of a proxy's answer."""
-    settings = checked_settings(upstream=address, port=0)
+    settings = ServeSettings(upstream=address, port=0).checked()
     with running(settings, application_with(settings, StandInPlanner())) as url:
         try:
             with urllib.request.urlopen(f"{url}/v1/any", timeout=20) as answer:
