@@ -9,6 +9,7 @@ guide page ``protocol``; of sidecar's own code only the list of a file's content
 - Data files that a snapshot has not, such as those of its parents, are not owed to it: a merge leaves them out.
 - An entry that is removed owes what others had put into it, and, unless its removal is acknowledged, all the rest. An
   expiry that gives up says what it had decided to remove.
+- A refresh may leave the blobs of others alone in an entry that it supersedes, if another entry has the filters then.
 - What a conflict names to its caller is no longer owed. Nor is anything for a snapshot that has expired, unless the
   debt was there for :data:`PATIENCE` versions.
 """
@@ -129,14 +130,14 @@ class History:
             for snapshot in {*before.entries, *version.entries}:
                 old, new = before.entries.get(snapshot), version.entries.get(snapshot)
                 if old != new and snapshot in version.snapshots:
-                    self._change(snapshot, old, new, version.number)
+                    self._change(snapshot, old, new, version)
             for snapshot in before.snapshots - version.snapshots:
                 debts = self.owed.pop(snapshot, {})
                 lost += self._lost(snapshot, {i: at for i, at in debts.items() if version.number - at > PATIENCE})
             before = version
         return lost + [text for snapshot, debts in self.owed.items() for text in self._lost(snapshot, debts)]
 
-    def _change(self, snapshot: int, old: str | None, new: str | None, number: int) -> None:
+    def _change(self, snapshot: int, old: str | None, new: str | None, version: Version) -> None:
         """Take account of an entry that was set, replaced or removed."""
         self.replaced += old is not None
         debts = self.owed.setdefault(snapshot, {})
@@ -146,17 +147,20 @@ class History:
             debts.clear()
             return
         if old is not None:
-            is_told = new is None and (old in self.removed or snapshot in self.superseded)
+            if new is None:
+                is_told = old in self.removed or snapshot in self.superseded
+            else:
+                is_told = is_rest(new) and has_filters_of(old, version.entries.values())
             live = self.live(snapshot)
             owed = [
                 item
                 for item in items(old) - self.void
                 if not (is_told and is_ours(item)) and (item[0] != DATA_FILE or live is None or item[1] in live)
             ]
-            debts.update((item, number) for item in owed if item not in debts)
+            debts.update((item, version.number) for item in owed if item not in debts)
         if new is not None:
             paid = items(new) & debts.keys()
-            self.repaid += any(debts[item] < number for item in paid)
+            self.repaid += any(debts[item] < version.number for item in paid)
             for item in paid:
                 del debts[item]
 
@@ -173,12 +177,29 @@ def is_ours(item: Item) -> bool:
     return item[0] != "token"
 
 
+def has_filters_of(path: str, others: Iterable[str]) -> bool:
+    """Whether some other file has filters of all columns of which ``path`` has some: a refresh took them over."""
+    fields = {item for item in items(path) if item[0] not in (DATA_FILE, "token")}
+    return any(fields <= items(other) for other in others)
+
+
+@cache
+def is_rest(path: str) -> bool:
+    """Whether a file has what is left of a superseded one: the blobs of others alone."""
+    return "sidecar.others" in footer_of(path).get("properties", {})
+
+
+def footer_of(path: str) -> dict[str, Any]:
+    data = _local(path).read_bytes()
+    size = int.from_bytes(data[-12:-8], "little")
+    footer: dict[str, Any] = json.loads(data[-12 - size : -12])
+    return footer
+
+
 @cache
 def items(path: str) -> frozenset[Item]:
     """What is in a statistics file: tokens of others, columns with filters, and data files that are listed."""
-    data = _local(path).read_bytes()
-    size = int.from_bytes(data[-12:-8], "little")
-    blobs = json.loads(data[-12 - size : -12])["blobs"]
+    blobs = footer_of(path)["blobs"]
     tokens = {("token", blob["properties"]["token"]) for blob in blobs if "token" in blob.get("properties", {})}
     fields = {("filters of field", str(field)) for blob in blobs if blob["type"] == FILTERS for field in blob["fields"]}
     files: set[Item] = set()

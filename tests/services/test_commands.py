@@ -75,7 +75,7 @@ def test_the_life_of_a_table(
     assert commands.run("plan", "k = 919")["files"]["kept"] == 1
     assert [commands.run("scan", "k = 919")] == expected
     table.append(rows(600))
-    assert commands.run("refresh", "--engine", "local")["action"] == "written"
+    assert commands.run("refresh", "--engine", "local")["tables"][0]["action"] == "written"
     assert commands.run("plan", "s = 'name-absent'")["files"]["kept"] == 0
     assert commands.run("status")["files"] == {"live": 4, "listed": 4}
     time.sleep(1.1)  # S3 has times in seconds: a file of the same second as the newest one is not older
