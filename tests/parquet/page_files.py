@@ -161,7 +161,7 @@ def check_index(source: BytesSource, footer: Footer, chunk: ColumnChunk, rows: l
     built = build_page_index(source, footer, chunk)
     if built.offset_index is None:  # pyarrow sometimes begins with a page of nothing
         first = next(page for page in walk_pages(source, chunk) if page.is_data)
-        assert built.reason.startswith("an empty data page")
+        assert "an empty data page" in built.reason
         assert not first.num_values
         return built
     assert not list(offset_index_problems(footer, chunk, built.offset_index))
