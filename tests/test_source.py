@@ -23,7 +23,7 @@ from sidecar.storage.opening import open_source
 from sidecar.storage.ranges import read_ranges, try_ranges
 from sidecar.storage.remote import FileIOSource, is_stored, read_file
 from sidecar.storage.source import BytesSource, CountingSource
-from sidecar.storage.target import check_new, create_or_replace, create_target
+from sidecar.storage.target import create_or_replace, create_target
 
 DATA = bytes(range(256)) * 8
 
@@ -196,7 +196,6 @@ def test_no_location_has_control_characters(text: str, tmp_path: Path) -> None:
         lambda: is_stored(path, io),
         lambda: create_target(path, io).__enter__(),
         lambda: create_or_replace(path).__enter__(),
-        lambda: check_new(path),
         lambda: _delete_file(table, path),
     ):
         with pytest.raises(StorageError, match="control characters"):

@@ -297,20 +297,6 @@ class _SameTarget:
             raise _exists(self.name)
 
 
-def check_new(path: str) -> None:
-    """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
-    refuse_control_characters(path)
-    local = local_path(path)
-    if local is None:
-        with _storage_errors("cannot create the file", path):
-            if is_stored(path, _io_for(path, None)):
-                raise _exists(path)
-        return
-    if os.path.lexists(local):
-        raise _exists(local)
-    check_folder(local)
-
-
 def check_folder(local: str) -> None:
     """Raise the error that writing a file at a local path would raise, as far as it shows without writing it."""
     folder = os.path.dirname(local) or "."
