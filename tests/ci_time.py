@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-LIMITS = {"suite": 360, "services": 240, "kill, storage and life": 360}
+LIMITS = {"suite": 450, "services": 240, "kill, storage and life": 270}
 """Seconds for each share, by the clock, if the work is divided evenly among the workers."""
 TORTURE = (
     "tests/faults/",

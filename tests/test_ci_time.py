@@ -23,8 +23,8 @@ def test_work_is_divided_among_workers_and_shares() -> None:
         SimpleNamespace(message="a warning"),
     ]
     assert shares_line(reports, 2) == (
-        "seconds of each of 2 workers: suite 20 of 360, services 4 of 240, "
-        "kill, storage and life 15 of 360, in all 39 of 1,200"
+        "seconds of each of 2 workers: suite 20 of 450, services 4 of 240, "
+        "kill, storage and life 15 of 270, in all 39 of 1,200"
     )
     assert shares_line([], 2) is None
 

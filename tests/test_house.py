@@ -32,15 +32,15 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 58_750,
-    "statements": 47_400,
-    "classes": 870,
-    "result types": 95,
-    "public names": 50,
-    "public functions": 28,
-    "parameters of public functions": 191,
+    "code lines": 62_100,
+    "statements": 50_050,
+    "classes": 910,
+    "result types": 100,
+    "public names": 55,
+    "public functions": 30,
+    "parameters of public functions": 208,
     "commands": 19,
-    "parameters of commands": 128,
+    "parameters of commands": 138,
     "long functions": 7,
     "functions of many parameters": 8,
     "parameters that are Any in cli": 20,
@@ -50,7 +50,8 @@ MOST = {
 """What :func:`tests.house_counts.counted` may count at most.
 
 Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, and when each index
-kind got one part a layer. The others fell.
+kind got one part a layer. They have room for the tables of Spark's catalogs, integrations and wider versions; the
+others fell.
 """
 
 
