@@ -1,7 +1,7 @@
 """Looks for lost registrations in the history of a table's metadata, after processes have committed to it at once.
 
 Every version of the metadata is a file, and names the version before it. The rules here are written anew, from the
-guide page ``protocol``; of sidecar's own code only the list of a file's contents is used:
+page ``.github/design/protocol.md``; of sidecar's own code only the list of a file's contents is used:
 
 - Another engine's commit replaces the entry of a snapshot, with all that was in it. A file of ours that was written
   before may bring some of that back for a while; it is not owed again.

@@ -1,8 +1,8 @@
 """Kills every operation at every named step, prints the grid, and goes on with kills at system calls.
 
-The grid is the one of the guide page ``trust``. Its last rows are drivers of Spark; without Java they are left out.
-With ``--minutes``, processes are then killed where no step has a name: when they enter a system call that changes a
-file. That needs ``strace``.
+``.github/design/torture.md`` has the grid. Its last rows are drivers of Spark; without Java they are left out. With
+``--minutes``, processes are then killed where no step has a name: when they enter a system call that changes a file.
+That needs ``strace``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 from scripts.torturing.planted_lines import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("sidecar", "tests", "spec_vectors", "scripts", "pyproject.toml", "README.md", "ARCHITECTURE.md")
+COPIED = ("sidecar", "tests", "spec_vectors", "scripts", "pyproject.toml", "README.md", "ARCHITECTURE.md", ".github")
 """What the tests of a room need."""
 SECONDS = 900
 """How long the tests of a bug may take; a bug that makes them hang counts as noticed."""

@@ -15,7 +15,7 @@ from tests.faults.faults import BREAKS, Mode
 from tests.faults.folder_place import DOORS, FolderPlace
 from tests.faults.storage_cases import COMMANDS, Grid
 
-GUIDE = Path(sidecar.__file__).parent / "guide" / "trust.md"
+PAGE = Path(sidecar.__file__).parents[1] / ".github" / "design" / "torture.md"
 MODES_OF_A_DOOR = {
     "file": (Mode.ERROR, Mode.SHORT, Mode.FULL, Mode.FLIPPED),
     "arrow": (Mode.LATE, Mode.STALE, Mode.FLIPPED),
@@ -48,9 +48,9 @@ def test_what_once_went_wrong(grid: Grid) -> None:
         assert grid.cases(name, mode, [turn]) == (1, [])
 
 
-def test_the_grids_of_the_guide_have_every_command_and_every_way() -> None:
+def test_the_grids_of_the_page_have_every_command_and_every_way() -> None:
     """One of local files, and one of S3. After a slash is how many runs went wrong; the text says what they left."""
-    section = GUIDE.read_text("utf-8").partition("## Storage that fails\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text("utf-8").partition("## Storage that fails\n")[2].partition("\n## ")[0]
     head = f"| requests failed | {' | '.join(mode.name.lower() for mode in BREAKS)} | s |\n"
     _, *grids = section.split(head)
     assert [names_in(grid) for grid in grids] == [[*COMMANDS, "all"]] * 2

@@ -15,8 +15,8 @@ from tests.syntax import tree_of
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sidecar"
-GUIDE = (PACKAGE / "guide" / "trust.md").read_text("utf-8")
-SECTION = GUIDE.partition("## Killed at every step\n")[2].partition("\n## ")[0]
+PAGE = (PACKAGE.parent / ".github" / "design" / "torture.md").read_text("utf-8")
+SECTION = PAGE.partition("## Killed at every step\n")[2].partition("\n## ")[0]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_killed_at_every_step(name: str, tmp_path: Path, killed: dict[str, list[
     print(row_of(name, killed[name]))
 
 
-def test_the_grid_of_the_guide_has_every_step(tmp_path: Path, killed: dict[str, list[str]]) -> None:
+def test_the_grid_of_the_page_has_every_step(tmp_path: Path, killed: dict[str, list[str]]) -> None:
     """A step that no operation of the grid reaches would never be killed; one without a kind is in no column."""
     for name in GRID.keys() - killed:
         folder = tmp_path / name.replace(" ", "-")
@@ -40,7 +40,7 @@ def test_the_grid_of_the_guide_has_every_step(tmp_path: Path, killed: dict[str, 
     reached = {step for steps in killed.values() for step in steps}
     assert reached >= announced_steps()
     assert reached == KIND_OF.keys()
-    assert grid(killed) in SECTION, "scripts/torture kill prints the grid of the guide"
+    assert grid(killed) in SECTION, "scripts/torture kill prints the grid of the page"
     assert legend() in SECTION
 
 

@@ -1,4 +1,4 @@
-"""What the guide to security says of plaintext sidecars: a forged one loses rows, and only the values show it."""
+"""What the guide "trust" says of plaintext sidecars: a forged one loses rows, and only the values show it."""
 
 from __future__ import annotations
 

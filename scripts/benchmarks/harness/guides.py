@@ -19,7 +19,7 @@ RESULTS = ROOT / "scripts" / "bench-results"
 FILES = ("results.json", "scaling/results.json", "others/results.json")
 GUIDES = "sidecar/guide"
 MANY = 10_000_000
-"""Files, for which curves of the guide about scale go on."""
+"""Files, for which curves of the guide about limits go on."""
 
 
 class Measured:
@@ -218,10 +218,10 @@ def memory(measured: Measured) -> str:
     worker, java = most("worker", builds[0]), most("java", builds[0])
     units = most("driver", *(f"build of 100,000 units x 3 columns, {engine}" for engine in ("local", "spark")))
     return (
-        "for 4.2 GB of them, the driver of a build or refresh took at\n"
-        f"most {drivers} and a Python worker {worker}, and Java {java} with Spark's usual heap\n(`scripts/bench "
-        "memory`). A heap of 512 MB was too small for that build. A build of 100,000 row groups and three\ncolumns "
-        f"took {units}.\n"
+        f"- For 4.2 GB of filters, the driver of a build or refresh took at most {drivers}, and a Python worker "
+        f"{worker}.\n"
+        f"- Java took {java} with Spark's usual heap. A heap of 512 MB was too small for that build.\n"
+        f"- A build of 100,000 row groups and three columns took {units}.\n"
     )
 
 
@@ -254,13 +254,13 @@ def sketches(measured: Measured) -> str:
 
 PASSAGES = [
     Passage("README.md", "a point lookup is planned ", " as fast as pyiceberg", as_fast),
-    Passage(f"{GUIDES}/decisions.md", "hashes to a sketch, where", " as fast, and writes the compact", sketches),
+    Passage(".github/design/decisions.md", "hashes to a sketch, where", " as fast, and writes the compact", sketches),
     Passage(f"{GUIDES}/plan-and-scan.md", "Measured over 100,000 files in", "## Keys of a join", plans),
     Passage(f"{GUIDES}/refresh.md", "**What it costs,**", "A hundred files one after", refreshes),
     Passage(f"{GUIDES}/serve.md", "`scripts/bench serve` measures it:", "no more after the second", served_plans),
-    Passage(f"{GUIDES}/scale.md", "| what | last measured", "Times are CPU time", growth),
-    Passage(f"{GUIDES}/scale.md", "for 4.2 GB of them", "\n## What to do then", memory),
-    Passage(f"{GUIDES}/scale.md", "On two cores Spark takes", ": its start", ratios_on_spark),
+    Passage(f"{GUIDES}/limits.md", "| what | last measured", "Times are CPU time", growth),
+    Passage(f"{GUIDES}/limits.md", "- For 4.2 GB of filters", "\n## What to do with ten", memory),
+    Passage(f"{GUIDES}/limits.md", "On two cores Spark takes", ": its start", ratios_on_spark),
     Passage(
         f"{GUIDES}/embedding.md", "| predicate | file | row groups read", "## All files of a table", lookups_in_files
     ),

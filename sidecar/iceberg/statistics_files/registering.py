@@ -7,7 +7,7 @@ again.
 
 An entry is removed, and set for another snapshot, under the same rule: the commit is checked in the metadata log, and
 an entry of somebody else that it replaced is set again (:mod:`sidecar.iceberg.statistics_files.entry_commits`). The
-interleavings are in the guide page ``protocol``.
+interleavings are in ``.github/design/protocol.md``.
 """
 
 from __future__ import annotations
