@@ -47,6 +47,9 @@ __all__ = sorted([*_HOMES, "errors", "results"])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sidecar' has no attribute '{name}'")
+    from sidecar.dependencies.supported import check_pyiceberg
+
+    check_pyiceberg()
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -18,6 +18,7 @@ LAYERS = [
     {"results"},
     {"errors"},
     {"run", "run_log", "failpoints"},
+    {"dependencies"},
     {"storage"},
     {"crypto"},
     {"access"},
@@ -54,7 +55,7 @@ BUILT_ON_TABLES = {
 }
 ROOMS_OF = {
     "numba": {"kernels"},
-    "pyspark": {"spark"},
+    "pyspark": {"dependencies", "spark"},
     "rich": {"cli"},
     "typer": {"cli"},
     "starlette": {"serving"},
@@ -62,7 +63,16 @@ ROOMS_OF = {
     "httpx": {"serving"},
     "dagster": {"integrations"},
     "airflow": {"integrations"},
-    "pyiceberg": {"storage", "access", "files", "many_files", "conversion", "engines", *BUILT_ON_TABLES},
+    "pyiceberg": {
+        "dependencies",
+        "storage",
+        "access",
+        "files",
+        "many_files",
+        "conversion",
+        "engines",
+        *BUILT_ON_TABLES,
+    },
 }
 UPWARD = {("engines", "spark"), ("indexing", "spark"), ("indexing", "reports"), ("planning", "reading")}
 """An engine is picked by name, and Spark's is loaded only then. A build that chooses its columns loads what advises. A

@@ -57,11 +57,9 @@ def choose_engine(engine: BuildEngine, spark: Any, size: Callable[[], int]) -> C
 
 def session_of(spark: Any, threads: int | None) -> Any:
     """Return the given session, or else the active one, or start one. Raises :class:`UsageError` if it cannot start."""
-    if spark is not None:
-        return spark
-    from sidecar.spark.session import embedded_session
+    from sidecar.spark.session import checked_session, embedded_session
 
-    return embedded_session(threads)
+    return embedded_session(threads) if spark is None else checked_session(spark)
 
 
 def work_engine(

@@ -1,8 +1,5 @@
 """Decodes manifests and manifest lists, to records and to the Avro bytes of each record.
 
-This module uses private API of pyiceberg; its test fails when that changes. Two other modules do as well:
-:mod:`sidecar.planning.tasks` for plans and :mod:`sidecar.iceberg.snapshot_producer` for writing.
-
 An Iceberg manifest is an Avro object container file: magic ``Obj\\x01``, a metadata map (``avro.schema``,
 ``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks. A block is a record count (zigzag
 varint), a byte length, the records (compressed as one piece) and the sync marker again. One record is one manifest
@@ -26,7 +23,7 @@ from typing import Any, TypeVar
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.exceptions import ResolveError
@@ -44,13 +41,13 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
-    _inherit_from_manifest,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from sidecar.dependencies.pyiceberg import SCHEMA_KEY, inherit_from_manifest
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.bytes_decoder import BlockReader, BytesDecoder
 from sidecar.storage.remote import read_file
@@ -105,7 +102,7 @@ class EntryDecoder:
     def read(self, decoder: BinaryDecoder, manifest: ManifestFile) -> ManifestEntry:
         """Read the next entry of ``decoder``; add the values that it inherits from its line in the manifest list."""
         entry: ManifestEntry = self._reader.read(decoder)
-        return _inherit_from_manifest(entry, manifest)
+        return inherit_from_manifest(entry, manifest)
 
     def decode(self, raw: bytes, manifest: ManifestFile) -> ManifestEntry:
         """Decode one entry. Raises :class:`DamagedFileError` if ``raw`` is not exactly one record."""
@@ -174,7 +171,7 @@ def read_manifests(io: FileIO, manifest_list: str, version: TableVersion = DEFAU
     data = read_file(manifest_list, io)
     with _errors_name(manifest_list):
         header, decoder = _decode_header(data)
-        reader = _line_reader(header.meta[_SCHEMA_KEY], version)
+        reader = _line_reader(header.meta[SCHEMA_KEY], version)
         blocks = _blocks(data, header, decoder)
         return [line for block, count in blocks for line, _ in _records(block, count, reader.read)]
 
@@ -196,7 +193,7 @@ def decode_manifest(
     """Decode the bytes of a whole manifest file. Raises the errors of :func:`read_manifest`."""
     with _errors_name(manifest.manifest_path):
         header, decoder = _decode_header(data)
-        avro_schema = header.meta[_SCHEMA_KEY]
+        avro_schema = header.meta[SCHEMA_KEY]
         records = entry_decoder(avro_schema, version)
         entries = tuple(
             RawEntry(entry, raw)
@@ -216,7 +213,7 @@ def read_live_entries(
     data = read_file(manifest.manifest_path, io)
     with _errors_name(manifest.manifest_path):
         header, decoder = _decode_header(data)
-        records = entry_decoder(header.meta[_SCHEMA_KEY], version)
+        records = entry_decoder(header.meta[SCHEMA_KEY], version)
         has_doubles = any(isinstance(part.field_type, DoubleType) for part in records.partition_fields)
         entries = list[ManifestEntry]()
         for block, count in _blocks(data, header, decoder):
@@ -264,7 +261,7 @@ def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
         raise DamagedFileError("the file is not an Avro file", offset=0, expected=MAGIC, found=magic)
     decoder = BytesDecoder(data)
     header: AvroFileHeader = _header_reader().read(decoder)
-    if _SCHEMA_KEY not in header.meta:
+    if SCHEMA_KEY not in header.meta:
         raise DamagedFileError("the Avro file has no schema", offset=len(MAGIC))
     return header, decoder
 

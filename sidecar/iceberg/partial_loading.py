@@ -4,9 +4,6 @@ pyiceberg 0.12 knows two types of registered statistics blobs and refuses a tabl
 Trino's OPTIMIZE leaves such metadata behind if the table has a sidecar. This module reads the metadata as JSON,
 removes in memory what pyiceberg refuses, and makes a :class:`PartlyLoaded` table of the rest. Such a table can be
 read; only a repair writes to it.
-
-The private API of pyiceberg that this needs is used in this module only; ``tests/iceberg/test_repair.py`` fails when
-it changes.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
+from sidecar.dependencies.pyiceberg import hive_client, io_of_sql_table, rest_answer, table_of_answer
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.table_names import name_of, shown_name
 from sidecar.storage.locations import file_at
@@ -183,12 +181,12 @@ def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Coll
     Only Hive's metastore and AWS Glue have such tables and leave them out.
     """
     glue: Any = getattr(catalog, "glue", None)
-    hive: Any = getattr(catalog, "_client", None)
+    hive = hive_client(catalog)
     database = namespace[-1]
     if glue is not None:
         pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)
         names = [table["Name"] for page in pages for table in page["TableList"]]
-    elif hive is not None and hasattr(hive, "__enter__"):
+    elif hive is not None:
         with hive as client:
             names = list(client.get_all_tables(db_name=database))
     else:
@@ -223,7 +221,7 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
     if not location:
         raise NoSuchTableError(f"Table does not exist: {shown_name(identifier)}")
     metadata, left = parse_metadata(_read_json(load_file_io(catalog.properties, location), location))
-    io = catalog._load_file_io(metadata.properties, location)
+    io = io_of_sql_table(catalog, metadata.properties, location)
     table = PartlyLoaded(identifier, metadata, location, io, catalog)
     table.left_out = left
     return table
@@ -232,13 +230,10 @@ def _from_sql(catalog: SqlCatalog, identifier: Identifier) -> PartlyLoaded:
 def _from_rest(catalog: RestCatalog, identifier: Identifier) -> PartlyLoaded:
     from pyiceberg.catalog.rest import Endpoints, TableResponse
 
-    place = catalog._split_identifier_for_path(identifier)
-    response = catalog._session.get(catalog.url(Endpoints.load_table, prefixed=True, **place))
-    response.raise_for_status()
-    document = response.json()
+    document = rest_answer(catalog, Endpoints.load_table, identifier)
     document["metadata"], left = _loadable(document["metadata"])
     answer = TableResponse.model_validate_json(json.dumps(document))
-    loaded = catalog._response_to_table(identifier, answer)
+    loaded = table_of_answer(catalog, identifier, answer)
     table = PartlyLoaded(
         identifier, loaded.metadata, loaded.metadata_location, loaded.io, catalog, config=loaded.config
     )

@@ -1,7 +1,6 @@
 """Writes and commits a snapshot with the operation ``replace``, which pyiceberg does not support.
 
-This module and :mod:`sidecar.iceberg.manifests` (for reading) use private, undocumented API of pyiceberg; a test
-fails when it changes. Only format version 2 is supported.
+Only format version 2 is supported.
 
 Each manifest with replaced files becomes two new ones:
 
@@ -49,6 +48,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSn
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 
+from sidecar.dependencies.pyiceberg import apply_updates
 from sidecar.errors import DamagedFileError
 from sidecar.iceberg.manifests import ManifestContents
 from sidecar.iceberg.table_properties import location_provider_of
@@ -124,7 +124,7 @@ class ReplaceProducer:
         head = SetSnapshotRefUpdate.model_validate({**kept, "ref-name": MAIN_BRANCH, "snapshot-id": self.snapshot_id})
         unmoved = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": parent})
         with self._table.transaction() as transaction:
-            transaction._apply((AddSnapshotUpdate(snapshot=snapshot), head), (unmoved,))
+            apply_updates(transaction, (AddSnapshotUpdate(snapshot=snapshot), head), (unmoved,))
 
     def delete_written(self) -> None:
         """Delete the manifests and the manifest list of an attempt that certainly failed."""

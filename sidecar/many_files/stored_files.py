@@ -7,6 +7,7 @@ import stat
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sidecar.dependencies.pyiceberg import arrow_place, fsspec_of, path_in_fsspec
 from sidecar.errors import StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.storage.locations import file_at, local_path
 
@@ -49,17 +50,18 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str, bool]:
     Raises :class:`UnsupportedFeatureError` if ``io`` uses neither Arrow's file systems nor fsspec.
     """
     file: Any = file_at(io, location)
-    filesystem = getattr(file, "_fs", None)
+    filesystem = fsspec_of(file)
     if filesystem is not None:
-        return filesystem, str(filesystem._strip_protocol(location)).rstrip("/"), False
-    if not hasattr(file, "_filesystem"):
+        return filesystem, path_in_fsspec(filesystem, location).rstrip("/"), False
+    place = arrow_place(file)
+    if place is None:
         raise UnsupportedFeatureError(
             "the files of this storage cannot be listed",
             file=location,
             expected="a FileIO on Arrow's file systems or on fsspec",
             found=type(io).__name__,
         )
-    return file._filesystem, str(file._path).rstrip("/"), True
+    return place[0], place[1].rstrip("/"), True
 
 
 def _list_local(folder: str) -> list[StoredFile]:

@@ -31,6 +31,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.dependencies.pyiceberg import plans_on_server
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
@@ -170,7 +171,7 @@ class Planning:
 
     def choose(self) -> ChosenFiles:
         """Choose files without reading an entry of one. Raises the errors of :func:`plan`."""
-        if not self._lines or self._scan._should_use_server_side_planning():
+        if not self._lines or plans_on_server(self._scan):
             return ChosenFiles()
         with self._errors():
             return self._chooser.choose([Line(place, line) for place, line in self._maker.data], self.data_lines)
@@ -229,7 +230,7 @@ class Planning:
             self._lines,
             [files.without_entries() for files in kept.chosen.sets],
             self.question,
-            None if self._scan._should_use_server_side_planning() else self.evaluators,
+            None if plans_on_server(self._scan) else self.evaluators,
             self.opened.index,
             dict(kept.out),
             {**kept.row_groups, **kept.ruled_out},

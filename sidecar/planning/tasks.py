@@ -1,6 +1,6 @@
-"""Makes scan tasks as pyiceberg's planner does, by its private API, of entries of manifests that need not be opened.
+"""Makes scan tasks as pyiceberg's planner does, of entries of manifests that need not be opened.
 
-``tests/planning/test_tasks.py`` fails when that API changes. How manifests are read is in
+``tests/planning/test_tasks.py`` fails when pyiceberg plans otherwise. How manifests are read is in
 :mod:`sidecar.iceberg.manifests`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +27,6 @@ from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
     ResidualEvaluator,
     UnpartitionedResidualEvaluator,
-    _InclusiveMetricsEvaluator,
     expression_evaluator,
     extract_field_ids,
     rewrite_not,
@@ -48,6 +47,16 @@ from pyiceberg.typedef import KeyDefaultDict, Record
 from pyiceberg.types import UUIDType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.dependencies.pyiceberg import (
+    InclusiveMetricsEvaluator,
+    manifest_evaluator,
+    manifest_planner,
+    may_have_deletes,
+    metrics_evaluator,
+    partition_evaluator,
+    plans_on_server,
+    residual_evaluator,
+)
 from sidecar.iceberg.deletes.delete_files import (
     DeleteFile,
     EqualityDeletes,
@@ -77,13 +86,13 @@ class Evaluators:
         self._specs = planner.table_metadata.specs()
         self._budget, self._cost = present_budget(), cost_of(planner.row_filter)
         self._partition: dict[int, Callable[[DataFile], bool]] = KeyDefaultDict(
-            lambda spec_id: self._counted(planner._build_partition_evaluator(spec_id))
+            lambda spec_id: self._counted(partition_evaluator(planner, spec_id))
         )
-        self._manifest = KeyDefaultDict(planner._build_manifest_evaluator)
-        self._residual_of = KeyDefaultDict(planner._build_residual_evaluator)
+        self._manifest = KeyDefaultDict(partial(manifest_evaluator, planner))
+        self._residual_of = KeyDefaultDict(partial(residual_evaluator, planner))
         self._residuals: dict[tuple[int, int, tuple[object, ...]], BooleanExpression] = {}
         self._metrics_of = KeyDefaultDict(self._build_metrics_of)
-        self.metrics: Callable[[DataFile], bool] = self._counted(planner._build_metrics_evaluator())
+        self.metrics: Callable[[DataFile], bool] = self._counted(metrics_evaluator(planner))
 
     def spend(self, times: float = 1) -> None:
         """Count that all predicates are compared so many times. Raises :class:`PlanStopped` beyond the budget."""
@@ -142,7 +151,7 @@ class Evaluators:
         planner, schema = self._planner, self._planner.table_metadata.schema()
         names = {name for name in map(schema.find_column_name, field_ids) if name is not None}
         asked = _about(rewrite_not(planner.row_filter), names)
-        return _InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
+        return InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
 
     def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
         """Return what is left of the predicate for the rows of a file, given its partition: made once for each."""
@@ -164,7 +173,7 @@ class TaskMaker:
     """
 
     def __init__(self, scan: DataScan, lines: Sequence[ManifestFile], use: ManifestUse | None = None) -> None:
-        self._planner = _Planner(scan._manifest_planner)
+        self._planner = _Planner(manifest_planner(scan))
         self._lines = lines
         self.evaluators = Evaluators(self._planner)
         self.use = use or ManifestUse()
@@ -208,7 +217,7 @@ class TaskMaker:
             return
         # No entry is younger than its manifest, and a delete applies only to files that are not younger.
         oldest = min(entry.sequence_number or INITIAL_SEQUENCE_NUMBER for entry in data)
-        lines = [line for line in lines if self._planner._check_sequence_number(oldest, line)]
+        lines = [line for line in lines if may_have_deletes(self._planner, oldest, line)]
         self.use.deletes_opened = len(lines)
         specs, io = self._planner.table_metadata.specs(), self._planner.io
 
@@ -222,7 +231,7 @@ class TaskMaker:
 
 def planned_on_server(scan: DataScan) -> list[FileScanTask] | None:
     """Return the tasks of a scan that the catalog plans; ``None`` if it does not."""
-    if not scan._should_use_server_side_planning():
+    if not plans_on_server(scan):
         return None
     asked = scan.row_filter if _means_the_same_everywhere(scan) else AlwaysTrue()
     wide = scan.update(row_filter=for_bounds(keeping_struct_nulls(asked, scan.table_metadata.schema())))
@@ -293,7 +302,7 @@ def count_files(lines: Iterable[ManifestFile]) -> int:
 
 def evaluators_of(scan: DataScan) -> Evaluators:
     """Return the evaluators of a scan, for manifests and files that are not planned by :func:`plan_tasks`."""
-    return Evaluators(_Planner(scan._manifest_planner))
+    return Evaluators(_Planner(manifest_planner(scan)))
 
 
 def _about(node: BooleanExpression, names: set[str]) -> BooleanExpression:

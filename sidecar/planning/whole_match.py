@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import _StrictMetricsEvaluator, expression_evaluator, strict_projection
+from pyiceberg.expressions.visitors import expression_evaluator, strict_projection
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import KeyDefaultDict
 
+from sidecar.dependencies.pyiceberg import StrictMetricsEvaluator
 from sidecar.iceberg.struct_nulls import metadata_with_struct_nulls
 from sidecar.planning.partition_projection import exact_spec, in_doubt
 
@@ -21,7 +22,7 @@ class WholeMatch:
     def __init__(self, metadata: TableMetadata, row_filter: BooleanExpression) -> None:
         self._metadata = metadata = metadata_with_struct_nulls(metadata)
         self._row_filter = row_filter
-        self._by_bounds = _StrictMetricsEvaluator(metadata.schema(), row_filter)
+        self._by_bounds = StrictMetricsEvaluator(metadata.schema(), row_filter)
         self._by_partition: dict[int, Callable[[DataFile], bool]] = KeyDefaultDict(self._partition_evaluator)
 
     def holds(self, file: DataFile, spec_id: int) -> bool:

@@ -33,8 +33,6 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
-    _get_column_projection_values,
-    _get_file_format,
     expression_to_pyarrow,
     pyarrow_to_schema,
 )
@@ -49,6 +47,7 @@ from pyiceberg.utils.config import Config
 
 from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.dependencies.pyiceberg import arrow_file_format, column_projection_values
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.parquet.encrypted.plain_view import unlock
@@ -428,7 +427,7 @@ class TableReader:
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         opened: Any = file_at(self._io, task.file.file_path).open()
         with opened as file:
-            fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
+            fragment = arrow_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
             view = self.view_of(task, fragment)
             metadata: Any = getattr(fragment, "metadata", None)  # only Parquet files have some
             if metadata is not None and has_bit_packed_levels(metadata, (f.name for f in view.projected.columns)):
@@ -484,7 +483,7 @@ class TableReader:
             spec = None  # the manifest lacks partition values
         missing = dict[int, Any]()
         for schema in (self.schema, self._only_asked) if self._only_asked.fields else (self.schema,):
-            missing |= _get_column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
+            missing |= column_projection_values(task.file, schema, table_schema, spec, file_schema.field_ids)
         if missing:  # the values of partitions differ from file to file
             return self._new_view(physical, file_schema, projected, missing, downcasts_ns)
         if key not in self._views:

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, deletion_vector
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.dependencies.pyiceberg import position_deletes
 from sidecar.errors import DamagedFileError, foreign_reason
 from sidecar.iceberg.manifests import latest_fields
 from sidecar.storage.opening import open_source
@@ -52,7 +52,7 @@ def read_deletes(io: FileIO, files: Sequence[DataFile], for_pyiceberg: FileIO) -
     found: dict[DeleteKey, Mapping[str, Any]] = {}
     for some in pool.map(partial(_read_vectors, io), vectors.values()):
         found |= some
-    read = pool.map(partial(_read_deletes, for_pyiceberg), (file for _, file in others))
+    read = pool.map(partial(position_deletes, for_pyiceberg), (file for _, file in others))
     return found | {key: positions for (key, _), positions in zip(others, read, strict=True)}
 
 

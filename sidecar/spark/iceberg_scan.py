@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 
+from sidecar.dependencies.pyspark import analyzed_plan, gateway_of, jvm_of
 from sidecar.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class IcebergScan:
     def __init__(self, session: Any, frame: DataFrame) -> None:
         self._session = session
         self._frame = frame
-        self._jvm = session._jvm
-        self._gateway = session.sparkContext._gateway
+        self._jvm = jvm_of(session)
+        self._gateway = gateway_of(session)
         self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         relation = _relation(frame)
         scanned = relation.table()
@@ -58,9 +59,15 @@ class IcebergScan:
 
     def _pinned_schema(self, scanned: Any) -> Any:
         """Return the schema that Spark reads with: the snapshot's for time travel, else the table's."""
-        field = self._class(f"{_SOURCE}.SparkTable").getDeclaredField("schema")
-        field.setAccessible(True)
-        return field.get(scanned)
+        table = self._class(f"{_SOURCE}.SparkTable")
+        fields = {field.getName(): field for field in table.getDeclaredFields()}
+        if "schema" in fields:
+            fields["schema"].setAccessible(True)
+            return fields["schema"].get(scanned)
+        # Iceberg's runtime for Spark 4.0 has no such field: it asks a private method each time.
+        method = table.getDeclaredMethod("snapshotSchema", self._gateway.new_array(self._jvm.java.lang.Class, 0))
+        method.setAccessible(True)
+        return method.invoke(scanned, self._gateway.new_array(self._jvm.java.lang.Object, 0))
 
     def over(self, paths: Iterable[str], stack: ExitStack) -> DataFrame:
         """Return the scan over the tasks of these data files only; the tasks are staged until ``stack`` closes.
@@ -131,7 +138,7 @@ def _relation(frame: DataFrame) -> Any:
 
     Raises :class:`UnsupportedFeatureError` for anything else: a view, for example, may read an older snapshot.
     """
-    node = frame._jdf.queryExecution().analyzed()
+    node = analyzed_plan(frame)
     while node.nodeName() == "SubqueryAlias":
         node = node.child()
     if not node.getClass().getName().endswith(".DataSourceV2Relation"):

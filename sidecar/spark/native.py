@@ -25,6 +25,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
+from sidecar.dependencies.pyspark import is_classic
 from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_table, one_version, with_schema
@@ -34,6 +35,7 @@ from sidecar.planning.keys.key_sets import Keys, key_array
 from sidecar.planning.planner import plan_as_read
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 from sidecar.spark.iceberg_scan import IcebergScan
+from sidecar.spark.session import checked_session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,13 +70,13 @@ def spark_read(
     ``keys`` are as in :func:`sidecar.planning.planner.plan`; Spark applies them as a semi-join. Iceberg applies
     deletes of every kind, equality deletes included.
 
-    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and if ``name`` and ``table`` are
-    different tables.
+    Raises :class:`UsageError` for a predicate, column or keys that do not fit, if ``name`` and ``table`` are different
+    tables, and for a version of PySpark that does not work.
     """
     check_table(table)
     refuse_text(columns=columns)
     with ExitStack() as stack:
-        frame = session.table(name)
+        frame = checked_session(session).table(name)
         scan = _scan_of(session, name, frame)
         if scan is not None and scan.uuid != str(table.metadata.table_uuid):
             raise UsageError(
@@ -109,7 +111,7 @@ def _selected(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> l
 
 def _scan_of(session: Any, name: str, frame: DataFrame) -> IcebergScan | None:
     """Return what Spark's own scan reads; log a warning and return ``None`` if that cannot be found out."""
-    if not hasattr(session, "_jsparkSession"):
+    if not is_classic(session):
         log.warning("Spark Connect cannot take a list of files: %s is read in full", name)
         return None
     try:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from sidecar.dependencies.supported import PYSPARK, unsupported
 from sidecar.errors import UsageError
 
 
@@ -26,7 +27,14 @@ def unavailable() -> str | None:
     for package in ("pyspark", "pandas"):  # mapInArrow imports pandas even though it does not use it
         if find_spec(package) is None:
             return f"the package {package} is not installed"
-    return None if java_runtime() else "there is no Java runtime"
+    return unsupported(PYSPARK) or (None if java_runtime() else "there is no Java runtime")
+
+
+def checked_session(session: Any) -> Any:
+    """Return a caller's session. Raises :class:`UsageError` if the installed PySpark does not work."""
+    if why := unsupported(PYSPARK):
+        raise UsageError(why)
+    return session
 
 
 def check_available() -> None:

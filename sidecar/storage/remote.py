@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, foreign_reason
 from sidecar.storage.locations import file_at, local_path, refuse_control_characters
 from sidecar.storage.source import check_range
@@ -145,12 +146,6 @@ def _opened(io: FileIO, path: str) -> _Opened:
             return _read_fully(stream, length)
 
     return _Opened(read, stream.close)
-
-
-def fsspec_of(file: Any) -> Any:
-    """Return the fsspec file system behind a pyiceberg file, ``None`` if the file does not use fsspec."""
-    filesystem: Any = getattr(file, "_fs", None)
-    return filesystem if hasattr(filesystem, "cat_file") else None
 
 
 def is_stored(path: str, io: FileIO) -> bool:

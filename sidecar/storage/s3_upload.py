@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import StorageError
 from sidecar.run import ReportingThreads
 from sidecar.storage.remote import REQUESTS_AT_ONCE, FileIOSource, fetch
@@ -43,7 +44,7 @@ CHECKED_END = 32 << 10
 
 def s3_upload(output: OutputFile) -> S3Upload | None:
     """Return an upload of ``output``, ``None`` unless it is on S3 through s3fs. It sends no request yet."""
-    filesystem: Any = getattr(output, "_fs", None)
+    filesystem = fsspec_of(output)
     return S3Upload(filesystem, output.location) if hasattr(filesystem, "call_s3") else None
 
 

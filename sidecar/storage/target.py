@@ -36,12 +36,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.failpoints import hit
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
-from sidecar.storage.remote import RepeatedIO, fsspec_of, is_stored
+from sidecar.storage.remote import RepeatedIO, is_stored
 from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
 

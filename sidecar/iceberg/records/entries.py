@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEn
 from pyiceberg.typedef import Record
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE
+from sidecar.dependencies.pyiceberg import record_values
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.iceberg.manifests import EntryDecoder
 from sidecar.iceberg.records.walking import Numbers, RecordColumns, walk
@@ -47,7 +48,7 @@ class ListedDataFile(DataFile):
     @cached_property
     def _data(self) -> list[Any]:  # type: ignore[override]  # where pyiceberg's records have their values
         known = self.__dict__
-        return known["_decode"](known["_raw"], known["_line"]).data_file._data  # type: ignore[no-any-return]
+        return record_values(known["_decode"](known["_raw"], known["_line"]).data_file)
 
     def __reduce__(self) -> Any:
         return _decoded_file, (self._data, self.spec_id)
