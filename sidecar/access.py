@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sidecar.storage.locations import check_scheme, local_path
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
+from sidecar.storage.stores import store_io
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -47,9 +48,7 @@ class Access:
         scheme = path.partition("://")[0]
         with self._lock:
             if scheme not in self._by_scheme:
-                from pyiceberg.io import load_file_io
-
-                self._by_scheme[scheme] = load_file_io(location=path)
+                self._by_scheme[scheme] = store_io(path)
             return self._by_scheme[scheme]
 
     def __reduce__(self) -> tuple[type[Access], tuple[FileIO | None, EncryptionKeys | None]]:

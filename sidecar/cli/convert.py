@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
-from sidecar.cli.options import EngineOption, engine_fact, fixed_rate, names, not_on_spark
+from sidecar.cli.options import EngineOption, engine_fact, fixed_rate, names, not_on_spark, storage_for
 from sidecar.cli.output import escaped, facts, output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
@@ -110,6 +110,7 @@ def convert(
         merge=merge,
         as_=kind,
         column=column,
+        io=storage_for(paths, onto),
         engine=engine,
     )
     out.warn(not_on_spark(engine, report))

@@ -19,7 +19,7 @@ from sidecar.cli.options import (
     names,
     not_on_spark,
     opened_table,
-    refuse_table_options,
+    storage_for,
 )
 from sidecar.cli.output import output
 from sidecar.cli.shell.choices import choice
@@ -90,10 +90,11 @@ def embed(
       sidecar embed bare/ --into whole --from indexes.puffin
       sidecar embed data/ --into indexed --bloom l_partkey
     """
-    out = output()
+    out, io = output(), None
     source, origin = _source(paths or []), None if from_ is None else _origin(from_)
-    if isinstance(source, str | list) and (origin is None or isinstance(origin, str)):
-        refuse_table_options(None)
+    if isinstance(source, str | list):
+        place = origin if isinstance(origin, str) else None
+        io = storage_for(source, into, place, beside_table=place is not origin)
     import sidecar
 
     report: WrittenFiles | EmbedTableReport = sidecar.embed(
@@ -107,6 +108,7 @@ def embed(
         from_=origin,
         refresh=refresh,
         dry_run=dry_run,
+        io=io,
         encryption_keys=encryption_keys(keys),
         engine=engine,
     )

@@ -17,6 +17,7 @@ from sidecar.cli.options import (
     encryption_keys,
     engine_fact,
     names,
+    storage_for,
 )
 from sidecar.cli.output import escaped, facts, output, table
 from sidecar.errors import UsageError
@@ -71,6 +72,7 @@ def extract(
         bloom=bloom or not page_index,
         page_index=page_index or not bloom,
         columns=names(columns) if columns is not None else None,
+        io=storage_for(paths),
         encryption_keys=encryption_keys(keys),
         allow_plaintext=allow_plaintext,
         engine=engine,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli.many.targets import FileArguments, refuse_tables
-from sidecar.cli.options import KeyPlace, encryption_keys, names
+from sidecar.cli.options import KeyPlace, encryption_keys, names, storage_for
 from sidecar.cli.output import output
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def inspect(
         targets,
         columns=[name for text in columns or () for name in names(text)] or None,
         fill=fill,
+        io=storage_for(targets),
         encryption_keys=encryption_keys(keys),
     )
     files.warn_of_each(out, found.files)

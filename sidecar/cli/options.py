@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -12,6 +14,8 @@ from sidecar.cli.output import output
 from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 from sidecar.results.choices import BuildEngine
+from sidecar.storage.locations import local_path
+from sidecar.storage.stores import store_io, store_setting_names
 
 if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
@@ -50,6 +54,7 @@ AllowPlaintext = Annotated[
         help="Write indexes of encrypted columns in plaintext; whoever reads them learns about the values.",
     ),
 ]
+_PATHS = "A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path."
 QUOTES = '`"'
 """Around a part of a table's name that has a dot or another character with a meaning."""
 
@@ -110,16 +115,53 @@ def opened_table(name: str) -> Any:
     """The table of that name, in the catalog of ``--catalog``."""
     from sidecar import open_table
 
-    return open_table(name, output().choices.catalog_or_variable)
+    choices = output().choices
+    return open_table(name, choices.catalog_or_variable, **storage_options(choices.storage))
 
 
-def refuse_table_options(at: str | None) -> None:
-    """Raise :class:`UsageError` if an option for tables comes with the path of a file."""
-    if output().choices.catalog is not None or at is not None:
-        raise UsageError(
-            "--catalog and --at are for tables, but a path was given",
-            hint="A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path.",
-        )
+def refuse_at(at: str | None) -> None:
+    """Raise :class:`UsageError` if ``--at`` comes with the path of a file."""
+    if at is not None:
+        raise UsageError("--at is for tables, but a path was given", hint=_PATHS)
+
+
+def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) -> Any:
+    """The FileIO for the URLs among paths, by ``--catalog`` and ``--storage-option``; ``None`` leaves it to the variables.
+
+    Raises :class:`UsageError` for a setting that pyiceberg does not have, and for options without a URL that needs
+    them, unless there is a table beside the paths.
+    """
+    choices = output().choices
+    every = [one for path in paths if path is not None for one in ([path] if isinstance(path, str) else path)]
+    url = next((path for path in every if local_path(path) is None), None)
+    if url is None:
+        if not beside_table and (choices.catalog is not None or choices.storage):
+            option = "--storage-option" if choices.catalog is None else "--catalog"
+            raise UsageError(f"{option} is for tables and URLs, but a local path was given", hint=_PATHS)
+        return None
+    catalog = choices.catalog_or_variable
+    if catalog is None and not choices.storage:
+        return None
+    from sidecar.iceberg.catalog import open_catalog
+
+    lent = {} if catalog is None else dict(open_catalog(catalog).properties)
+    return store_io(url, {**lent, **storage_options(choices.storage)})
+
+
+def storage_options(texts: Sequence[str]) -> dict[str, str]:
+    """The settings of ``--storage-option``. Errors do not show a value, which may be a secret."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError("--storage-option is KEY=VALUE", found=name if "." in name[:6] else "another text")
+        known = store_setting_names()
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Names are pyiceberg's, such as s3.endpoint."
+            raise UsageError(f"there is no storage option '{name}'", hint=hint)
+        found[name] = value
+    return found
 
 
 def names(text: str) -> list[str]:

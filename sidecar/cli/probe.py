@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import check_order, refuse_tables
-from sidecar.cli.options import KeyPlace, encryption_keys
+from sidecar.cli.options import KeyPlace, encryption_keys, storage_for
 from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
 
@@ -56,7 +56,7 @@ def probe(
     import sidecar
     from sidecar.cli.many import files
 
-    found = sidecar.probe(targets, column, value, encryption_keys=encryption_keys(keys))
+    found = sidecar.probe(targets, column, value, io=storage_for(targets), encryption_keys=encryption_keys(keys))
     files.warn_of_each(out, found.files)
     files.show(out, found, draw if len(found) == 1 and not found.failed else files.draw_probed)
 

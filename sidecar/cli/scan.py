@@ -21,7 +21,8 @@ from sidecar.cli.options import (
     is_path,
     names,
     opened_table,
-    refuse_table_options,
+    refuse_at,
+    storage_for,
 )
 from sidecar.cli.output import Output, console, escaped, facts, output
 from sidecar.cli.shell.choices import ROWS_ALONE, OutputFormat
@@ -91,7 +92,7 @@ def scan(
     if file is not None:
         rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
-        refuse_table_options(at)
+        refuse_at(at)
         check_there(target)
         opened = _file_scan(target, condition, chosen, limit, keys, encryption)
     else:
@@ -266,9 +267,9 @@ def _file_scan(
     from sidecar.reading.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
-    given_keys = encryption_keys(encryption)
-    keys = read_keys(lambda: file_schema(path, encryption_keys=given_keys), key_file)
-    with open_scan(path, predicate, columns, limit, encryption_keys=given_keys, keys=keys) as opened:
+    given_keys, io = encryption_keys(encryption), storage_for(path)
+    keys = read_keys(lambda: file_schema(path, io=io, encryption_keys=given_keys), key_file)
+    with open_scan(path, predicate, columns, limit, io=io, encryption_keys=given_keys, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),

@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli.draw.written import draw_stripped
 from sidecar.cli.many import files
-from sidecar.cli.options import EngineOption, KeyPlace, encryption_keys, not_on_spark
+from sidecar.cli.options import EngineOption, KeyPlace, encryption_keys, not_on_spark, storage_for
 from sidecar.cli.output import output
 from sidecar.errors import UsageError
 
@@ -45,7 +45,9 @@ def strip(
     import sidecar
 
     source = paths[0] if len(paths) == 1 else paths
-    report = sidecar.strip(source, into, encryption_keys=encryption_keys(keys), engine=engine)
+    report = sidecar.strip(
+        source, into, io=storage_for(paths, into), encryption_keys=encryption_keys(keys), engine=engine
+    )
     dead = sum(file.written.dead_bytes for file in report.files)
     if dead:
         out.warn([f"{dead:,} bytes of filters stay as dead space between the row groups"])

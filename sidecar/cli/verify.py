@@ -18,6 +18,7 @@ from sidecar.cli.options import (
     encryption_keys,
     not_on_spark,
     opened_table,
+    storage_for,
 )
 from sidecar.cli.output import escaped, output, table
 from sidecar.errors import UsageError
@@ -96,7 +97,7 @@ def verify(
     if are_paths(targets, at):
         if len(targets) == 1:
             check_there(targets[0])
-        found = sidecar.verify(targets, **options)
+        found = sidecar.verify(targets, io=storage_for(targets, against), **options)
     else:
         options["at"] = at
         if against:

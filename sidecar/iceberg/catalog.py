@@ -55,6 +55,8 @@ from sidecar.iceberg.partial_loading import (
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.table_names import TableName, is_metadata_file, name_of, name_of_text, shown_name
 from sidecar.many_files.find import has_data_ending
+from sidecar.storage.locations import local_path
+from sidecar.storage.stores import store_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -74,14 +76,16 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
 
     A part of the name with a dot in it is in backticks or double quotes: ``db.`a.b```.
     ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog).
-    ``properties`` are added to that entry and override it.
+    ``properties`` are added to that entry and override it. The URL of a metadata file is opened by the entry's settings
+    of object stores.
 
     Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
     :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
     metadata and :class:`UnsupportedFeatureError` for metadata that pyiceberg does not understand.
     """
     if is_metadata_file(name):
-        return _open_metadata_file(name, properties)
+        lent = open_catalog(catalog).properties if catalog is not None and local_path(name) is None else {}
+        return _open_metadata_file(name, store_settings(name, {**lent, **properties}))
     identifier = name_of_text(name)
     return load_table(open_catalog(catalog, **properties), identifier)
 

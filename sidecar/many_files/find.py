@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.many_files.stored_files import filesystem_of
 from sidecar.storage.locations import check_scheme, local_path
+from sidecar.storage.stores import denied_hint, store_io
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -234,11 +235,7 @@ class _RemoteFolders:
 
     def __init__(self, failed: dict[str, SidecarError], location: str, io: FileIO | None) -> None:
         self._failed = failed
-        if io is None:
-            from pyiceberg.io import load_file_io
-
-            io = load_file_io(location=location)
-        self._io = io
+        self._io = io or store_io(location)
 
     def is_folder(self, location: str) -> bool | None:
         """If the storage does not say, a plain location is taken for a file."""
@@ -287,7 +284,7 @@ _Folders = _LocalFolders | _RemoteFolders
 
 
 def _no_listing(folder: str, reason: str) -> StorageError:
-    return StorageError(f"cannot list the folder: {reason}", file=folder)
+    return StorageError(f"cannot list the folder: {reason}", file=folder, hint=denied_hint(folder, reason))
 
 
 def _arrow_listing(filesystem: Any, path: str, recursive: bool) -> list[tuple[str, bool]]:

@@ -10,6 +10,7 @@ from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import ChecksLocations, check_scheme, local_path, refuse_control_characters
 from sidecar.storage.remote import FileIOSource, RepeatedIO
 from sidecar.storage.source import AnyPath, Source
+from sidecar.storage.stores import store_io
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -38,8 +39,4 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
     if local is not None:
         return LocalSource(local)
     check_scheme(path, io)
-    if io is None:
-        from pyiceberg.io import load_file_io
-
-        io = load_file_io(location=path)
-    return FileIOSource(io, path, size)
+    return FileIOSource(io or store_io(path), path, size)

@@ -19,6 +19,7 @@ from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, foreign_reason
 from sidecar.storage.locations import file_at, local_path, refuse_control_characters
 from sidecar.storage.source import check_range
+from sidecar.storage.stores import denied_hint
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -69,7 +70,7 @@ class FileIOSource:
             try:
                 self._size = _length(file_at(self._io, self.name), self.name)
             except Exception as error:
-                raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
+                raise _failed("cannot get the length", error, self.name) from error
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
@@ -92,7 +93,7 @@ class FileIOSource:
         try:
             data = self._opened().read(offset, length)
         except Exception as error:
-            raise StorageError(f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset) from error
+            raise _failed("cannot read", error, self.name, offset) from error
         if len(data) != length:
             raise DamagedFileError(
                 "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)
@@ -221,7 +222,12 @@ def read_file(path: str, io: FileIO) -> bytes:
     except SidecarError:
         raise
     except Exception as error:
-        raise StorageError(f"cannot read: {foreign_reason(error)}", file=path) from error
+        raise _failed("cannot read", error, path) from error
+
+
+def _failed(what: str, error: Exception, path: str, offset: int | None = None) -> StorageError:
+    reason = foreign_reason(error)
+    return StorageError(f"{what}: {reason}", file=path, offset=offset, hint=denied_hint(path, reason))
 
 
 def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:

@@ -45,6 +45,7 @@ from sidecar.storage.opening import open_source
 from sidecar.storage.remote import RepeatedIO, is_stored
 from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
+from sidecar.storage.stores import store_io
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -129,7 +130,7 @@ def write_whole(path: str, data: bytes) -> None:
             target.write(data)
         return
     refuse_control_characters(path)
-    output = _io_for(path, None).new_output(path)
+    output = store_io(path).new_output(path)
     with _storage_errors("cannot write the file", path), output.create(overwrite=True) as stream:
         stream.write(data)
 
@@ -494,7 +495,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
-    io = _io_for(path, io)
+    io = io or store_io(path)
     hit("target: create")
     with _storage_errors("cannot create the file", path, clean=clean):
         output = io.new_output(path)
@@ -526,15 +527,6 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
         with contextlib.suppress(Exception):  # closing may have published the bytes written so far
             io.delete(path)
         raise
-
-
-def _io_for(path: str, io: FileIO | None) -> FileIO:
-    """Return ``io``, by default pyiceberg's choice for the path."""
-    if io is not None:
-        return io
-    from pyiceberg.io import load_file_io
-
-    return load_file_io(location=path)
 
 
 @contextlib.contextmanager

@@ -132,7 +132,10 @@ def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
         (["db.t", "--bloom", "nosuch", "--catalog", "cli"], "no column 'nosuch'"),
         (["db.nosuch", "--page-index", "--catalog", "cli"], "no table 'db.nosuch'"),
         (["./a.parquet", "--page-index"], "into names the new file"),
-        (["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"], "are for tables, but a path was given"),
+        (
+            ["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"],
+            "--catalog is for tables and URLs, but a local path was given",
+        ),
     ],
 )
 @pytest.mark.usefixtures("table")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.options import is_path, refuse_table_options
+from sidecar.cli.options import is_path, refuse_at
 from sidecar.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def are_paths(targets: Sequence[str], at: str | None = None) -> bool:
             found=f"the file {paths[0]} and the table {table}",
             hint=f"Write ./{table} if it is a file.",
         )
-    refuse_table_options(at)
+    refuse_at(at)
     return True
 
 

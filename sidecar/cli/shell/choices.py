@@ -52,6 +52,8 @@ class SharedChoices:
     verbose: int = 0
     log_level: LogLevel | None = None
     catalog: str | None = None
+    storage: tuple[str, ...] = ()
+    """Settings of object stores, each as ``KEY=VALUE``."""
 
     @property
     def catalog_or_variable(self) -> str | None:
@@ -66,6 +68,7 @@ class SharedChoices:
             self.verbose or earlier.verbose,
             self.log_level or earlier.log_level,
             earlier.catalog if self.catalog is None else self.catalog,
+            self.storage or earlier.storage,
         )
 
 
@@ -99,14 +102,23 @@ def _options(
         typer.Option(
             "--catalog",
             metavar="NAME",
-            help="Name of a catalog in pyiceberg's configuration [pyiceberg's default].",
+            help="Name of a catalog in pyiceberg's configuration [pyiceberg's default]. URLs are opened as it says.",
+        ),
+    ] = None,
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option",
+            metavar="KEY=VALUE",
+            help="A setting for URLs of object stores, such as s3.endpoint=http://localhost:9000; may be repeated.",
         ),
     ] = None,
 ) -> SharedChoices:
     """What the options say together."""
     if as_json and form not in (None, OutputFormat.json):
         raise UsageError("--json is --format json", found=f"--format {form.value}")
-    return SharedChoices(OutputFormat.json if as_json else form, quiet, verbose, log_level, catalog)
+    chosen = OutputFormat.json if as_json else form
+    return SharedChoices(chosen, quiet, verbose, log_level, catalog, tuple(storage or ()))
 
 
 def from_variable(variable: str, values: type[_Choice]) -> _Choice | None:
@@ -144,7 +156,9 @@ def with_shared_options(
     *,
     catalog: bool = False,
 ) -> Callable[..., Any]:
-    """``command`` with the options that every command has, and ``--catalog`` if it takes a TABLE (or ``catalog``).
+    """``command`` with the options that every command has, and ``--catalog`` if it takes files or tables.
+
+    ``catalog`` says so of a command whose arguments do not. Commands that take files have ``--storage-option`` too.
 
     Before the command runs, ``start`` gets the context, what was chosen, and the files or tables that the arguments
     name.
@@ -155,14 +169,16 @@ def with_shared_options(
         for parameter in inspect.signature(command).parameters.values()
     ]
     metavars = {name: argument_metavar(hint) for name, hint in hints.items()}
-    takes_table = catalog or any("TABLE" in metavar for metavar in metavars.values())
-    shared = [parameter for parameter in _PARAMETERS if takes_table or parameter.name != "catalog"]
+    takes_files = any(word in metavar for metavar in metavars.values() for word in _FILES)
+    takes = catalog or takes_files or any("TABLE" in metavar for metavar in metavars.values())
+    left_out = {name for name, is_taken in (("catalog", takes), ("storage", takes_files)) if not is_taken}
+    shared = [parameter for parameter in _PARAMETERS if parameter.name not in left_out]
 
     @wraps(command)
     def run(context: typer.Context, **given: Any) -> Any:
-        chosen = _options(**{parameter.name: given.pop(parameter.name) for parameter in shared})
-        if not takes_table and context.obj is not None and context.obj.catalog is not None:
-            raise UsageError("--catalog is for commands that take a TABLE", found=command.__name__)
+        chosen = _options(**{one.name: given.pop(one.name) for one in shared})
+        if not takes and context.obj is not None and context.obj.catalog is not None:
+            raise UsageError("--catalog is for commands that take files or a TABLE", found=command.__name__)
         start(context, chosen, _targets(given, metavars))
         return command(**given)
 
@@ -189,5 +205,7 @@ def _targets(given: dict[str, Any], metavars: dict[str, str]) -> list[str]:
     return []
 
 
+_FILES = ("PATH", "FILE", "SRC")
+"""Words of arguments that are files."""
 _NO_TARGETS = ("NAME",)
 """Arguments that are no file and no table."""
