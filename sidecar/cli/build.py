@@ -147,13 +147,12 @@ def cells(report: BuildReport) -> Cells:
             "to read": report.files_size,
             "result": result or todo,
         }
-    new = report.files_indexed - report.files_carried
-    done = "built" if new else "nothing new"
+    done = "built" if report.files_indexed else "nothing new"
     for path, reason in list(report.files_failed.items())[:1]:
         done = f"not indexed: {path}: {reason}"
     return {
         "files": report.files_total,
-        "indexed": new,
+        "indexed": report.files_indexed,
         "kept": report.files_carried,
         "failed": len(report.files_failed),
         "sidecar": report.file_size or None,
@@ -200,6 +199,8 @@ def _draw_planned(to: Console, report: BuildReport) -> None:
 def _summary(report: BuildReport) -> list[tuple[str, str]]:
     failed = f", [red]{humanize.count(len(report.files_failed))} failed[/]" if report.files_failed else ""
     indexed = f"{humanize.count(report.files_indexed)} of {humanize.count(report.files_total)} indexed"
+    if report.files_covered != report.files_indexed:
+        indexed += f" in this run, {humanize.count(report.files_covered)} covered"
     why = f" ({escaped(report.engine_reason)})" if report.engine_reason else ""
     return [
         ("snapshot", str(report.snapshot_id)),

@@ -126,7 +126,7 @@ def refuse_at(at: str | None) -> None:
 
 
 def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) -> Any:
-    """The FileIO for the URLs among paths, by ``--catalog`` and ``--storage-option``; ``None`` leaves it to the variables.
+    """The FileIO for the URLs among paths, by ``--catalog`` and ``--storage-option``; ``None`` leaves it to variables.
 
     Raises :class:`UsageError` for a setting that pyiceberg does not have, and for options without a URL that needs
     them, unless there is a table beside the paths.

@@ -120,7 +120,9 @@ class BuildReport(Summarized):
     files: list[FileToIndex] = field(default_factory=list)
     """The data files that this build indexes."""
     files_indexed: int = 0
-    """The data files that have indexes now."""
+    """The data files that this run has indexed."""
+    files_covered: int = 0
+    """The data files that have indexes now: those of this run, and those that an earlier sidecar serves."""
     files_failed: dict[str, str] = field(default_factory=dict)
     """The reason by path for each file that could not be indexed, or not in all its column chunks."""
     files_unsupported: dict[str, str] = field(default_factory=dict)
@@ -162,7 +164,7 @@ class BuildReport(Summarized):
     def summary(self) -> Mapping[str, object]:
         """Return the facts that ``repr`` and notebooks show."""
         planned = "commits folder engine files_total files files_carried columns files_size bytes_carried"
-        built = "statistics_path engine files_total files_indexed files_carried files_failed units columns file_size"
+        built = "statistics_path engine files_total files_indexed files_covered files_failed units columns file_size"
         names = (planned if self.dry_run else built).split()
         return {name: getattr(self, name) for name in ("snapshot_id", *names, "warnings")}
 
@@ -216,6 +218,7 @@ class BuildReport(Summarized):
             "files": {
                 "total": self.files_total,
                 "indexed": self.files_indexed,
+                "covered": self.files_covered,
                 "failed": len(self.files_failed),
             },
             "carried": {"files": self.files_carried, "segments": self.segments_carried},
@@ -248,7 +251,7 @@ class BuildReport(Summarized):
 
 def log_line(report: BuildReport, table: str, what: str = "build") -> str:
     """A build, or another operation that built, for the log: what was indexed and carried over, and where it ran."""
-    new, failed = report.files_indexed - report.files_carried, len(report.files_failed)
+    new, failed = report.files_indexed, len(report.files_failed)
     unsupported = {"in formats that are not indexed": len(report.files_unsupported)}
     if report.dry_run:
         counts = counted({**unsupported, "kept": report.files_carried})
@@ -259,7 +262,7 @@ def log_line(report: BuildReport, table: str, what: str = "build") -> str:
     counts = counted({"new": new, "carried over": report.files_carried, "failed": failed, **unsupported})
     columns = ", ".join(column.name for column in report.columns)
     return (
-        f"{what} of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counts}), "
+        f"{what} of {table}: {report.files_covered:,} of {report.files_total:,} files covered ({counts}), "
         f"{report.units:,} units, columns {columns}; {report.file_size:,} bytes in {report.statistics_path}; "
         f"engine {report.engine} ({report.engine_reason}); {report.seconds:.3f} s"
     )
@@ -291,7 +294,7 @@ def report_before(prepared: PreparedBuild, engine: ChosenEngine, tasks: int) -> 
         engine_reason=engine.reason,
         files_total=len(listing.files),
         files=[FileToIndex(file.path, file.file_size) for file in prepared.to_index],
-        files_indexed=len(earlier.served),
+        files_covered=len(earlier.served),
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(prepared.to_index),
         kinds=list(kinds_of(options)),
@@ -325,7 +328,8 @@ def add_stage_one(report: BuildReport, listing: Listing, indexed: StageResults) 
             if record.fault:
                 failed.setdefault(paths[unit.file], record.reason or record.theta_reason)
     report.files_failed = failed
-    report.files_indexed = len(listing.files) - len(failed) - len(report.files_unsupported) - report.files_left
+    report.files_covered = len(listing.files) - len(failed) - len(report.files_unsupported) - report.files_left
+    report.files_indexed = report.files_covered - report.files_carried
     report.units, report.bytes_read = len(indexed.units), indexed.bytes_read
     for column in report.columns:
         _count(column, indexed)

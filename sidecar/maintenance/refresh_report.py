@@ -112,7 +112,7 @@ class RefreshReport(Result):
     def add_build(self, built: BuildReport) -> None:
         """Add what the build of a new file came to."""
         self.statistics_path, self.file_size = built.statistics_path, built.file_size
-        self.files_indexed = built.files_indexed - built.files_carried
+        self.files_indexed = built.files_indexed
         self.files_left, self.files_failed = built.files_left, built.files_failed
         self.behind, self.engine = built.behind, built.engine
         self.bytes_read, self.bytes_carried = built.bytes_read, built.bytes_carried

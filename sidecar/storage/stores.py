@@ -8,6 +8,7 @@ is made, its server is asked for a connection: clients try for 10 seconds (S3) t
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 2.5
 """Seconds in which a store's name must be found and its server must take a connection."""
 CATALOG_HINT = "--catalog NAME (in Python io=) takes the settings of a catalog."
-_DENIED = ("ACCESS_DENIED", "AccessDenied", "Forbidden", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch")
-_DENIED += ("NoCredentials", "Unable to locate credentials", "PermissionError", "UNAUTHENTICATED", "401", "credential")
+_DENIED = re.compile(
+    r"ACCESS_DENIED|AccessDenied|Forbidden|\b40[13]\b|InvalidAccessKeyId|SignatureDoesNotMatch|PermissionError|"
+    r"UNAUTHENTICATED|NoCredentials|[Uu]nable to locate credentials"
+)
 _PROXIES = ("s3.proxy-uri", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 _OWN = "pyiceberg.io."
@@ -81,7 +84,7 @@ def store_setting_names() -> list[str]:
 def denied_hint(location: str, reason: str) -> str | None:
     """Return what to set if a store did not let its client in; ``None`` if ``reason`` says another thing."""
     store = _store_of(location)
-    if store is None or not any(word in reason for word in _DENIED):
+    if store is None or not _DENIED.search(reason):
         return None
     return f"Check the keys: {store.keys}; {CATALOG_HINT}"
 

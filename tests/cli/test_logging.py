@@ -50,7 +50,7 @@ def test_a_build_and_a_plan_are_a_line_each(table: Table, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, "sidecar")
     sidecar.build(table, ["k"], engine="local")
     (built,) = infos(caplog)
-    assert built.startswith("build of db.t: 2 of 2 files indexed (2 new), 2 units, columns k; ")
+    assert built.startswith("build of db.t: 2 of 2 files covered (2 new), 2 units, columns k; ")
     caplog.clear()
     table.refresh()
     sidecar.plan(table, f"k = {SECRET}")

@@ -96,7 +96,7 @@ def test_build_reports_what_it_built(built: Any, lake: Any) -> None:
     table = lake.load_table("db.t")
     assert built["snapshot_id"] == table.current_snapshot().snapshot_id
     assert built["statistics_path"] == table.metadata.statistics[0].statistics_path
-    assert built["files"] == {"total": FILES, "indexed": FILES, "failed": 0}
+    assert built["files"] == {"total": FILES, "indexed": FILES, "covered": FILES, "failed": 0}
     assert {"blobs", "expected_false_units", "seconds"} <= set(built)
     assert built["columns"]["s"]["ndv"]["estimate"] == FILES * ROWS
 

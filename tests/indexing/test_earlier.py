@@ -68,7 +68,7 @@ def test_only_new_files_are_indexed(table: Any) -> None:
     table.append(_rows(7))
     report, table = _build(table, "k", "s")
     assert (report.units, report.files_carried, report.segments_carried) == (1, 3, 1)
-    assert report.to_dict()["files"] == {"total": 4, "indexed": 4, "failed": 0}
+    assert report.to_dict()["files"] == {"total": 4, "indexed": 1, "covered": 4, "failed": 0}
     assert report.to_dict()["carried"] == {"files": 3, "segments": 1}
     assert report.bytes_read < first.bytes_read / 2
     carried, new = _segments(table)

@@ -49,7 +49,7 @@ def test_the_report_tells_what_was_done(catalog: Any) -> None:
     assert data["statistics_path"] == entry.statistics_path
     assert data["file_size"] == entry.file_size_in_bytes
     assert data["snapshot_id"] == entry.snapshot_id == table.current_snapshot().snapshot_id
-    assert data["files"] == {"total": 2, "indexed": 2, "failed": 0}
+    assert data["files"] == {"total": 2, "indexed": 2, "covered": 2, "failed": 0}
     assert (data["engine"], data["fpp"], data["units"]) == ("local", 0.001, 2)
     k = data["columns"]["k"]
     assert sum(k["filters"].values()) == 2
@@ -149,7 +149,7 @@ def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
     report = sidecar.build(table, ["k", "s"], engine="local")
     assert set(report.files_failed) == {files[0].file_path, files[1].file_path}
     assert "wrong magic" in report.files_failed[files[0].file_path]
-    assert report.to_dict()["files"] == {"total": 4, "indexed": 2, "failed": 2}
+    assert report.to_dict()["files"] == {"total": 4, "indexed": 2, "covered": 2, "failed": 2}
     table = catalog.load_table("db.damage")
     filters = filters_of(table)
     assert not [key for key in filters if key[0] == files[0].file_path]
