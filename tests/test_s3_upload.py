@@ -229,7 +229,7 @@ def test_a_refresh_does_not_carry_the_earlier_segments_through(store: MemoryS3, 
     table.append(rows(16))
     store.requests.clear()
     report = sidecar.refresh(table, engine="local")
-    assert (report.action, report.bytes_carried > 16 * MB) == ("written", True)
+    assert (report.action, report.bytes_carried > 16 * MB, report.warnings) == ("written", True, [])
     new = report.file_size - report.bytes_carried
     assert store.through("get_object") < 5 * MB + 2 * MB
     assert store.through("put_object", "upload_part") < 5 * MB + new + MB
@@ -242,3 +242,13 @@ def test_a_refresh_does_not_carry_the_earlier_segments_through(store: MemoryS3, 
 
 def rows(first: int) -> pa.Table:
     return pa.table({"k": np.arange(first, first + 4)})
+
+
+def test_a_client_that_cannot_copy_inside_the_store_is_named(io: FileIO) -> None:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    arrow, much = PyArrowFileIO({"s3.region": "us-east-1"}), s3_upload.WORTH_ANOTHER_CLIENT
+    (warning,) = s3_upload.why_carried_through(arrow, OLD, much)
+    assert "py-io-impl: pyiceberg.io.fsspec.FsspecFileIO" in warning
+    assert s3_upload.why_carried_through(arrow, OLD, much - 1) == []
+    assert s3_upload.why_carried_through(arrow, "file:/a", much) == []

@@ -39,6 +39,7 @@ from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
 from sidecar.run_log import log_run
+from sidecar.storage.s3_upload import why_carried_through
 
 log = logging.getLogger(__name__)
 
@@ -206,6 +207,8 @@ class _Build:
             registrar = Registrar(prepared, self.engine.kept, outcome.state)
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
+            place = report.statistics_path or ""
+            report.warnings += why_carried_through(prepared.table.io, place, report.bytes_carried)
             show_commit(prepared.table)
         elif indexable and not earlier.segments:
             report.warnings.append("no data file could be indexed, so no sidecar was registered")

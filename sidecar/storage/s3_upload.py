@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Any
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import StorageError
 from sidecar.run import ReportingThreads
+from sidecar.run_log import size as size_text
+from sidecar.storage.locations import file_at
 from sidecar.storage.remote import REQUESTS_AT_ONCE, FileIOSource, fetch
 from sidecar.storage.source import Source, check_range, stored_file
 
 if TYPE_CHECKING:
-    from pyiceberg.io import OutputFile
+    from pyiceberg.io import FileIO, OutputFile
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +42,26 @@ COPIED_PART = 256 << 20
 """The most bytes that one request copies. Twice the smallest part or more, so that half of it is a part too."""
 CHECKED_END = 32 << 10
 """Bytes at the end of an object that are compared before it is copied from; a sidecar's footer is there."""
+WORTH_ANOTHER_CLIENT = 32 << 20
+"""Bytes that pass through this process only because of the client, from which on a run says so."""
 
 
 def s3_upload(output: OutputFile) -> S3Upload | None:
     """Return an upload of ``output``, ``None`` unless it is on S3 through s3fs. It sends no request yet."""
     filesystem = fsspec_of(output)
     return S3Upload(filesystem, output.location) if hasattr(filesystem, "call_s3") else None
+
+
+def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
+    """Return a warning if ``length`` bytes that S3 could copy itself pass through this process."""
+    is_on_s3 = location.partition("://")[0].lower() in ("s3", "s3a", "s3n")
+    if length < WORTH_ANOTHER_CLIENT or not is_on_s3 or hasattr(getattr(file_at(io, location), "_fs", None), "call_s3"):
+        return []
+    return [
+        f"{size_text(length)} of the earlier sidecar were read and sent back to S3: Arrow's client copies no ranges "
+        "inside the store. s3fs does: pip install s3fs, and in the catalog py-io-impl: "
+        "pyiceberg.io.fsspec.FsspecFileIO"
+    ]
 
 
 @dataclass(frozen=True)

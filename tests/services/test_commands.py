@@ -9,8 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io import load_file_io
 from typer.testing import CliRunner
 
 import sidecar
@@ -92,3 +94,37 @@ def test_the_life_of_a_table(
     assert commands.run("plan", "absent = 1", status=2)["error"]["kind"] == "usage"
     shown = commands.printed + caplog.text
     assert [secret for secret in secrets_of(services) if secret in shown] == []
+
+
+@pytest.mark.parametrize("way", ["variables", "s3", "s3-fsspec"])
+def test_urls_are_opened_by_variables_and_by_a_catalog(
+    services: dict[str, Service], namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    settings = services["s3"].catalogs["s3"]
+    folder = f"{settings['warehouse']}/{namespace}"
+    with load_file_io(settings, folder).new_output(f"{folder}/a.parquet").create() as stream:
+        pq.write_table(rows(0), stream)
+    options = [] if way == "variables" else ["--catalog", way]
+    if way == "variables":
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", settings["s3.endpoint"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", settings["s3.access-key-id"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", settings["s3.secret-access-key"])
+    runner, printed = CliRunner(), ""
+    for words in (
+        ["embed", folder, "--into", f"{folder}/with", "--bloom", "k"],
+        ["inspect", f"{folder}/with/*.parquet"],
+        ["probe", f"{folder}/with/a.parquet", "k", "919"],
+        ["scan", f"{folder}/with/a.parquet", "k = 919"],
+        ["extract", f"{folder}/with/a.parquet", f"{folder}/a.puffin"],
+        ["verify", f"{folder}/with", "--data"],
+        ["strip", f"{folder}/with/a.parquet", "--into", f"{folder}/bare.parquet"],
+    ):
+        done = runner.invoke(app, [*words, *options, "-vv"], prog_name="sidecar")
+        assert done.exit_code == 0, done.output
+        printed += done.output
+    assert [secret for secret in secrets_of(services) if secret in printed] == []
+    keys = ["--storage-option", "s3.access-key-id=wrong", "--storage-option", "s3.secret-access-key=wrong-secret"]
+    wrong = runner.invoke(app, ["inspect", folder, *options, *keys])
+    assert wrong.exit_code == 1
+    assert "Check the keys: AWS_ACCESS_KEY_ID" in wrong.stderr
+    assert "wrong-secret" not in wrong.output
