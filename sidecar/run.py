@@ -1,4 +1,4 @@
-"""What runs in a call of a public function have in common: progress, and threads that report it too."""
+"""What calls of public functions have in common: progress, threads that report it too, and the version that runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from functools import cache
 from typing import ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -32,6 +33,17 @@ class _Watcher:
 _watcher: ContextVar[_Watcher | None] = ContextVar("_watcher", default=None)
 _is_step: ContextVar[bool] = ContextVar("_is_step", default=False)
 _logged: list[str] = []
+
+
+@cache
+def package_version() -> str:
+    """Return the version of the installed distribution; an empty text where the package runs from its source alone."""
+    from importlib.metadata import PackageNotFoundError, version  # 10 ms, which few commands need
+
+    try:
+        return version("lakehouse-sidecar")
+    except PackageNotFoundError:
+        return ""
 
 
 @contextmanager

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import sidecar
 from sidecar.engines.work import LocalWork
-from sidecar.run import COMPILING, ReportingThreads, announce_compiling, report_progress
+from sidecar.puffin.writer import _created_by
+from sidecar.run import COMPILING, ReportingThreads, announce_compiling, package_version, report_progress
+from sidecar.serving.proxy.etags import EntityTags
+from sidecar.serving.settings import ServeSettings
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 
@@ -84,3 +89,13 @@ def test_an_error_of_a_callback_ends_the_work() -> None:
 def test_all_pools_of_threads_report() -> None:
     own = {path.name for path in PACKAGE.rglob("*.py") if re.search(r"\bThreadPoolExecutor\b", path.read_text())}
     assert own == {"run.py"}
+
+
+def test_a_package_without_a_distribution_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from an archive: files name their writer, and the server makes its tags, all the same."""
+    monkeypatch.setattr("importlib.metadata.version", Mock(side_effect=PackageNotFoundError("lakehouse-sidecar")))
+    monkeypatch.setattr("sidecar.puffin.writer.package_version", package_version.__wrapped__)
+    monkeypatch.setattr("sidecar.serving.proxy.etags.package_version", package_version.__wrapped__)
+    assert _created_by() == "sidecar, run from its source"
+    tags = EntityTags(ServeSettings(tables=("db.*",)))
+    assert tags.upstreams(tags.ours(b'"x"')) == [b'"x"']

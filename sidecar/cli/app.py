@@ -35,7 +35,7 @@ from sidecar.cli.shell.choices import (
 )
 from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
 from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, foreign_reason, without_credentials
-from sidecar.run import progress
+from sidecar.run import package_version, progress
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
@@ -262,9 +262,7 @@ def _wrong_usage_as_object(given: bool) -> Iterator[None]:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
-
-        typer.echo(f"sidecar {version('lakehouse-sidecar')}")
+        typer.echo(f"sidecar {package_version()}".rstrip())
         raise typer.Exit
 
 

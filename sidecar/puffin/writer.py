@@ -9,11 +9,9 @@ engine reads.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.errors import SidecarError, StorageError, UsageError
@@ -28,6 +26,7 @@ from sidecar.puffin.metadata import (
     file_from_json,
 )
 from sidecar.puffin.reader import FOOTER_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
+from sidecar.run import package_version
 from sidecar.storage.source import Source
 
 CREATED_BY = "created-by"
@@ -311,9 +310,6 @@ def _raw_pieces(blob: BlobMetadata, origin: PuffinReader | Buffer) -> Iterator[B
         yield origin.read_at(blob.offset + start, min(COPY_LENGTH, blob.length - start))
 
 
-@cache
 def _created_by() -> str:
-    try:
-        return f"sidecar {importlib.metadata.version('lakehouse-sidecar')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "sidecar, run from its source"
+    version = package_version()
+    return f"sidecar {version}" if version else "sidecar, run from its source"

@@ -10,17 +10,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
 from sidecar.errors import UsageError
+from sidecar.run import package_version
 
 
 @cache
 def code_digest() -> str:
     """Return a digest of the sources of the package that this process has; of its version number without sources."""
-    return digest_of(files("sidecar")) or _version()
+    return digest_of(files("sidecar")) or package_version()
 
 
 def digest_of(package: Any) -> str:
@@ -45,13 +45,6 @@ def _sources(folder: Any, path: str) -> Iterator[tuple[str, bytes]]:
             yield name, entry.read_bytes().replace(b"\r\n", b"\n")
         elif module == entry.name != "__pycache__" and entry.is_dir():
             yield from _sources(entry, name)
-
-
-def _version() -> str:
-    try:
-        return version("lakehouse-sidecar")
-    except PackageNotFoundError:
-        return ""
 
 
 def other_code(found: str) -> UsageError:

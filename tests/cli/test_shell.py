@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,7 +211,7 @@ def test_a_missing_file_is_one_sentence() -> None:
 
 def test_version() -> None:
     result = run("--version")
-    assert (result.exit_code, result.stdout) == (0, "sidecar 0.1.0\n")
+    assert (result.exit_code, result.stdout) == (0, f"sidecar {version('lakehouse-sidecar')}\n")
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:

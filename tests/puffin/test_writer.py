@@ -5,6 +5,7 @@ import io
 import json
 import tracemalloc
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def test_the_footer_size_is_what_iceberg_registers(footer_codec: str | None) -> 
 
 
 def test_created_by_is_always_set() -> None:
-    for created_by, expected in ((None, "sidecar 0.1.0"), ("", "sidecar 0.1.0"), ("mine 1", "mine 1")):
+    ours = f"sidecar {version('lakehouse-sidecar')}"
+    for created_by, expected in ((None, ours), ("", ours), ("mine 1", "mine 1")):
         sink = io.BytesIO()
         metadata = PuffinWriter(sink, created_by=created_by, properties={"a": "b"}).finish().metadata
         assert read_back(sink).metadata == metadata

@@ -12,8 +12,8 @@ import binascii
 import hashlib
 import json
 import re
-from importlib.metadata import version
 
+from sidecar.run import package_version
 from sidecar.serving.settings import ServeSettings
 
 _TAG = re.compile(rb'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
@@ -24,7 +24,7 @@ class EntityTags:
     """Makes tags, and finds the upstream's tags in them."""
 
     def __init__(self, settings: ServeSettings) -> None:
-        decided_by = [version("lakehouse-sidecar"), *settings.tables, "", *settings.storage]
+        decided_by = [package_version(), *settings.tables, "", *settings.storage]
         self._digest = hashlib.sha256(json.dumps(decided_by).encode()).hexdigest()[:16].encode()
 
     def ours(self, upstream: bytes) -> bytes:
