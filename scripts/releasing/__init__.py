@@ -1,0 +1,1 @@
+"""``scripts/release``: what is published, and the checks that it passes before."""
