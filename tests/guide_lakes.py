@@ -63,8 +63,8 @@ def make_people() -> None:
 
 
 PREPARED = {
-    "nightly-job": make_shop,
-    "refresh": make_shop,
+    "schedule": make_shop,
+    "upkeep": make_shop,
     "convert-a-lake": make_folder,
     "find": make_people,
 }

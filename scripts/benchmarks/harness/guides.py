@@ -256,7 +256,7 @@ PASSAGES = [
     Passage("README.md", "a point lookup is planned ", " as fast as pyiceberg", as_fast),
     Passage(".github/design/decisions.md", "hashes to a sketch, where", " as fast, and writes the compact", sketches),
     Passage(f"{GUIDES}/plan-and-scan.md", "Measured over 100,000 files in", "## Keys of a join", plans),
-    Passage(f"{GUIDES}/refresh.md", "**What it costs,**", "A hundred files one after", refreshes),
+    Passage(f"{GUIDES}/upkeep.md", "**What it costs,**", "A hundred files one after", refreshes),
     Passage(f"{GUIDES}/serve.md", "`scripts/bench serve` measures it:", "no more after the second", served_plans),
     Passage(f"{GUIDES}/limits.md", "| what | last measured", "Times are CPU time", growth),
     Passage(f"{GUIDES}/limits.md", "- For 4.2 GB of filters", "\n## What to do with ten", memory),
