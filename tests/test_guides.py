@@ -31,7 +31,7 @@ DESIGN = sorted((ROOT / ".github" / "design").glob("*.md"))
 GUIDES = {
     "tables", "many", "plan-and-scan", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "limits", "output", "schedule", "convert-a-lake",
-    "upkeep", "advise", "find", "serve", "trust", "catalogs",
+    "upkeep", "advise", "find", "serve", "trust", "catalogs", "compatibility",
 }  # fmt: skip
 CHANGING = {
     "README",

@@ -14,6 +14,8 @@ from setuptools.config.pyprojecttoml import read_configuration
 from scripts.releasing.building import with_absolute_links
 from scripts.releasing.contents import metadata_problems, sdist_problems, version_in_changelog, wheel_problems
 from scripts.releasing.trying import first_python_block
+from sidecar.bundle.envelopes.encryption import ENCRYPTED_VERSION
+from sidecar.bundle.envelopes.envelope import FIELD_VERSION, UNITS_VERSION, VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -131,3 +133,13 @@ def test_the_matrix_has_each_python_of_the_classifiers(configuration: dict[str, 
     assert listed
     assert re.findall(r"3\.(\d+)", listed[1]) == classified
     assert sys.version_info >= (3, int(classified[0]))
+
+
+def test_the_layouts_of_the_guide_are_those_of_the_code() -> None:
+    guide = (ROOT / "sidecar" / "guide" / "compatibility.md").read_text("utf-8")
+    rows = re.findall(r"^\| (units|filters|directory)\b.* \| (.*) \|$", guide, re.MULTILINE)
+    assert rows == [
+        ("units", str(UNITS_VERSION)),
+        ("filters", f"{FIELD_VERSION}; {ENCRYPTED_VERSION} where they are encrypted"),
+        ("directory", str(VERSION)),
+    ]
