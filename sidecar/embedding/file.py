@@ -180,7 +180,9 @@ def _only_for_parquet(wanted: NewIndexes) -> str:
 
 
 def _wrong_option(wanted: NewIndexes, file: str) -> UsageError:
-    return UsageError(_only_for_parquet(wanted), file=file, hint="Name only the Parquet files, such as '*.parquet'.")
+    place = file.rpartition("/")[0]
+    parquet = f"{place}/*.parquet" if place else "*.parquet"
+    return UsageError(_only_for_parquet(wanted), file=file, hint=f"Name only the Parquet files, such as '{parquet}'.")
 
 
 def embed_into(

@@ -141,10 +141,25 @@ class _OneCatalog:
         if not found:
             raise UsageError(
                 f"no table of the catalog '{catalog.name}' matches '{pattern}'",
+                found=_namespaces(catalog),
                 hint="db.* are the tables of the namespace db, db.** also those of the namespaces in it; "
                 f"./{pattern} are files.",
             )
         return found
+
+
+MOST_NAMED = 8
+"""The most namespaces that an error names."""
+
+
+def _namespaces(catalog: Catalog) -> str | None:
+    """Return the namespaces of a catalog as an error names them; ``None`` if nobody knows."""
+    try:
+        names = sorted(".".join(one) for one in catalog.list_namespaces())
+    except Exception:
+        return None
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"the namespaces {', '.join(names[:MOST_NAMED])}{more}" if names else "no namespace"
 
 
 def _named(text: str) -> FoundTable:

@@ -23,13 +23,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from sidecar.bundle.kinds.declared import BUILT_KINDS, USUAL_KINDS, BuildKind
+from sidecar.bundle.kinds.declared import BUILT_KINDS, THETA, USUAL_KINDS, BuildKind
 from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import hit
 from sidecar.filters.sizing import check_fpp
 from sidecar.iceberg.catalog import command_for, reload_table, show_commit
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
+from sidecar.iceberg.statistics_files.registered_counts import reads_right
 from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
 
@@ -58,6 +59,16 @@ class ColumnWish:
     column: TableColumn
     kinds: tuple[BuildKind, ...]
     fpp: Rate
+    is_kind_named: bool | None = None
+    """Whether somebody has named the kinds; ``None`` if columns are not named either, so that what was chosen earlier
+    stays."""
+
+    @property
+    def is_count_registered(self) -> bool | None:
+        """Whether the table's metadata is to name the distinct count; ``None``: as it does now."""
+        if THETA not in self.kinds:
+            return None
+        return reads_right(self.column.type) or self.is_kind_named
 
 
 @dataclass(frozen=True)
@@ -171,8 +182,9 @@ def wishes_of(
     for column in found:
         before = kept.get(column.field_id, BuiltIndexes(USUAL_KINDS, "auto"))
         rate = fpp if fpp is not None else declared.fpp_of(column.field_id) or before.fpp
-        own = tuple(kinds or declared.kinds_of(column.field_id) or before.kinds)
-        wishes.append(ColumnWish(column, own, rate))
+        named = kinds or declared.kinds_of(column.field_id)
+        is_named = True if named else None if columns is None else False
+        wishes.append(ColumnWish(column, tuple(named or before.kinds), rate, is_named))
     return wishes, notes
 
 
@@ -197,12 +209,16 @@ def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
 
 
 def declared_as(wishes: Sequence[ColumnWish]) -> TableDeclaration:
-    """Return the declaration of these wishes: what most columns share, and what single columns have of their own."""
+    """Return the declaration of these wishes: what most columns share, and what single columns have of their own.
+
+    Kinds that nobody has named are not declared: of these, not all distinct counts are registered.
+    """
     first = wishes[0]
     kinds, fpp = first.kinds, first.fpp
+    is_usual = all(wish.kinds == USUAL_KINDS and not wish.is_kind_named for wish in wishes)
     return TableDeclaration(
         columns=tuple(DeclaredColumn(wish.column.path, wish.column.field_id) for wish in wishes),
-        kinds=kinds,
+        kinds=None if is_usual else kinds,
         fpp=fpp,
         own_kinds={wish.column.field_id: wish.kinds for wish in wishes if wish.kinds != kinds},
         own_fpp={wish.column.field_id: wish.fpp for wish in wishes if wish.fpp != fpp},

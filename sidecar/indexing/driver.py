@@ -139,9 +139,10 @@ def plan_build(prepared: PreparedBuild) -> BuildReport:
     report.dry_run = True
     if earlier.why_not:
         report.warnings.append(f"all files are indexed again: {earlier.why_not}")
-    if prepared.to_index or not earlier.is_registered(table, prepared.listing.snapshot_id):
+    if prepared.to_index or not prepared.is_registered:
         report.warnings += check_mergeable(table, prepared.listing.snapshot_id, request.force)
         report.commits, report.folder = True, statistics_folder(table)
+        report.warnings += prepared.notes_on_counts()
         report.bytes_carried = bytes_carried(table, prepared.plan, earlier)
     report.seconds = request.seconds()
     log_run(log, lambda: log_line(report, name_of(table)), report.warnings)
@@ -227,7 +228,7 @@ class _Build:
             return True
         if indexable and not earlier.segments:
             return False
-        return not earlier.is_registered(prepared.table, prepared.listing.snapshot_id)
+        return not prepared.is_registered
 
     def _check_any_read(self, files: Sequence[SnapshotFile], indexed: StageResults) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""
@@ -259,7 +260,7 @@ class _Build:
         report.statistics_path = registration.statistics_path
         report.file_size = registration.file_size
         report.blobs = [blob_report(blob) for blob in registration.blobs]
-        report.warnings += registration.notes
+        report.warnings += [*registration.notes, *self.prepared.notes_on_counts()]
         if self.prepared.listing.delete_files and self.prepared.plan.options.theta:
             report.warnings.append(
                 "the snapshot has delete files: distinct counts are upper bounds, because they include deleted rows"

@@ -9,20 +9,22 @@ from functools import cached_property
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, marked
+from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_reusable
-from sidecar.iceberg.statistics_files.merge import SketchToCopy
+from sidecar.iceberg.statistics_files.merge import SketchToCopy, sketched_fields
+from sidecar.iceberg.statistics_files.registered_counts import misread_warning, reads_right
 from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.earlier import ReusableSidecar, look_back, sketches_to_carry
+from sidecar.indexing.previous.earlier_sketches import marks_by_files
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -78,16 +80,53 @@ class PreparedBuild:
         counted, removed = earlier.counted.get(field_id, set()), field_id in earlier.removed
         if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
             counted, removed = counted & counts.counted.get(field_id, set()), field_id in counts.inexact
-        upper = {AlsoCounted.REMOVED_FILES} if removed else set[AlsoCounted]()
-        upper |= {AlsoCounted.ROW_DELETES} if self.listing.delete_files else set()
-        lacks = any(f.record_count and f.ordinal not in counted and f.ordinal not in new for f in self.listing.files)
-        return CountMarks(frozenset(map(str, upper)), frozenset({str(NotCounted.FILES)} if lacks else ()))
+        return marks_by_files(self.listing, counted.union(new), removed)
+
+    @cached_property
+    def counts_now(self) -> set[int]:
+        """The fields of which the earlier sidecar has a registered count."""
+        found = self.earlier.found
+        return set() if found is None else sketched_fields(found.statistics.blob_metadata)
+
+    @cached_property
+    def counts_to_register(self) -> set[int]:
+        """The fields whose count the table's metadata is to name: those that were chosen, and those that it names."""
+        chosen = {wish.column.field_id: wish.is_count_registered for wish in self.wishes}
+        dropped = {i for i, is_registered in chosen.items() if is_registered is False}
+        return (self.counts_now - dropped) | {i for i, is_registered in chosen.items() if is_registered}
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the earlier sidecar belongs to this very snapshot, all of it stays, and so do its counts."""
+        return self.earlier.is_registered(self.table, self.listing.snapshot_id) and self.has_right_counts
+
+    @property
+    def has_right_counts(self) -> bool:
+        """Whether the table's metadata names the counts that it is to name, of those in the earlier sidecar."""
+        found = self.earlier.found
+        stored = set() if found is None else sketched_fields(found.sidecar.puffin.metadata.blobs)
+        return stored & self.counts_now == stored & self.counts_to_register
+
+    def notes_on_counts(self) -> list[str]:
+        """Return what the caller should know of the counts that this build registers, and of those that it does not."""
+        names = {wish.column.field_id: f"{wish.column.path} ({wish.column.type})" for wish in self.wishes}
+        fresh = self.counts_to_register - self.counts_now
+        misread = [
+            names[wish.column.field_id]
+            for wish in self.wishes
+            if wish.column.field_id in fresh and not reads_right(wish.column.type)
+        ]
+        ended = [names[i] for i in sorted(self.counts_now - self.counts_to_register)]
+        notes = [misread_warning(misread)] if misread else []
+        if ended:
+            notes.append(f"not registered any more, as no kind was named: distinct counts of {', '.join(ended)}")
+        return notes
 
     def carried_sketches(self) -> list[SketchToCopy]:
         """Return the sketches of the earlier sidecar that hold for what is carried over, with today's marks."""
         return [
-            (replace(blob, properties=marked(blob.properties, self.marks(blob.fields[0]))), puffin)
-            for blob, puffin in sketches_to_carry(self.earlier)
+            replace(old, blob=replace(old.blob, properties=marked(old.blob.properties, self.marks(old.blob.fields[0]))))
+            for old in sketches_to_carry(self.earlier)
         ]
 
     @property

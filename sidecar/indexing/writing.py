@@ -28,7 +28,7 @@ from sidecar.bundle.runs import (
 )
 from sidecar.bundle.segment import withheld_columns
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.bundle.sketches.count_marks import COUNTS_PROPERTY, CountMarks, digest_of_counts
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import kept_entries, write_segment
@@ -37,7 +37,7 @@ from sidecar.errors import StorageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import names_of_columns
-from sidecar.iceberg.statistics_files.merge import KeptSketch
+from sidecar.iceberg.statistics_files.merge import KeptSketch, is_our_theta
 from sidecar.iceberg.statistics_files.registering import Registration, register
 from sidecar.indexing.assemble import Selection, StageResults, kinds_of, units_table
 from sidecar.indexing.groups import (
@@ -167,6 +167,7 @@ class Registrar:
                 sketch.to_bytes(),
                 sketch.ndv,
                 dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
+                i in self.prepared.counts_to_register,
             )
             for i, sketch in sorted(indexed.sketches.items())
             if not self.prepared.left
@@ -211,6 +212,8 @@ class Registrar:
             bytes_read=indexed.bytes_read,
             bytes_carried=bytes_carried(self.table, self.plan, self.earlier),
         )
+        if sketches := list(filter(is_our_theta, writer.blobs)):
+            writer.properties[COUNTS_PROPERTY] = digest_of_counts(sketches)
         writer.properties[HISTORY_PROPERTY] = history_property([file.metadata.properties for file in files], run)
         writer.properties[STATE_PROPERTY] = state_property(self._state_with(replaced).lacking(lost))
 

@@ -95,13 +95,13 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if found is None or can_improve or is_displaced:
         return Build(prepared, reason)
-    if earlier.is_registered(table, snapshot_id):
+    if prepared.is_registered:
         return COMPLETE
     if earlier.damage:
         return Build(prepared, reason)
     if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
         return Build(prepared, reason)
-    if not (earlier.is_whole(table) or is_large):
+    if not prepared.has_right_counts or not (earlier.is_whole(table) or is_large):
         return Build(prepared, reason)
     entry = _with_marks(found.statistics, prepared)
     return RegisterAgain(found, entry, f"the sidecar of snapshot {found.snapshot_id} answers for all files")
@@ -256,15 +256,15 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
 
 
 def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
-    """Return whether a registered count is missing or lacks files, and the sketches of groups have all files.
+    """Return whether a count is missing or lacks files, and the sketches of groups have all files.
 
     A run that left files has registered no new count, and those files may be gone since.
     """
-    counted = {
-        blob.fields[0]
-        for blob in found.statistics.blob_metadata
-        if len(blob.fields) == 1 and not CountMarks.of(blob.properties).lower
-    } - prepared.earlier.broken_counts
+    registered = [blob for blob in found.statistics.blob_metadata if len(blob.fields) == 1]
+    counted = {blob.fields[0] for blob in registered if not CountMarks.of(blob.properties).lower}
+    stored = [blob for blob in found.sidecar.puffin.metadata.blobs if is_our_theta(blob)]
+    kept = {blob.fields[0] for blob in stored if not CountMarks.of(blob.properties).lower}
+    counted = (counted | (kept - prepared.counts_to_register)) - prepared.earlier.broken_counts
     return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 

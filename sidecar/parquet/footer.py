@@ -272,12 +272,7 @@ def read_tail(source: Source) -> Tail:
     first = min(size, TAIL) if encryption is None else size - encryption.footer_offset
     tail = source.read(size - first, first)
     if tail[-4:] not in (b"PAR1", b"PARE"):
-        raise DamagedFileError(
-            "not a Parquet file: it ends with the wrong magic",
-            offset=size - 4,
-            expected=b"PAR1",
-            found=tail[-4:],
-        )
+        raise _wrong_end(source, tail[-4:])
     length = int.from_bytes(tail[-8:-4], "little")
     if not 0 < length <= min(size - _SMALLEST, MAX_FOOTER):
         raise DamagedFileError(
@@ -291,6 +286,19 @@ def read_tail(source: Source) -> Tail:
     if length > len(data):
         data = source.read(offset, length - len(data)) + data
     return Tail(data, offset, tail[-4:] == b"PARE")
+
+
+def _wrong_end(source: Source, found: bytes) -> DamagedFileError:
+    """Return the error for a file that does not end as a Parquet file: one that was cut begins as one."""
+    is_cut = source.read(0, 4) in (b"PAR1", b"PARE")
+    cut = "the file begins as a Parquet file and does not end as one: it was cut, or its writer did not finish it"
+    return DamagedFileError(
+        cut if is_cut else "not a Parquet file: it neither begins nor ends as one",
+        offset=source.size - 4,
+        expected="PAR1",
+        found=repr(found)[1:],
+        hint="Copy or write the file again." if is_cut else None,
+    )
 
 
 def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Footer:

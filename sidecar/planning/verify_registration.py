@@ -9,7 +9,7 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
-from sidecar.bundle.sketches.count_marks import CountMarks, marked
+from sidecar.bundle.sketches.count_marks import COUNTS_PROPERTY, CountMarks, digest_of_counts, marked
 from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.files import verify_puffin
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
@@ -56,6 +56,9 @@ def other_file_problems(table: Table, found: FoundSidecar, known: Sequence[Probl
 def _sketch_problems(table: Table, puffin: PuffinReader, path: str) -> list[Problem]:
     """Check that each theta sketch can be read and has the ``ndv`` of its footer entry; sketches have no checksum."""
     problems = []
+    expected = puffin.metadata.properties.get(COUNTS_PROPERTY)
+    if expected not in (None, digest_of_counts(filter(is_our_theta, puffin.metadata.blobs))):
+        problems.append(problem_in(path, "what the footer says of theta sketches is not what was written"))
     for blob in puffin.metadata.blobs:
         if blob.type == THETA:
             column = column_names(table, blob.fields)

@@ -70,7 +70,7 @@ def create(catalog: Any, name: str) -> Table:
     """Two files, each of its own snapshot; the second snapshot is indexed."""
     parts = [pa.table({"k": KEYS[start::2], "gone": KEYS[start::2]}) for start in (0, 1)]
     table = create_with_rows(catalog, name, parts)
-    sidecar.build(table, ["k", "gone"], engine="local")
+    sidecar.build(table, ["k", "gone"], kinds=["bloom", "theta"], engine="local")
     return table.refresh()
 
 

@@ -137,7 +137,7 @@ def indexed(catalog: Any) -> Table:
     set_foreign(table, {3: "23"})
     (theirs,) = all_entries(table)
     table.update_statistics().remove_statistics(head(table)).commit()
-    sidecar.build(table.refresh(), ["a"], engine="local")
+    sidecar.build(table.refresh(), ["a"], kinds=["bloom", "theta"], engine="local")
     put(catalog, table, [theirs, *all_entries(table)])
     return table
 
@@ -150,7 +150,7 @@ def test_a_sidecar_beside_another_file_is_used_and_seen(catalog: Any, indexed: T
         status = sidecar.status(indexed)
         assert (status.registered.entries, status.registered.files) == (2, 2)
         assert (status.coverage["a"]["theta"].ndv, status.coverage["c"]["theta"].ndv) == (3, 23)
-        assert [f"snapshot {head(indexed)} has 2 statistics files" in text for text in status.warnings] == [True]
+        assert sum(f"snapshot {head(indexed)} has 2 statistics files" in text for text in status.warnings) == 1
         assert [ref.snapshot_id for ref in status.refs] == [head(indexed)]
         assert len(all_entries(indexed)) == 2
         if not number:

@@ -71,6 +71,7 @@ def partition_of(path: str) -> str:
 
 
 def build(table: Any, *columns: str, **options: Any) -> tuple[Any, Any]:
+    options.setdefault("kinds", ["bloom", "theta"])
     report = sidecar.build(table, list(columns) or ["k"], engine="local", **options)
     assert verify_sidecar(LocalSource(local_path(report.statistics_path) or "")) == []
     return report, table.catalog.load_table(table.name())

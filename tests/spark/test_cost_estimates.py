@@ -93,6 +93,69 @@ def test_a_distinct_count_of_timestamp_ntz_fails_the_query(spark: Any, table: st
         assert spark.sql(query).count() > 0
 
 
+BY_TYPE = {
+    "b": ("CAST(id % 100 AS STRING)", "binary", "X'35'"),
+    "c": ("CAST(id % 100 AS DECIMAL(9, 2))", "decimal(9, 2)", "5.00"),
+    "f": ("CAST(id % 100 AS DOUBLE)", "double", "5.0D"),
+    "i": ("CAST(id % 100 AS INT)", "int", "5"),
+    "k": ("id", "long", "5"),
+    "s": ("CAST(id % 100 AS STRING)", "string", "'5'"),
+    "t": ("timestamp_seconds(86400 * (id % 100))", "timestamp", "timestamp_seconds(86400 * 5)"),
+}
+"""By column of the table of the guide: how it is made, its type in Spark, and a value that rows have."""
+TEXT = ("b", "s")
+MATCHING = ROWS // DISTINCT
+
+
+def chosen_join(spark: Any, table: str, column: str, value: str) -> str:
+    """The join that Spark chooses where one side has an equality on a column, and may be broadcast below 8 KiB."""
+    query = f"SELECT x.k FROM {table} x JOIN {table} y ON x.k = y.k WHERE x.{column} = {value}"
+    plan = str(spark.sql(query)._jdf.queryExecution().sparkPlan().toString())
+    return next(name for name in ("BroadcastHashJoin", "SortMergeJoin") if name in plan)
+
+
+@pytest.mark.jvm
+def test_a_default_build_registers_counts_that_spark_reads_right_and_named_theta_all(spark: Any, catalog: Any) -> None:
+    """The guide's table, by type: equality without counts, with those of a default build, with all of them named."""
+    made = ", ".join(f"CAST({how} AS {kind}) AS {name}" for name, (how, kind, _) in BY_TYPE.items())
+    spark.sql(f"CREATE TABLE cat.db.by_type USING iceberg AS SELECT {made} FROM range(0, {ROWS}, 1, 1)")
+    table, name = catalog.load_table("db.by_type"), "cat.db.by_type"
+
+    def seen() -> dict[str, tuple[int | None, str]]:
+        """By column: the rows that the optimiser expects of an equality, and the join that it chooses then."""
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "8192")
+        try:
+            with settings(spark):
+                return {
+                    column: (
+                        estimated_rows(spark, f"SELECT * FROM {name} WHERE {column} = {value}"),
+                        chosen_join(spark, name, column, value),
+                    )
+                    for column, (*_, value) in BY_TYPE.items()
+                }
+        finally:
+            spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+    unaware, right, harmed = (ROWS, "SortMergeJoin"), (MATCHING, "BroadcastHashJoin"), (0, "BroadcastHashJoin")
+    assert seen() == dict.fromkeys(BY_TYPE, unaware)
+    report = sidecar.build(table, list(BY_TYPE), engine="local")
+    assert report.warnings == []
+    assert seen() == {column: right if column in TEXT else unaware for column in BY_TYPE}
+    report = sidecar.build(table, list(BY_TYPE), kinds=["theta"], engine="local")
+    assert report.files_carried == 1
+    (warning,) = report.warnings
+    assert "registered distinct counts of c (decimal(9, 2)), f (double), i (int), k (long), t (timestamptz)" in warning
+    assert CBO in warning
+    assert REPORT in warning
+    assert seen() == {column: right if column in TEXT else harmed for column in BY_TYPE}
+    sidecar.refresh(table)
+    assert any(warning in text for text in sidecar.status(table).warnings)
+    sidecar.build(table, list(BY_TYPE), engine="local")  # what status says to do
+    assert seen() == {column: right if column in TEXT else unaware for column in BY_TYPE}
+    counts = {column: kinds["theta"].ndv for column, kinds in sidecar.status(table).coverage.items()}
+    assert counts == {column: ROWS if column == "k" else DISTINCT for column in BY_TYPE}
+
+
 @pytest.mark.jvm
 def test_joins_and_groups_do_not_use_distinct_counts(spark: Any, table: str) -> None:
     joined = f"SELECT x.a FROM {table} x JOIN {table} y ON x.a = y.a"

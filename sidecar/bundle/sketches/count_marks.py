@@ -2,16 +2,25 @@
 
 ``sidecar.upper-bound`` and ``sidecar.lower-bound`` have words separated by commas. A count without the first one is not
 known to be too high, one without the second one is not known to be too low.
+
+The table's metadata repeats what the footer says of a registered sketch. It says nothing of others, so the property
+``sidecar.counts`` of the file has a digest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from sidecar.bundle.envelopes.envelope import toc_digest
+from sidecar.puffin.metadata import BlobMetadata
+
 UPPER_BOUND = "sidecar.upper-bound"
 LOWER_BOUND = "sidecar.lower-bound"
+COUNTS_PROPERTY = "sidecar.counts"
+"""Property of a Puffin file: the digest of what its footer says of the sketches of the whole table by sidecar."""
 
 
 class AlsoCounted(str, Enum):
@@ -70,3 +79,12 @@ def marked(properties: Mapping[str, str] | None, marks: CountMarks) -> dict[str,
     """Return the properties of a sketch that is used again, with ``marks``. Its own words stay."""
     known = CountMarks.of(properties)
     return dict(properties or {}) | CountMarks(known.upper | marks.upper, known.lower | marks.lower).to_properties()
+
+
+def digest_of_counts(sketches: Iterable[BlobMetadata]) -> str:
+    """Return the digest of what a footer says of these sketches: fields, snapshot, sequence number, properties."""
+    said = sorted(
+        [list(blob.fields), blob.snapshot_id, blob.sequence_number, sorted(blob.properties.items())]
+        for blob in sketches
+    )
+    return f"{toc_digest(json.dumps(said).encode()):016x}"

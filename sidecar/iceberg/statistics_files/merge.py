@@ -11,6 +11,9 @@ entry for such a blob. Four rules:
   sketches they use.
 - Blobs of columns that the table has dropped stay in the file, but are no longer registered: Spark's planner fails on
   them.
+
+A sketch by sidecar is in the file whether it is registered or not; one that is kept stays as it was
+(:mod:`sidecar.iceberg.statistics_files.registered_counts`).
 """
 
 from __future__ import annotations
@@ -39,17 +42,25 @@ NDV = "ndv"
 
 @dataclass(frozen=True)
 class KeptSketch:
-    """A theta sketch to register: compact bytes in the format of DataSketches, and the estimated distinct count."""
+    """A theta sketch of the table: compact bytes in the format of DataSketches, and the estimated distinct count."""
 
     field_id: int
     sketch: bytes
     ndv: int
     properties: Mapping[str, str] = field(default_factory=dict)
     """Additional properties of the blob."""
+    is_registered: bool = True
+    """Whether the table's metadata names it."""
 
 
-SketchToCopy = tuple[BlobMetadata, PuffinReader]
-"""A theta sketch and the open file that has it. The copy keeps the snapshot that the sketch was made for."""
+@dataclass(frozen=True)
+class SketchToCopy:
+    """A theta sketch and the open file that has it. The copy keeps the snapshot that the sketch was made for."""
+
+    blob: BlobMetadata
+    puffin: PuffinReader
+    is_registered: bool
+    """Whether the table's metadata names it."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +145,11 @@ def plan_merge(
     notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
     ours: list[RegisteredBlob] = []
-    for blob, reader in (*_our_thetas(existing), *carried):
-        if blob.fields[0] not in kept and blob.fields[0] in live_fields:
-            kept.add(blob.fields[0])
-            copies.append((blob, reader))
-            ours.append(registered_blob(blob))
+    for old in (*_our_thetas(existing), *carried):
+        if old.blob.fields[0] not in kept and old.blob.fields[0] in live_fields:
+            kept.add(old.blob.fields[0])
+            copies.append((old.blob, old.puffin))
+            ours += [registered_blob(old.blob)] if old.is_registered else []
     left = [entry for entry in entries if not is_our_theta(entry) or entry.fields[0] not in kept]
     return Merge(
         copies=tuple(copies),
@@ -181,6 +192,11 @@ def is_our_blob(blob: BlobMetadata) -> bool:
 def is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
     """Return whether a blob of a Puffin file or of the table's metadata is a theta sketch of one field by sidecar."""
     return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
+
+
+def sketched_fields(blobs: Iterable[BlobMetadata | RegisteredBlob]) -> set[int]:
+    """Return the fields of the theta sketches by sidecar among blobs of a Puffin file or of the table's metadata."""
+    return {blob.fields[0] for blob in blobs if is_our_theta(blob)}
 
 
 def marked_blobs(entry: StatisticsFile, footer: FileMetadata) -> list[BlobMetadata]:
@@ -261,9 +277,9 @@ def _theta_fields(
     yield from (tuple(entry.fields) for entry in entries if entry.type == THETA)
 
 
-def _our_thetas(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
+def _our_thetas(existing: Sequence[ExistingBlob]) -> list[SketchToCopy]:
     return [
-        (blob, found.reader)
+        SketchToCopy(blob, found.reader, blob.fields[0] in sketched_fields(found.entry.blob_metadata))
         for found in existing
         if found.reader is not None
         for blob in marked_blobs(found.entry, found.reader.metadata)

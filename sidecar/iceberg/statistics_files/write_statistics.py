@@ -102,8 +102,8 @@ def _read_back(table: Table, path: str, written: WrittenFile) -> None:
 
 
 def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge: Merge) -> StatisticsFile:
-    """Return the entry of the new file for the table's metadata. Of our blobs it names only the theta sketches."""
-    ours = {theta.field_id for theta in merge.thetas}
+    """Return the entry of the new file for the table's metadata. Of our blobs it names only theta sketches."""
+    ours = {theta.field_id for theta in merge.thetas if theta.is_registered}
     new = [
         registered_blob(blob)
         for blob in written.metadata.blobs

@@ -28,12 +28,12 @@ from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
-from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta
+from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta, sketched_fields
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.carrying import live_files, use_keys
 from sidecar.indexing.previous.damage import SidecarDamage, find_damage
-from sidecar.indexing.previous.earlier_sketches import ReusableCounts, earlier_counts
+from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
 
@@ -158,7 +158,12 @@ def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
     }
     gone |= earlier.broken_counts
     puffin = earlier.found.sidecar.puffin
-    return [(blob, puffin) for blob in puffin.metadata.blobs if is_our_theta(blob) and blob.fields[0] not in gone]
+    registered = sketched_fields(earlier.found.statistics.blob_metadata)
+    return [
+        SketchToCopy(blob, puffin, blob.fields[0] in registered)
+        for blob in puffin.metadata.blobs
+        if is_our_theta(blob) and blob.fields[0] not in gone
+    ]
 
 
 def _fill(
@@ -242,18 +247,11 @@ def _only_in(segment: Segment, others: Sequence[Segment], live: Mapping[str, Map
 
 def _note_counted(earlier: ReusableSidecar, segment: Segment, live: Mapping[int, int]) -> None:
     """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
-    first = segment.unit_ranges
-    gone = np.ones(len(first) - 1, np.bool_)
-    gone[list(live.values())] = False
     for (field_id, kind), coverage in _kinds(segment):
-        if not is_united(kind):
-            continue
-        if (coverage.files_with_entries(first) & gone).any():
-            earlier.removed.add(field_id)
-        units = np.diff(first)
-        whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
-        counted = earlier.counted.setdefault(field_id, set())
-        counted.update(ordinal for ordinal, known in live.items() if whole[known])
+        if is_united(kind):
+            counted, has_removed = counted_files(segment, coverage, live)
+            earlier.counted.setdefault(field_id, set()).update(counted)
+            earlier.removed |= {field_id} if has_removed else set()
 
 
 def wanted_indexes(plan: BuildPlan) -> list[IndexOfField]:

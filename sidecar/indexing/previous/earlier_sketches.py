@@ -8,17 +8,20 @@ changed since. Its live files, and files that no group counts, are indexed again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.model import Coverage
 from sidecar.bundle.segment import Segment
+from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.listing import SnapshotFile
+from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
@@ -74,6 +77,32 @@ class ReusableCounts:
         if sketches:
             before = [self.sketches[field_id]] if field_id in self.sketches else []
             self.sketches[field_id] = ThetaSketch.union([*before, *sketches])
+
+
+def counted_files(segment: Segment, coverage: Coverage, live: Mapping[int, int]) -> tuple[set[int], bool]:
+    """Return the live files (ordinals in the listing) of which a segment has counted all units of a column.
+
+    Besides, whether it has counted units of files that are gone. ``live`` has for each live file of the segment, by its
+    ordinal in the listing, that in the segment.
+    """
+    first = segment.unit_ranges
+    gone = np.ones(len(first) - 1, np.bool_)
+    gone[list(live.values())] = False
+    units = np.diff(first)
+    whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
+    has_removed = bool((coverage.files_with_entries(first) & gone).any())
+    return {ordinal for ordinal, known in live.items() if whole[known]}, has_removed
+
+
+def marks_by_files(listing: Listing, counted: Collection[int], has_removed: bool) -> CountMarks:
+    """Return why a count is a bound for a snapshot, by the files (ordinals) that it has counted.
+
+    ``has_removed``: it has counted values of files that are gone.
+    """
+    upper = {AlsoCounted.REMOVED_FILES} if has_removed else set[AlsoCounted]()
+    upper |= {AlsoCounted.ROW_DELETES} if listing.delete_files else set()
+    lacks = any(file.record_count and file.ordinal not in counted for file in listing.files)
+    return CountMarks(frozenset(map(str, upper)), frozenset({str(NotCounted.FILES)} if lacks else ()))
 
 
 def earlier_counts(

@@ -44,7 +44,7 @@ from sidecar.reports.page.facts import (
     SnapshotInfo,
     TableFacts,
 )
-from sidecar.reports.status.distinct_counts import marks_today
+from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
 from sidecar.reports.status.indexes import live_files, opened_sidecar
 from sidecar.reports.status.table_status import status as status_of
 
@@ -192,6 +192,7 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
 
 def _distinct(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
+    unregistered = unregistered_counts(listing, found, live_files(found, listing))
     for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if blob.type != THETA or column is None:
@@ -202,7 +203,7 @@ def _distinct(table: Table, listing: Listing, found: FoundSidecar, warnings: lis
             warnings.append(f"the sketch of {column} cannot be read: {error}")
             continue
         low, high = int(sketch.lower_bound()), round(sketch.upper_bound())
-        marks = marks_today(table, listing, blob, found.snapshot_id)
+        _, marks = unregistered.get(blob.fields[0]) or (0, marks_today(table, listing, blob, found.snapshot_id))
         yield DistinctCount(column, sketch.ndv, low, high, marks.upper_bound, marks.lower_bound)
 
 

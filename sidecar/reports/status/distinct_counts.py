@@ -1,21 +1,53 @@
-"""Says of which rows of a snapshot a registered distinct count is, by the commits since it was made."""
+"""Says of which rows of a snapshot a distinct count is.
+
+That of a registered count is known by the commits since it was registered. The metadata says nothing of a count that is
+in the sidecar alone; the files that its segments have counted say it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 
+from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.refs import lineage, snapshots_by_id
-from sidecar.iceberg.statistics_files.merge import is_our_theta
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
+from sidecar.iceberg.statistics_files.merge import NDV, is_our_theta, sketched_fields
+from sidecar.indexing.previous.earlier_sketches import counted_files, marks_by_files
 from sidecar.puffin.metadata import BlobMetadata
 
 _REMOVES = (Operation.DELETE, Operation.OVERWRITE)
 _ADDS = (Operation.APPEND, Operation.OVERWRITE)
+
+
+def unregistered_counts(
+    listing: Listing, found: FoundSidecar, live: Sequence[Mapping[int, int]]
+) -> dict[int, tuple[int, CountMarks]]:
+    """Return the counts of sidecar that the table's metadata does not name, by field id, and why each is a bound.
+
+    ``live`` has for each segment of the sidecar its live files: ordinals in the listing, and in the segment.
+    """
+    registered = sketched_fields(found.statistics.blob_metadata)
+    counts: dict[int, tuple[int, CountMarks]] = {}
+    for blob in found.sidecar.puffin.metadata.blobs:
+        ndv = blob.properties.get(NDV, "")
+        if not is_our_theta(blob) or blob.fields[0] in registered or not (ndv.isascii() and ndv.isdigit()):
+            continue
+        counted, has_removed = set[int](), False
+        for segment, files in zip(found.sidecar.segments, live, strict=True):
+            if (coverage := segment.coverage(blob.fields[0], THETA)) is not None:
+                of_segment, lost = counted_files(segment, coverage, files)
+                counted |= of_segment
+                has_removed |= lost
+        known, now = CountMarks.of(blob.properties), marks_by_files(listing, counted, has_removed)
+        counts[blob.fields[0]] = int(ndv), CountMarks(known.upper | now.upper, known.lower | now.lower)
+    return counts
 
 
 def marks_today(table: Table, listing: Listing, blob: BlobMetadata | RegisteredBlob, registered_for: int) -> CountMarks:

@@ -15,11 +15,13 @@ from sidecar.access import Access
 from sidecar.bundle.kinds.declared import KINDS, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.reports.status.distinct_counts import marks_today
+from sidecar.iceberg.statistics_files.merge import NDV
+from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
 from sidecar.results.base import Result
 
 
@@ -53,7 +55,7 @@ class TableFileCounts(Result):
 class KindCoverage(Result):
     """How much of a column has one kind of index."""
 
-    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv", "upper_bound", "lower_bound")
+    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv", "upper_bound", "lower_bound", "registered")
 
     files: int | None = None
     """The files in which some row group has the index; ``None`` if only the sketch of the whole table is known."""
@@ -71,6 +73,8 @@ class KindCoverage(Result):
     lower_bound: list[str] | None = None
     """Why this number is only a lower bound: ``files-not-counted``; ``None`` if it is not known to be one. With
     both, it is neither."""
+    registered: bool | None = None
+    """Whether the table's metadata names this number, so that engines use it. ``None`` if there is no sketch."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -183,20 +187,30 @@ def _coverage(
                 stored = sum(blob.stored_bytes for blob in blobs if blob is not None)
                 kind = replace(kind, bytes=(kind.bytes or 0) + stored)
             kinds[states.kind] = kind
-    registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))
-    for blob in (blob for entry in reversed(registered) for blob in entry.blob_metadata):  # the first entry counts
-        ndv = (blob.properties or {}).get("ndv", "")
-        name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
-        if name is not None and ndv.isascii() and ndv.isdigit():
+    for (field_id, is_registered), (ndv, marks) in _counts(table, listing, found, live).items():
+        if (name := schema.find_column_name(field_id)) is not None:
             kinds = coverage.setdefault(name, {})
-            marks = marks_today(table, listing, blob, found.snapshot_id)
             kinds[THETA] = replace(
                 kinds.get(THETA, KindCoverage()),
-                ndv=int(ndv),
+                ndv=ndv,
                 upper_bound=marks.upper_bound,
                 lower_bound=marks.lower_bound,
+                registered=is_registered,
             )
     return coverage
+
+
+def _counts(
+    table: Table, listing: Listing, found: FoundSidecar, live: list[dict[int, int]]
+) -> dict[tuple[int, bool], tuple[int, CountMarks]]:
+    """Return the distinct counts by field id and whether they are registered, the registered ones last."""
+    counts = {(i, False): count for i, count in unregistered_counts(listing, found, live).items()}
+    registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))
+    for blob in (blob for entry in reversed(registered) for blob in entry.blob_metadata):  # the first entry counts
+        ndv = (blob.properties or {}).get(NDV, "")
+        if len(blob.fields) == 1 and ndv.isascii() and ndv.isdigit():
+            counts[blob.fields[0], True] = int(ndv), marks_today(table, listing, blob, found.snapshot_id)
+    return counts
 
 
 def _with_states(kind: KindCoverage, states: Coverage, segment: Segment, files: Sequence[int]) -> KindCoverage:

@@ -15,6 +15,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.kinds.declared import THETA, USUAL_KINDS
 from sidecar.bundle.runs import history_of
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.iceberg.catalog import command_for, is_static
@@ -24,6 +25,7 @@ from sidecar.iceberg.refs import is_branch, is_empty, one_version, table_at
 from sidecar.iceberg.repair import planned_repair
 from sidecar.iceberg.resolve import encoded_name
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_displaced
+from sidecar.iceberg.statistics_files.registered_counts import misread_warning, reads_right
 from sidecar.iceberg.statistics_files.registering import check_mergeable
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import (
@@ -41,7 +43,7 @@ from sidecar.reports.status.coverage import (
     count_damaged,
     files_with_other_rates,
 )
-from sidecar.reports.status.indexes import TableFileCounts, describe_indexes, live_files, opened_sidecar
+from sidecar.reports.status.indexes import KindCoverage, TableFileCounts, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status.lookups import measure_lookups
 from sidecar.reports.status.registrations import (
     NOT_LOOKED_FOR,
@@ -129,7 +131,8 @@ def status(
                 "lookups": lookups,
                 "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
             }
-    warnings = [*facts["warnings"], *state_of_registrations(table), *several_files(table), *planned.problems]
+    misread = misread_counts(seen, facts["coverage"])
+    warnings = [*facts["warnings"], *misread, *state_of_registrations(table), *several_files(table), *planned.problems]
     found_status = TableStatus(
         **facts
         | common
@@ -236,11 +239,11 @@ def _to_do(
         files = quantity(max(other_rates.values()), "file")
         why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
         yield NextStep(why, refresh)
-    kinds: dict[str, list[str]] = {}
+    broken: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for column, kind in damaged:
-        kinds.setdefault(kind, []).append(column)
-    for kind, columns in kinds.items():
-        options = ["--columns", ",".join(map(encoded_name, columns)), "--kinds", kind, *of_snapshot]
+        broken.setdefault(((kind,), _naming(status, column, (kind,))), []).append(column)
+    for ((kind,), naming), columns in broken.items():
+        options = ["--columns", ",".join(map(encoded_name, columns)), *naming, *of_snapshot]
         yield NextStep(f"{kind} of {', '.join(columns)} is damaged", command_for(table, "build", *options))
     if wished is not None:
         yield from _behind(table, status, wished, of_snapshot)
@@ -272,12 +275,35 @@ def _behind(
     table: Table, status: TableStatus, wished: list[tuple[str, str]], of_snapshot: Sequence[str]
 ) -> Iterator[NextStep]:
     """Yield a build for the columns whose indexes lack files, and which a refresh does not index."""
-    columns: dict[tuple[str, ...], list[str]] = {}
+    columns: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for column, kinds in status.covered.items():
         late = tuple(kind for kind, found in kinds.items() if found.waiting and (column, kind) not in wished)
         if late:
-            columns.setdefault(late, []).append(column)
-    for late, names in columns.items():
+            columns.setdefault((late, _naming(status, column, late)), []).append(column)
+    for (late, naming), names in columns.items():
         why = f"{', '.join(late)} of {', '.join(names)} lack files, and are not declared"
-        options = ["--columns", ",".join(map(encoded_name, names)), "--kinds", ",".join(late), *of_snapshot]
+        options = ["--columns", ",".join(map(encoded_name, names)), *naming, *of_snapshot]
         yield NextStep(why, command_for(table, "build", *options))
+
+
+def _naming(status: TableStatus, column: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options that name ``kinds`` of a column, so that its count is registered afterwards if it is now.
+
+    A build that names theta registers the count, and one of columns alone does not.
+    """
+    is_kept = (counted := status.coverage.get(column, {}).get(THETA)) is None or counted.registered
+    if THETA not in kinds or is_kept:
+        return "--kinds", ",".join(kinds)
+    others = [kind for kind in kinds if kind not in USUAL_KINDS]
+    return ("--kinds", ",".join(others)) if others else ()
+
+
+def misread_counts(table: Table, coverage: Mapping[str, Mapping[str, KindCoverage]]) -> Iterator[str]:
+    """Yield a sentence about the registered counts by which Spark expects no rows, and what to do."""
+    heard = [name for name, kinds in coverage.items() if THETA in kinds and kinds[THETA].registered]
+    types = {name: str(table.schema().find_type(name)) for name in heard}
+    misread = [name for name in heard if not reads_right(types[name])]
+    if misread:
+        again = command_for(table, "build", "--columns", ",".join(map(encoded_name, misread)))
+        text = misread_warning([f"{name} ({types[name]})" for name in misread])
+        yield f"{text}, or keep those of sidecar in the file alone, which Trino does not read: {again}"
