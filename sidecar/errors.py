@@ -179,7 +179,8 @@ def refuse_text(**lists: object) -> None:
     """
     for name, value in lists.items():
         if isinstance(value, str):
-            raise UsageError(f"{name} is a list of texts, not one text", hint=f"Write {name}=[{value!r}].")
+            parts = [value] if "/" in value else [part.strip() for part in value.split(",")]
+            raise UsageError(f"{name} is a list of texts, not one text", hint=f"Write {name}={parts!r}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,10 @@ AllowPlaintext = Annotated[
         help="Write indexes of encrypted columns in plaintext; whoever reads them learns about the values.",
     ),
 ]
-_PATHS = "A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path."
+_PATHS = (
+    "Leave the option out. A slash, '://', an ending such as .parquet, or a file of that name makes the argument a "
+    "path; a table is namespace.table, a part with such a sign in backticks."
+)
 QUOTES = '`"'
 """Around a part of a table's name that has a dot or another character with a meaning."""
 
@@ -119,10 +122,10 @@ def opened_table(name: str) -> Any:
     return open_table(name, choices.catalog_or_variable, **storage_options(choices.storage))
 
 
-def refuse_at(at: str | None) -> None:
+def refuse_at(path: str, at: str | None) -> None:
     """Raise :class:`UsageError` if ``--at`` comes with the path of a file."""
     if at is not None:
-        raise UsageError("--at is for tables, but a path was given", hint=_PATHS)
+        raise UsageError("--at is for tables, but a path was given", found=path, hint=_PATHS)
 
 
 def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) -> Any:
@@ -137,7 +140,9 @@ def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) 
     if url is None:
         if not beside_table and (choices.catalog is not None or choices.storage):
             option = "--storage-option" if choices.catalog is None else "--catalog"
-            raise UsageError(f"{option} is for tables and URLs, but a local path was given", hint=_PATHS)
+            raise UsageError(
+                f"{option} is for tables and URLs, but a local path was given", found=every[0], hint=_PATHS
+            )
         return None
     catalog = choices.catalog_or_variable
     if catalog is None and not choices.storage:

@@ -92,7 +92,7 @@ def scan(
     if file is not None:
         rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
-        refuse_at(at)
+        refuse_at(target, at)
         check_there(target)
         opened = _file_scan(target, condition, chosen, limit, keys, encryption)
     else:

@@ -37,6 +37,8 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     shutil.copy(DATA, tmp_path / "f.parquet")
     (tmp_path / "sub" / "folder").mkdir(parents=True)
+    shutil.copy(ORC, tmp_path / "sub" / "o.orc")
+    (tmp_path / "cut.parquet").write_bytes(DATA.read_bytes()[:-300])
     (tmp_path / "cut.orc").write_bytes(ORC.read_bytes()[:-300])
 
     def invoke(*args: str) -> Any:
@@ -106,6 +108,15 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["plan", "db.t", "lower(s) = 'x'"], 2, "a predicate cannot call a function: lower(...). It compares columns"),
         (["care", "db.t", "--older-than", "1h"], 2, "expected at least 24 hours; found 1 hours. If no build of"),
         (["--catalog", "hlake", "status", "db.t"], 2, "pyiceberg's configuration has: "),
+        (
+            ["inspect", "cut.parquet"],
+            1,
+            "Parquet file and does not end as one: it was cut, or its writer did not finish",
+        ),
+        (["embed", "sub", "--into", "new", "--page-index"], 2, "Name only the Parquet files, such as 'sub/*.parquet'."),
+        (["build", "x.*", "--columns", "a"], 2, "matches 'x.*'; found the namespaces db. db.* are the tables of"),
+        (["scan", "f.parquet", "a = 5", "--at", "main"], 2, "but a path was given; found f.parquet. Leave the option"),
+        (["--catalog", "default", "verify", "f.parquet"], 2, "local path was given; found f.parquet. Leave the option"),
         (["inspect", "cut.orc"], 1, "does not end as one: it was cut, or its writer did not finish it; file cut.orc"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -156,6 +167,13 @@ def test_a_wrong_column_of_an_empty_table_is_still_wrong(run: Run) -> None:
 def test_what_is_a_predicate_passes(run: Run, predicate: str) -> None:
     result = run("plan", "db.t", predicate)
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_an_error_that_several_tables_have_is_said_once(run: Run) -> None:
+    result = run("build", "db.t", "db.stats")
+    assert result.exit_code == 2
+    assert "db.t, db.stats: no column of the table 'TABLE' is to be indexed." in result.stdout
+    assert "sidecar build TABLE --columns A,B --save" in result.stdout
 
 
 def test_an_option_with_a_slip_is_named_with_the_one_that_is_near(run: Run) -> None:

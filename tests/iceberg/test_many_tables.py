@@ -158,10 +158,13 @@ def test_a_text_instead_of_a_list_says_what_to_pass(lake: dict[str, str]) -> Non
         ("bloom", lambda: sidecar.embed("a.parquet", into="b.parquet", bloom="user_id").only),
         ("columns", lambda: sidecar.extract(["a.parquet"], "b.puffin", columns="user_id")),
         ("columns", lambda: sidecar.scan("a.parquet", "k = 1", columns="user_id")),
+        ("columns", lambda: sidecar.build(table, columns="k, user_id")),
     ]
     for name, call in calls:
         with pytest.raises(UsageError, match=rf"{name} is a list of texts, not one text\. Write {name}=\['"):
             call()
+    with pytest.raises(UsageError, match=r"Write columns=\['k', 'user_id'\]"):
+        call()
 
 
 def test_a_table_without_a_snapshot_has_a_sensible_answer_everywhere(lake: dict[str, str]) -> None:

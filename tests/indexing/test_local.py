@@ -148,7 +148,7 @@ def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
 
     report = sidecar.build(table, ["k", "s"], engine="local")
     assert set(report.files_failed) == {files[0].file_path, files[1].file_path}
-    assert "wrong magic" in report.files_failed[files[0].file_path]
+    assert "begins as a Parquet file and does not end as one" in report.files_failed[files[0].file_path]
     assert report.to_dict()["files"] == {"total": 4, "indexed": 2, "covered": 2, "failed": 2}
     table = catalog.load_table("db.damage")
     filters = filters_of(table)

@@ -28,6 +28,8 @@ Cells: TypeAlias = "dict[str, str | int | float | None]"
 
 RESULT = "result"
 NO_SNAPSHOT = "no snapshot yet"
+ANY_TABLE = "TABLE"
+"""What stands for the name of a table in an error that several tables have."""
 LONGEST_CELL = 60
 """Characters of a result that is in its table's line; a longer one is below the lines."""
 
@@ -139,17 +141,19 @@ def draw_lines(to: Console, lines: Sequence[Cells], counts: Mapping[str, int]) -
     names = dict.fromkeys(name for line in lines for name in line)
     shown = [name for name in names if name not in ("error", RESULT)]
     drawn = table(*shown, RESULT, right=[n for n, name in enumerate(shown) if name != "table"])
-    long: list[str] = []
+    long: dict[str, list[tuple[str, str]]] = {}
     for line in lines:
         error = line.get("error")
         text, style = (str(line[RESULT]), "none") if error is None else (str(error), "red")
         if len(text) > LONGEST_CELL:  # a path in it would be folded
-            long.append(f"{line['table']}: {text}")
+            name = str(line["table"])
+            long.setdefault(text.replace(name, ANY_TABLE), []).append((name, text))
             text = "see below"
         drawn.add_row(*(_cell(name, line.get(name)) for name in shown), f"[{style}]{escaped(text)}[/]")
     to.print(drawn)
-    for text in long:
-        to.print(text, markup=False, soft_wrap=True)
+    for shared, own in long.items():  # what several tables have is said once
+        text = own[0][1] if len(own) == 1 else shared
+        to.print(f"{', '.join(name for name, _ in own)}: {text}", markup=False, soft_wrap=True)
     (_, total), *bad = counts.items()
     others = "".join(f", [red]{humanize.count(count)} {name.replace('_', ' ')}[/]" for name, count in bad if count)
     to.print(f"{humanize.count(total)} {'table' if total == 1 else 'tables'}{others}")

@@ -54,7 +54,7 @@ def are_paths(targets: Sequence[str], at: str | None = None) -> bool:
             found=f"the file {paths[0]} and the table {table}",
             hint=f"Write ./{table} if it is a file.",
         )
-    refuse_at(at)
+    refuse_at(paths[0], at)
     return True
 
 
