@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,3 +22,21 @@ def test_names_that_scripts_import_are_there(script: Path) -> None:
             for alias in node.names:
                 found = hasattr(module, alias.name) or find_spec(f"{node.module}.{alias.name}")
                 assert found, f"{script.name} imports {alias.name} from {node.module}"
+
+
+def test_what_the_demo_says_to_ask_can_be_pasted_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("OLDPWD", str(ROOT))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "tpch"))
+    demo = import_module("demo")
+    monkeypatch.setattr(sys, "executable", str(ROOT / ".venv" / "bin" / "python"))
+    demo.say_what_to_ask(demo.WORK / "sf0.1" / "lake")
+    _, *lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        "export PYICEBERG_CATALOG__DEMO__URI=sqlite:///.work/demo/sf0.1/lake/cat.db",
+        '.venv/bin/sidecar plan db.lineitem "l_partkey = 4242" --catalog demo',
+    ]
+    assert max(map(len, lines)) <= 80

@@ -7,6 +7,8 @@ own FileIO, and the rows found with the sidecar are compared with those of pyice
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import shutil
 import sys
 import time
@@ -72,27 +74,43 @@ def main() -> None:
     step("Lookups: pyiceberg alone, and with the sidecar")
     show_lookups(table)
 
-    step("Distinct values: what an optimiser finds in the table's metadata")
+    step("Distinct values: counted in the same pass")
     show_ndv(table)
 
-    step("Nothing else changed")
-    show_engines(table, session)
+    if not options.quick:
+        step("Nothing else changed")
+        show_engines(table, session)
 
     step("Engines as they are: `sidecar serve` plans their scans")
     show_served(table, session, folder)
     if session is not None:
         session.stop()
-    console.print(f"\nThe table stays in [bold]{shown(folder / 'lake')}[/]. Ask it something yourself:\n")
-    console.print(f"  export PYICEBERG_CATALOG__DEMO__URI=sqlite:///{folder / 'lake' / 'cat.db'}")
-    console.print('  .venv/bin/sidecar plan db.lineitem "l_partkey = 4242" --catalog demo\n')
+    say_what_to_ask(folder / "lake")
+
+
+def say_what_to_ask(lake: Path) -> None:
+    """Print lines to be pasted: none is folded, and none is longer than 80 columns."""
+    lines = [
+        f"export PYICEBERG_CATALOG__DEMO__URI=sqlite:///{shown(lake / 'cat.db')}",
+        f'{shown(Path(sys.executable).parent / "sidecar")} plan db.lineitem "l_partkey = 4242" --catalog demo',
+    ]
+    if os.environ.get("OLDPWD", str(Path.cwd())) != str(Path.cwd()):  # scripts/demo was called from another folder
+        lines.insert(0, f"cd {shlex.quote(str(Path.cwd()))}")
+    console.print(f"\nThe table stays in [bold]{shown(lake)}[/]. Ask it something yourself:\n")
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sf", type=float, default=0.1, help="TPC-H scale factor [0.1: 600,000 rows]")
     parser.add_argument("--files", type=int, default=128, help="data files of the table [128]")
+    parser.add_argument("--quick", action="store_true", help="without Java and Spark, in less than a minute")
     parser.add_argument("--engine", choices=["auto", "spark", "local"], default="auto", help="who builds")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.engine = "local"
+    return options
 
 
 def step(title: str) -> None:
@@ -229,16 +247,13 @@ def show_ndv(table: Any) -> None:
     drawn = Table("column", "estimate (theta)", "exact", "error", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in drawn.columns[1:]:
         column.justify = "right"
-    for name, estimate in registered_ndv(table).items():
+    drawn.add_column("registered for engines")
+    for name, kinds in sidecar.status(table).coverage.items():
+        estimate = kinds["theta"].ndv or 0
         exact = pc.count_distinct(table.scan(selected_fields=(name,)).to_arrow()[name]).as_py()
-        drawn.add_row(name, f"{estimate:,}", f"{exact:,}", f"{(estimate - exact) / exact:+.2%}")
+        heard = "yes" if kinds["theta"].registered else "no: Spark would misread it"
+        drawn.add_row(name, f"{estimate:,}", f"{exact:,}", f"{(estimate - exact) / exact:+.2%}", heard)
     console.print(drawn)
-
-
-def registered_ndv(table: Any) -> dict[str, int]:
-    (entry,) = table.metadata.statistics
-    schema = table.schema()
-    return {schema.find_column_name(b.fields[0]): int(b.properties["ndv"]) for b in entry.blob_metadata}
 
 
 def show_engines(table: Any, session: Any) -> None:
