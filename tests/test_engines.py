@@ -23,7 +23,7 @@ def built(catalog: Any) -> Any:
     for part in range(4):
         keys = random.integers(0, DISTINCT, ROWS // 4) + part * DISTINCT
         table.append(pa.table({"k": keys, "s": [f"text {key}" for key in keys]}, schema=schema))
-    sidecar.build(table, ["k", "s"], engine="local")
+    sidecar.build(table, ["k", "s"], kinds=["bloom", "theta"], engine="local")
     return catalog.load_table("db.engines")
 
 

@@ -96,7 +96,7 @@ def test_a_broken_file_is_exit_code_1_and_named(table: Table) -> None:
     result = run("db.t", *WANTED)
     assert result.exit_code == 1
     assert "2 of 3 replaced; 1 left alone, 1 of them broken" in result.stdout
-    assert f"left alone: {chosen}: not a Parquet file" in result.stdout
+    assert f"left alone: {chosen}: the file begins as a Parquet file" in result.stdout
 
 
 def test_a_sidecar_that_is_left_behind_is_a_warning(table: Table) -> None:

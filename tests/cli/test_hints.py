@@ -170,9 +170,9 @@ def test_what_is_a_predicate_passes(run: Run, predicate: str) -> None:
 
 
 def test_an_error_that_several_tables_have_is_said_once(run: Run) -> None:
-    result = run("build", "db.t", "db.stats")
+    result = run("build", "db.t", "db.empty")
     assert result.exit_code == 2
-    assert "db.t, db.stats: no column of the table 'TABLE' is to be indexed." in result.stdout
+    assert "db.t, db.empty: no column of the table 'TABLE' is to be indexed." in result.stdout
     assert "sidecar build TABLE --columns A,B --save" in result.stdout
 
 
