@@ -40,6 +40,7 @@ from sidecar.reports.page.writing import report as report
 from sidecar.reports.status.table_status import status as status
 from sidecar.results.choices import BuildEngine as BuildEngine
 from sidecar.results.choices import FilterFormat as FilterFormat
+from sidecar.results.choices import NameList as NameList
 from sidecar.results.choices import Placement as Placement
 from sidecar.results.choices import RebuiltKind as RebuiltKind
 from sidecar.results.choices import ReuseRule as ReuseRule

@@ -83,7 +83,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_mypy_accepts_the_examples(pages: Path) -> None:
+@pytest.fixture(scope="module")
+def settings(pages: Path) -> Path:
+    """What mypy is told."""
     settings = pages / "mypy.ini"
     settings.write_text(
         f"[mypy]\nstrict = True\nmypy_path = {pages / 'stubs'}:{ROOT}\n"
@@ -91,8 +93,36 @@ def test_mypy_accepts_the_examples(pages: Path) -> None:
         "[mypy-sidecar.*]\nfollow_imports = silent\n"
         f"[mypy-{','.join(f'{package}.*' for package in BEHIND)}]\nfollow_imports = skip\n"
     )
+    return settings
+
+
+def test_mypy_accepts_the_examples(pages: Path, settings: Path) -> None:
     found = checked([sys.executable, "-m", "mypy", "--config-file", str(settings), *files_of(pages)])
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+WRONG_CALLS = {
+    'sidecar.build(table, columns="id")': '"build" has incompatible type "Literal[\'id\']"; expected "list[str] | ',
+    'sidecar.build(table, colums=["id"])': 'Unexpected keyword argument "colums" for "build"; did you mean "columns"?',
+    'sidecar.build(table, engine="sprak")': "expected \"Literal['auto', 'spark', 'local'] | None\"",
+    'sidecar.build(table, kinds=["blom"])': "expected \"Literal['bloom', 'theta', 'page-index']\"",
+    'sidecar.scan(table, "id = 1", columns="id")': '"scan" has incompatible type "str"; expected "list[str] | ',
+    'sidecar.care(["db.t"], onyl=["gc"])': 'Unexpected keyword argument "onyl" for "care"',
+}
+"""Calls that mypy refuses, each with a line of less than 200 characters, and what it says."""
+
+
+def test_mypy_refuses_wrong_options_in_a_line(pages: Path, settings: Path) -> None:
+    calls = "\n    ".join(["def f(table: Table) -> None:", *WRONG_CALLS])
+    (pages / "wrong.py").write_text(
+        f"import sidecar\nfrom pyiceberg.table import Table\n\ndef f(table: Table) -> None:\n{calls}\n"
+    )
+    found = checked([sys.executable, "-m", "mypy", "--config-file", str(settings), str(pages / "wrong.py")])
+    errors = [line.partition("wrong.py:")[2] for line in found.stdout.splitlines() if " error: " in line]
+    assert len(errors) == len(WRONG_CALLS), found.stdout
+    for line, (call, said) in zip(errors, WRONG_CALLS.items(), strict=True):
+        assert said in line, call
+        assert len(line) < 200, line
 
 
 @pytest.mark.skipif(PYRIGHT is None, reason="basedpyright is not installed; the extra dev has it")
@@ -125,8 +155,9 @@ def test_the_help_of_a_function_names_each_parameter(name: str) -> None:
     assert [one for one in parameters if f"``{one}" not in text] == []
 
 
-def test_the_help_of_a_build_has_a_line_for_each_parameter() -> None:
+def test_the_help_of_a_build_has_an_example_and_a_line_for_each_parameter() -> None:
     lines = (inspect.getdoc(sidecar.build) or "").splitlines()
+    assert any("sidecar.build(table, [" in line for line in lines)
     for parameter in inspect.signature(sidecar.build).parameters:
         assert any(line.startswith(f"``{parameter}``") for line in lines), parameter
 

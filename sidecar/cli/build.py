@@ -63,6 +63,16 @@ WantedRate = Annotated[
         help="False-positive rate [as declared, else auto]. auto: 1 %, or 1 / row groups if that is smaller.",
     ),
 ]
+KeysOfPlan = Annotated[
+    int | None,
+    typer.Option(
+        "--for-keys",
+        min=1,
+        metavar="N",
+        help="Choose the rate for plans with N keys (plan --keys): each expects a tenth of a false positive in a "
+        "row group.",
+    ),
+]
 SaveDeclaration = Annotated[
     bool,
     typer.Option("--save", help="Let the table declare these columns, kinds and rates, for build and refresh."),
@@ -89,6 +99,7 @@ def build(
     columns: IndexedColumns = None,
     kinds: BuiltKinds = None,
     fpp: WantedRate = None,
+    for_keys: KeysOfPlan = None,
     save: SaveDeclaration = False,
     reuse: ReusedFilters = "good",
     as_: OrcFilterFormat = "auto",
@@ -125,6 +136,7 @@ def build(
         columns="auto" if indexed_columns == ["auto"] else indexed_columns,
         kinds=chosen_kinds,
         fpp=target_rate,
+        for_keys=for_keys,
         reuse=reuse,
         as_=as_,
         engine=engine,

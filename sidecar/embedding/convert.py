@@ -44,7 +44,7 @@ from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.find import find_files
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized, plain_data
-from sidecar.results.choices import BuildEngine, RebuiltKind
+from sidecar.results.choices import BuildEngine, NameList, RebuiltKind
 from sidecar.run_log import log_run
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
@@ -123,7 +123,7 @@ def convert(
     target: AnyPath,
     *,
     onto: AnyPath | None = None,
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     fpp: float | None = None,
     merge: bool = False,
     as_: RebuiltKind | None = None,

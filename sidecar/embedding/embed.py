@@ -8,7 +8,6 @@ of a sidecar (:mod:`sidecar.embedding.from_sidecar`). The files of a table are r
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -20,7 +19,7 @@ from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.many_files.find import Paths
-from sidecar.results.choices import BuildEngine, Placement, ReuseRule
+from sidecar.results.choices import BuildEngine, NameList, Placement, ReuseRule
 from sidecar.storage.source import AnyPath
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
     source: Paths | Table | None = None,
     *,
     into: AnyPath | None = None,
-    bloom: Sequence[str] = (),
+    bloom: NameList = (),
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
     placement: Placement = "end",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from sidecar.engines.work import estimated_size
 from sidecar.errors import SidecarError, enough_memory, refuse_text
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import Summarized, plain_data
-from sidecar.results.choices import BuildEngine
+from sidecar.results.choices import BuildEngine, NameList
 from sidecar.run_log import log_run
 from sidecar.storage.source import AnyPath
 from sidecar.storage.target import create_target
@@ -96,7 +95,7 @@ def extract(
     *,
     bloom: bool = True,
     page_index: bool = True,
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     allow_plaintext: bool = False,
     io: FileIO | None = None,
     encryption_keys: EncryptionKeys | None = None,

@@ -63,6 +63,16 @@ def auto_fpp(units: int) -> float:
     return min(DEFAULT_FPP, 1 / max(units, 1))
 
 
+def fpp_for_keys(keys: int) -> float:
+    """Return a rate with which filters help a plan that looks ``keys`` values up: a tenth of a false one is expected.
+
+    Raises :class:`UsageError` for no key.
+    """
+    if keys < 1:
+        raise UsageError("filters are built for one key or more", found=keys)
+    return float(10.0 ** -math.ceil(math.log10(10 * keys)))
+
+
 def check_fpp(fpp: float) -> float:
     """Return ``fpp``. Raises :class:`UsageError` unless it is between 0 and 1, both excluded."""
     if not 0 < fpp < 1:

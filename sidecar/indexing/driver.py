@@ -19,8 +19,9 @@ from sidecar.conversion.protection import refusal
 from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import ChosenEngine
-from sidecar.errors import StorageError
+from sidecar.errors import StorageError, UsageError
 from sidecar.failpoints import hit
+from sidecar.filters.sizing import fpp_for_keys
 from sidecar.iceberg.catalog import held, show_commit
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.refs import is_empty, schema_at, snapshot_id_of
@@ -37,7 +38,7 @@ from sidecar.indexing.report import BuildReport, add_stage_one, blob_report, emp
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
-from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
+from sidecar.results.choices import BuildEngine, FilterFormat, NameList, ReuseRule
 from sidecar.run_log import log_run
 from sidecar.storage.s3_upload import why_carried_through
 
@@ -46,10 +47,11 @@ log = logging.getLogger(__name__)
 
 def build(
     table: Table,
-    columns: Sequence[str] | Literal["auto"] | None = None,
+    columns: NameList | Literal["auto"] | None = None,
     *,
     kinds: Sequence[BuildKind] | None = None,
     fpp: float | Literal["auto"] | None = None,
+    for_keys: int | None = None,
     reuse: ReuseRule = GOOD,
     as_: FilterFormat = "auto",
     at: int | str | None = None,
@@ -65,11 +67,12 @@ def build(
 ) -> BuildReport:
     """Index columns of a table's snapshot and register the sidecar. Files that a sidecar covers are not indexed again.
 
+    Example: ``sidecar.build(table, ["customer", "address.city"], kinds=["bloom"], save=True)``
     ``table``: a table of pyiceberg; refreshed after the commit.
-    ``columns``: primitive ones (``a``, ``struct.field``, ``list.element``), or ``auto``: those that ``advise`` names
-    [those declared, else the last sidecar's].
+    ``columns``: primitive ones, nested with dots, or ``auto``: as ``advise`` says [as declared, else the last ones].
     ``kinds``: ``bloom``, ``theta``, ``page-index`` [as declared, else ``bloom`` and ``theta``].
     ``fpp``: false-positive rate, or ``auto``: 1 % or less [as declared, else ``auto``].
+    ``for_keys``: choose ``fpp`` for plans with so many keys: each expects a tenth of a false positive in a row group.
     ``reuse``: filters in the files: the ``good`` ones, ``always`` or ``never``.
     ``as_``: filters of ORC files: ``parquet``, ``orc``, or ``auto``: the reused, else ``parquet``.
     ``at``: a snapshot id, a branch or a tag [the current snapshot].
@@ -83,13 +86,12 @@ def build(
     ``allow_plaintext``: encrypted columns may go in without a bundle key.
     ``dry_run``: open no data file, write nothing, report what a build would do.
 
-    Damage costs only the file or chunk that it hits. Raises :class:`UsageError` before any work, and the errors of
-    :func:`sidecar.iceberg.statistics_files.registering.register`.
+    Damage costs the file or chunk that it hits. Raises :class:`UsageError` and :class:`CommitConflictError`.
     """
     request = BuildRequest(
         columns=_advised(table, at) if columns == "auto" else columns,
         kinds=kinds,
-        fpp=fpp,
+        fpp=fpp if for_keys is None else _rate_for(for_keys, fpp),
         reuse=reuse,
         filter_format=as_,
         engine=engine,
@@ -101,8 +103,15 @@ def build(
         allow_plaintext=allow_plaintext,
     )
     with held(table) as own:
-        request = replace(request, schema=schema_at(own, at))
-        return _build(own, snapshot_id_of(own, at), request, save=save, dry_run=dry_run)
+        named = replace(request, schema=schema_at(own, at))
+        return _build(own, snapshot_id_of(own, at), named, save=save, dry_run=dry_run)
+
+
+def _rate_for(keys: int, fpp: float | str | None) -> float:
+    """Return the rate for plans with so many keys. Raises :class:`UsageError` if ``fpp`` chooses one too."""
+    if fpp is not None:
+        raise UsageError("fpp and for_keys both choose the rate", hint="Leave one of them out.")
+    return fpp_for_keys(keys)
 
 
 def _advised(table: Table, at: int | str | None) -> list[str]:

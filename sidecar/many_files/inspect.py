@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from sidecar.many_files.columns import columns_of, with_columns
 from sidecar.many_files.each import FileResults, each_file, known_format
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file
+from sidecar.results.choices import NameList
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -65,7 +66,7 @@ class InspectedFiles(FileResults[FileInfo]):
 def inspect(
     paths: Paths,
     *,
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     fill: bool = False,
     threads: int | None = None,
     io: FileIO | None = None,

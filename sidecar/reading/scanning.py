@@ -46,6 +46,7 @@ from sidecar.reading.key_rows import KeyRows
 from sidecar.reading.read_ahead import read_ahead
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
+from sidecar.results.choices import NameList
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import AnyPath, Source
 
@@ -69,7 +70,7 @@ _Batches = Generator[pa.RecordBatch, None, None]
 def scan(
     source: Table | AnyPath | Source,
     predicate: str | BooleanExpression = "TRUE",
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     limit: int | None = None,
     *,
     keys: Mapping[str, Keys] | None = None,
@@ -107,7 +108,7 @@ def scan(
 def scan_batches(
     source: Table | AnyPath | Source,
     predicate: str | BooleanExpression = "TRUE",
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     limit: int | None = None,
     *,
     keys: Mapping[str, Keys] | None = None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+NameList: TypeAlias = list[str] | tuple[str, ...]
+"""Names of columns. A text is a sequence of texts too, so ``Sequence[str]`` would let ``"id"`` stand for ``i, d``."""
 BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
 """Where a build, or work on many files, runs."""
 EngineKind: TypeAlias = Literal["local", "spark"]

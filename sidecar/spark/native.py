@@ -33,6 +33,7 @@ from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.planning.keys.key_sets import Keys, key_array
 from sidecar.planning.planner import plan_as_read
+from sidecar.results.choices import NameList
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 from sidecar.spark.iceberg_scan import IcebergScan
 from sidecar.spark.session import checked_session
@@ -49,7 +50,7 @@ def spark_read(
     name: str,
     table: Table,
     predicate: str | BooleanExpression = "TRUE",
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     *,
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.bundle.filters.key_lookup import KeyRuns
+from sidecar.errors import UsageError
 from sidecar.planning.files.by_filters import SegmentPlace
 from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.keys import key_pruning
@@ -131,11 +132,28 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     more = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:101])})
     assert (some.files_kept, some.notes) == (0, ())
     assert more.funnel.kept_because == {KeptFilesBecause.TOO_MANY.text: 3}
-    assert "one lookup in 100 is a false positive. Filters of build --fpp 1e-0" in more.notes[0]
+    assert "one lookup in 100 is a false positive. Filters of build --for-keys 101 (a rate of 1e-04)" in more.notes[0]
     monkeypatch.setattr(key_pruning, "MAX_BYTES", 1000)
     costly = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
     assert costly.files_kept == 3
     assert "bytes would be read" in costly.notes[0]
+
+
+def test_a_build_for_many_keys_has_filters_that_are_asked(catalog: Any) -> None:
+    table = create_longs(
+        catalog, "db.keys_built_for", [np.random.default_rng(n).integers(-(2**60), 2**60, 500) * 2 for n in range(3)]
+    )
+    absent = pa.array(np.random.default_rng(9).integers(-(2**59), 2**59, 1000) * 2 + 1)
+    before = sidecar.plan(table, keys={"k": absent})
+    assert (before.files_kept, "build --for-keys" in "".join(before.notes)) == (3, True)
+    report = sidecar.build(table, ["k"], for_keys=1000, engine="local")
+    assert (report.fpp, report.files_indexed) == (1e-4, 3)
+    assert sidecar.plan(table, keys={"k": absent}).notes == ()
+    assert sidecar.plan(table, keys={"k": absent}).files_kept < 3
+    with pytest.raises(UsageError, match="fpp and for_keys both choose the rate"):
+        sidecar.build(table, ["k"], for_keys=1000, fpp=0.01)
+    with pytest.raises(UsageError, match="one key or more"):
+        sidecar.build(table, ["k"], for_keys=0)
 
 
 def test_few_lookups_are_left_for_the_files_with_the_fewest_keys(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:

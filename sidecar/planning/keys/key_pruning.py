@@ -23,6 +23,7 @@ from sidecar.bundle.filters.key_lookup import KeyRuns, rate_of, units_with_some_
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.sizing import fpp_for_keys
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.files.by_filters import NO_FILTERS, SegmentPlace
@@ -162,8 +163,8 @@ class KeyPruner:
         if futile.any():
             self._note(
                 counts[futile],
-                f"one lookup in {1 / max(rate, 1e-9):,.0f} is a false positive. Filters of build --fpp "
-                f"{_rate_for(int(counts.max())):.0e} would be asked",
+                f"one lookup in {1 / max(rate, 1e-9):,.0f} is a false positive. Filters of build --for-keys "
+                f"{int(counts.max())} (a rate of {fpp_for_keys(int(counts.max())):.0e}) would be asked",
             )
         most = int(counts[~futile].max(initial=0))
         runs = KeyRuns(first, np.where(futile, first, end))
@@ -245,8 +246,3 @@ class _Probes:
         if encoding not in self._made:
             self._made[encoding] = [probe_for(value, self._type, encoding) for value in self._values]
         return self._made[encoding]
-
-
-def _rate_for(keys: int) -> float:
-    """Return a rate of false positives with which filters help for so many keys: a tenth of one is expected."""
-    return float(10.0 ** -math.ceil(math.log10(10 * keys)))

@@ -32,6 +32,7 @@ from sidecar.reports.advising.sample import Sample, read_sample
 from sidecar.reports.advising.sizes import judged_sizes
 from sidecar.reports.advising.verdicts import judged, not_judged, refusal
 from sidecar.reports.advising.writers import alter_table, enabled_in_vain, filter_properties, invalid
+from sidecar.results.choices import NameList
 from sidecar.run import report_progress
 from sidecar.run_log import log_run
 
@@ -45,7 +46,7 @@ MOST_BYTES = 256 << 20
 
 def advise(
     table: Table,
-    columns: Sequence[str] | None = None,
+    columns: NameList | None = None,
     *,
     fpp: float | Literal["auto"] = "auto",
     row_groups: int = ROW_GROUPS,
