@@ -97,8 +97,9 @@ def test_what_the_metadata_lacks_is_named(configuration: dict[str, Any]) -> None
     del metadata["Project-URL"]
     metadata.set_payload("[a guide](sidecar/guide/orc.md)")
     assert len(list(metadata_problems(metadata, project["version"]))) == 6
-    assert with_absolute_links("[a](b.md#c), [d](#e), [f](https://g)", "https://host/o/r", "1.2") == (
-        "[a](https://host/o/r/blob/v1.2/b.md#c), [d](#e), [f](https://g)"
+    page = "![a](b.svg) [c](d.md#e), [f](#g), [h](https://i)"
+    assert with_absolute_links(page, "https://host/o/r", "1.2") == (
+        "![a](https://host/o/r/raw/v1.2/b.svg) [c](https://host/o/r/blob/v1.2/d.md#e), [f](#g), [h](https://i)"
     )
 
 

@@ -21,7 +21,8 @@ class Built(NamedTuple):
 
 def with_absolute_links(text: str, source: str, version: str) -> str:
     """Return a page whose links into the repository lead there from anywhere, to the files of this version."""
-    return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({source}/blob/v{version}/\1)", text)
+    images = re.sub(r"(!\[[^]]*\])\((?!https?:)([^)\s]+)\)", rf"\1({source}/raw/v{version}/\2)", text)
+    return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({source}/blob/v{version}/\1)", images)
 
 
 def copy_of_tracked_files(folder: Path, source: str, version: str) -> Path:
