@@ -33,12 +33,15 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, Planner
 from sidecar.serving.planning.catalog_tables import CatalogTables
 from sidecar.serving.planning.limits import Turns, run_while_wanted
+from sidecar.serving.protocol.encoding import PLAN_ID
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError, document_of, place_of
 from sidecar.storage.remote import read_file
 
 log = logging.getLogger(__name__)
 
 MODE = "scan-planning-mode"
+PLANNING = {MODE: "server", "rest-scan-planning-enabled": "true"}
+"""Defaults with which clients ask for plans. The second name is that of pyiceberg 0.11."""
 _TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 ENDPOINTS = [
     "GET /v1/{prefix}/namespaces",
@@ -111,7 +114,7 @@ class _CatalogRoutes:
         method, parts = request.method, _path_parts(request)
         match parts:
             case ["config"] if method == "GET":
-                return _json({"defaults": {MODE: "server"}, "overrides": {}, "endpoints": ENDPOINTS})
+                return _json({"defaults": PLANNING, "overrides": {}, "endpoints": ENDPOINTS})
             case ["namespaces"] if method == "GET":
                 return self._namespaces(request)
             case ["namespaces", namespace] if method in ("GET", "HEAD"):
@@ -151,8 +154,9 @@ class _CatalogRoutes:
             case "GET", ["plan", _]:
                 self._load(identifier)
                 raise RefusedRequestError("plans are answered at once and not kept", ErrorType.NO_SUCH_PLAN)
-            case "DELETE", ["plan", _]:
-                self._load(identifier)
+            case "DELETE", ["plan", plan_id]:
+                if plan_id != PLAN_ID:
+                    self._load(identifier)
                 return _CatalogAnswer(204)
             case "POST", ["metrics"]:
                 return _CatalogAnswer(204)

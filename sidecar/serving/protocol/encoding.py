@@ -129,6 +129,11 @@ def _value(value: Any, kind: IcebergType, path: str) -> Any:
     return to_json(kind, value)
 
 
+PLAN_ID = "sidecar-complete"
+"""The id of every plan. Clients of Go refuse a plan without one. Clients of Java say when they have read such a plan.
+Nothing is kept for it, since plans are complete at once."""
+
+
 @dataclass(frozen=True)
 class EncodedTask:
     """A scan task in pieces."""
@@ -150,7 +155,7 @@ def encode_answer(
     """
     ordinals: dict[bytes, int] = {}
     references = [[ordinals.setdefault(delete, len(ordinals)) for delete in task.deletes] for task in tasks]
-    pieces = [b'{"status":"completed",' if is_plan else b"{"]
+    pieces = [b'{"status":"completed","plan-id":"%b",' % PLAN_ID.encode() if is_plan else b"{"]
     pieces.append(b'"plan-tasks":' + json.dumps(list(plan_tasks)).encode() + b"," if plan_tasks else b"")
     if ordinals:
         pieces.append(b'"delete-files":[' + b",".join(ordinals) + b"],")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.serving.catalog_routes import ENDPOINTS, MODE
+from sidecar.serving.catalog_routes import ENDPOINTS, MODE, PLANNING
 from sidecar.serving.protocol.errors import ErrorType
 from sidecar.serving.proxy.upstream import UpstreamFailedError
 
@@ -69,7 +69,7 @@ def rewrite_config(document: dict[str, Any], address: str) -> None:
         if "uri" in part:
             part["uri"] = address
     if MODE not in overrides and not plans_itself(document):
-        defaults[MODE] = "server"
+        defaults |= PLANNING
     endpoints = document.get("endpoints") or [
         *ASSUMED_ENDPOINTS,
         *(ASSUMED_VIEW_ENDPOINTS if _effective(document, "view-endpoints-supported") == "true" else ()),

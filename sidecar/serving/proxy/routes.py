@@ -33,6 +33,7 @@ from sidecar.serving.answers import Caller, PlanAnswer, Planner
 from sidecar.serving.operations.counters import Counters
 from sidecar.serving.planning.limits import Turns, run_while_wanted
 from sidecar.serving.planning.served_tables import is_chosen
+from sidecar.serving.protocol.encoding import PLAN_ID
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.proxy.config_answer import plans_itself, prefix_of, rewrite_config
 from sidecar.serving.proxy.etags import EntityTags
@@ -190,7 +191,12 @@ class Proxy:
         return answer(table, asked.place, body, caller)
 
     async def _plan_by_id(self, request: Request, asked: TablePath) -> Response | None:
-        """Answer for a plan that a client fetches again or cancels. Ours are complete at once, so none is kept."""
+        """Answer for a plan that a client fetches again or cancels. Ours are complete at once, so none is kept.
+
+        Java ends each scan so. An id of ours costs no load of the table.
+        """
+        if request.method == "DELETE" and asked.rest == f"plan/{PLAN_ID}":
+            return Response(status_code=204)
         found = await self._own_load(request, asked)
         if isinstance(found, Response):
             return found

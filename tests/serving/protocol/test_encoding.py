@@ -96,6 +96,7 @@ def test_an_answer_without_files_has_its_keys() -> None:
     """Without any key for tasks clients read no rows and say nothing, so the key is always there."""
     assert json.loads(b"".join(encode_answer([], b"true", is_plan=True))) == {
         "status": "completed",
+        "plan-id": "sidecar-complete",
         "file-scan-tasks": [],
     }
     assert json.loads(b"".join(encode_answer([], b"true", is_plan=False))) == {"file-scan-tasks": []}

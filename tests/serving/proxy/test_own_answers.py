@@ -17,6 +17,7 @@ from tests.serving.proxy.conftest import Proxied
 
 TABLE = "/v1/wh/namespaces/db/tables/t"
 MODE = "scan-planning-mode"
+PLANNING = {MODE: "server", "rest-scan-planning-enabled": "true"}
 
 
 def config(proxied: Proxied, **headers: str) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def test_clients_stay_with_the_proxy(proxied: Proxied) -> None:
     proxied.upstream.config["overrides"] = {"uri": "http://upstream", **kept}
     found = config(proxied)
     assert found["overrides"] == {"uri": proxied.url, **kept}
-    assert found["defaults"] == {"uri": proxied.url, "s3.signer.uri": "http://signer", MODE: "server"}
+    assert found["defaults"] == {"uri": proxied.url, "s3.signer.uri": "http://signer", **PLANNING}
     assert proxied.upstream.requests[0][2] == b"warehouse=w"
 
 
@@ -207,6 +208,9 @@ def test_plans_are_complete_at_once_so_none_is_kept(proxied: Proxied) -> None:
     status, _, body = proxied.ask("GET", f"{TABLE}/plan/1")
     assert (status, json.loads(body)["error"]["type"]) == (404, "NoSuchPlanIdException")
     assert proxied.ask("DELETE", "/v1/wh/namespaces/db/tables/none/plan/1")[0] == 404
+    asked = len(proxied.upstream.requests)
+    assert proxied.ask("DELETE", f"{TABLE}/plan/sidecar-complete")[0] == 204
+    assert len(proxied.upstream.requests) == asked
 
 
 def test_metrics_count_plans(proxied: Proxied) -> None:
