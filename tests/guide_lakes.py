@@ -62,10 +62,15 @@ def make_people() -> None:
         table.append(rows.slice(start, 1000))
 
 
+def make_nothing() -> None:
+    """README makes its table by itself."""
+
+
 PREPARED = {
+    "README": make_nothing,
     "schedule": make_shop,
     "upkeep": make_shop,
-    "convert-a-lake": make_folder,
+    "conversions": make_folder,
     "find": make_people,
 }
 """What makes the files of a page, by its name."""

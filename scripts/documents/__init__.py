@@ -1,0 +1,1 @@
+"""Makes the documents' site and the pictures of README."""
