@@ -33,10 +33,11 @@ DESIGN = sorted((ROOT / ".github" / "design").glob("*.md"))
 GUIDES = {
     "tables", "files", "plan-and-scan", "embedding", "orc", "conversions", "encryption", "spark",
     "python", "limits", "output", "schedule", "upkeep", "advise", "find", "serve", "trust", "catalogs",
-    "compatibility",
+    "compatibility", "statistics",
 }  # fmt: skip
 CHANGING = {
     "files",
+    "statistics",
     "embedding",
     "encryption",
     "plan-and-scan",

@@ -1,4 +1,4 @@
-"""What Spark's cost-based optimiser makes of distinct counts: the guide to Spark says which settings to avoid.
+"""What Spark's cost-based optimiser makes of distinct counts: the guide "statistics" says which settings to avoid.
 
 Iceberg's Spark reports the distinct count of a theta sketch and no minimum and maximum. Spark takes a column without
 both for one that is all NULL, unless it has text or bytes. If a test here fails, Spark or Iceberg has changed: say so
