@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from scripts.documents import pictures
+from scripts.documents import pages as site
+from scripts.documents import pictures, reference
 from tests.guide_examples import (
     GUIDE,
     PAGES,
@@ -163,15 +164,43 @@ def test_pages_are_short(page: Path) -> None:
     assert [line for line in wide if page == ARCHITECTURE or not line.startswith("|")] == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, ARCHITECTURE, *DESIGN], ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([\w/.-]*)(#[\w-]+)?\)", page.read_text("utf-8")):
-        linked = page.parent / target if target else page
-        assert linked.exists() or linked == GUIDE / "commands.md", f"{page.name} links to {target}"
-        if anchor:
+def test_links_lead_to_pages_of_the_site_and_to_headings() -> None:
+    """``scripts/docs`` builds the site of these pages, and is as strict."""
+    places = site.pages()
+    for source in (source for source in places if source.endswith(".md")):
+        page = ROOT / source
+        site.text_of(source, places)
+        for target, anchor in re.findall(r"\]\(([\w/.-]*)#([\w-]+)\)", page.read_text("utf-8")):
+            linked = page.parent / target if target else page
             headings = re.findall(r"^#+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-            assert anchor[1:] in anchors, f"{page.name} links to {target}{anchor}"
+            assert anchor in anchors, f"{source} links to {target}#{anchor}"
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    places, pages = site.pages(), list(reference.reference_pages())
+    groups = [pages for group in site.navigation(places, pages) for pages in group.values()]
+    listed = re.findall(r"[\w/.-]+\.md", str(groups))
+    assert sorted(listed) == sorted([*(page for page in places.values() if page.endswith(".md")), *pages])
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    import sidecar
+
+    assert reference.undocumented() == []
+    names = reference.public_names()
+    assert {*names["sidecar"], "errors", "results"} == set(sidecar.__all__)
+    assert set(names["sidecar.results"]) == set(sidecar.results.__all__)
+
+
+def test_a_broken_link_and_a_name_without_a_docstring_are_found(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    (tmp_path / "README.md").write_text("see [it](nowhere.md)\n```text quoted\n[no](link.md)\n```\n")
+    with pytest.raises(site.BrokenLink, match=r"README\.md links to nowhere\.md"):
+        site.text_of("README.md", {"README.md": "index.md"})
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    (tmp_path / "bare.py").write_text('def told(): "It is."\ndef silent(): ...\nKnown = int\n"""A number."""\n')
+    assert reference._docstrings("bare") == {"told": "It is.", "silent": None, "Known": "A number."}
 
 
 def test_commands_of_examples_are_commands() -> None:

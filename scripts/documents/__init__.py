@@ -1,1 +1,1 @@
-"""Makes the documents' site and the pictures of README."""
+"""Makes the documents' site out of guides, docstrings and results, and the pictures of README."""

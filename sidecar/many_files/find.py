@@ -38,6 +38,7 @@ PUFFIN_ENDINGS = (".puffin", ".stats")
 ENDINGS = DATA_ENDINGS + PUFFIN_ENDINGS
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""A path, a folder or a glob, or several of them."""
 Parts = tuple[str, ...]
 
 _ANY_DEPTH = "**"

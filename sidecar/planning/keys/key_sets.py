@@ -44,6 +44,7 @@ Search = npt.NDArray[Any]
 """Sorted keys, or values to look up among them: int64, float64, or objects (bytes, integers)."""
 
 Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any] | Sequence[Any]"
+"""The values of a join's other side."""
 
 _RANGED = {"integer", "float", "date", "time", "timestamp", "decimal", "string"}
 """Families of types whose smallest and largest key can be literals of a predicate, if they do not count nanoseconds.
