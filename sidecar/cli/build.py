@@ -187,7 +187,7 @@ def draw(to: Console, report: BuildReport) -> None:
         _draw_planned(to, report)
         return
     to.print(facts(_summary(report)))
-    drawn = table_of("column", "type", "filters", "size", "false units", "distinct values", right=(3, 4, 5))
+    drawn = table_of("column", "type", "filters", "size", "false positives", "distinct values", right=(3, 4, 5))
     for column in report.columns:
         drawn.add_row(escaped(column.name), *_column(column))
     to.print(drawn)
@@ -226,8 +226,8 @@ def _summary(report: BuildReport) -> list[tuple[str, str]]:
         ("sidecar", f"{escaped(report.statistics_path or '–')} ({humanize.size(report.file_size)})"),
         ("target rate", humanize.percent(report.fpp)),
         (
-            "false units",
-            f"{report.expected_false_units:.2g} expected for an absent value, in the worst column",
+            "false positives",
+            f"{report.expected_false_units:.2g} row groups per lookup of an absent value (worst column)",
         ),
         ("read", humanize.size(report.bytes_read)),
         ("time", humanize.duration(report.seconds)),

@@ -101,11 +101,11 @@ def test_build_reports_what_it_built(built: Any, lake: Any) -> None:
     assert built["columns"]["s"]["ndv"]["estimate"] == FILES * ROWS
 
 
-def test_build_prints_size_and_expected_false_units(run: Any) -> None:
+def test_build_prints_size_and_expected_false_positives(run: Any) -> None:
     result = run("build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom")
     assert result.exit_code == 0, result.output
     assert f"{FILES} of {FILES} indexed" in result.stdout
-    assert "expected for an absent value" in result.stdout
+    assert "row groups per lookup of an absent value" in result.stdout
     assert result.stderr == ""  # no terminal: no progress
 
 

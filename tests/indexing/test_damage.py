@@ -147,7 +147,7 @@ def test_a_file_of_another_size_than_the_table_says_is_not_indexed(tmp_path: Pat
     [record] = index_units(task, plan_for(SCHEMA), open_local)
     assert (record.kind, record.reason, record.fault) == (
         "file",
-        "the file has another size than the table says",
+        "the file's size differs from the table's metadata",
         DAMAGE,
     )
 

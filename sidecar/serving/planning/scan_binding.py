@@ -46,7 +46,7 @@ def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
 
 
 def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_hex: bool = False) -> list[ScanBinding]:
-    """Return the meanings of a request for a snapshot of ``table``: one mostly.
+    """Return the ways to read a request for a snapshot of ``table``; nearly always one.
 
     ``only_hex`` is that of :func:`sidecar.serving.protocol.filters.parse_filter`.
     """

@@ -65,7 +65,7 @@ from sidecar.serving.protocol.literals import literals_of
 from sidecar.serving.protocol.requests import UNREADABLE
 
 MOST_NODES = 20_000
-"""What follows so many predicates is taken as TRUE without a look."""
+"""Predicates beyond this number become TRUE without being parsed."""
 MOST_PREDICATES = 500
 """A part of a filter with more predicates is taken as TRUE, because each file is compared with each of them.
 Equalities of one column that are joined by OR are one predicate."""
