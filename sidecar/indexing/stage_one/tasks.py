@@ -283,7 +283,9 @@ def _check_size(source: Source, piece: FilePiece) -> None:
     Pieces are cut by that size. Row groups beyond it would belong to none, and the file would be dropped without them.
     """
     if source.size != piece.size:
-        raise DamagedFileError("the file's size differs from the table's metadata", expected=piece.size, found=source.size)
+        raise DamagedFileError(
+            "the file's size differs from the table's metadata", expected=piece.size, found=source.size
+        )
 
 
 def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
