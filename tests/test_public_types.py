@@ -114,9 +114,7 @@ WRONG_CALLS = {
 
 def test_mypy_refuses_wrong_options_in_a_line(pages: Path, settings: Path) -> None:
     calls = "\n    ".join(["def f(table: Table) -> None:", *WRONG_CALLS])
-    (pages / "wrong.py").write_text(
-        f"import sidecar\nfrom pyiceberg.table import Table\n\ndef f(table: Table) -> None:\n{calls}\n"
-    )
+    (pages / "wrong.py").write_text(f"import sidecar\nfrom pyiceberg.table import Table\n\n{calls}\n")
     found = checked([sys.executable, "-m", "mypy", "--config-file", str(settings), str(pages / "wrong.py")])
     errors = [line.partition("wrong.py:")[2] for line in found.stdout.splitlines() if " error: " in line]
     assert len(errors) == len(WRONG_CALLS), found.stdout

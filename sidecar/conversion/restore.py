@@ -22,6 +22,7 @@ from sidecar.conversion.collection import BY_ID, BY_NAME
 from sidecar.conversion.filter_pool import PooledFilters
 from sidecar.conversion.matching.match import Match
 from sidecar.errors import SidecarError
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import OrcTail
@@ -56,6 +57,17 @@ def filter_parts(
             return None
         leaf = find_leaf(footer, field_id, group.resolution, group.encoding)
         return None if leaf is None or (wanted is not None and leaf.index not in wanted) else (leaf.index, leaf.path)
+
+    return located_parts(matches, locate)
+
+
+def other_filter_parts(matches: Sequence[Match], footer: Footer) -> list[PooledFilters]:
+    """Return where the ORC filters of a Parquet file are, which ``convert --as orc`` makes."""
+
+    def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
+        leaf = None if isinstance(group.rule, SplitBlockRule) else _only_leaf(footer, field_id, group.resolution)
+        has_encoding = leaf is not None and ColumnType.parse(leaf.iceberg_type).orc_encoding == group.encoding
+        return (leaf.index, leaf.path) if leaf is not None and has_encoding else None
 
     return located_parts(matches, locate)
 

@@ -25,13 +25,16 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.conversion.filter_pool import FilterPool
 from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import Finder, Match
-from sidecar.conversion.restore import filter_parts, restore_pages
+from sidecar.conversion.rebuild import ParquetEvidence
+from sidecar.conversion.restore import filter_parts, other_filter_parts, restore_pages
 from sidecar.conversion.verify_orc import orc_value_problems
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
-from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.orc.array_hash import hash_orc
+from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.parquet.footer import LOCKED, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
@@ -123,7 +126,7 @@ def parquet_value_problems(
 def _filter_problems(
     source: Source, footer: Footer, match: Match, pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    for part in filter_parts([match], footer):
+    for part in [*filter_parts([match], footer), *other_filter_parts([match], footer)]:
         for row_group in sorted(part.units):
             if not pool.has(part, row_group):
                 continue
@@ -132,9 +135,31 @@ def _filter_problems(
                 yield problem_in(footer.name, f"sidecar: {LOCKED}", part.path, row_group)
                 continue
             found = pool.get(part, row_group)
-            assert isinstance(found, SplitBlockBloomFilter)
-            for text in value_problems(source, footer, chunk, found, check, forms=False):
+            if isinstance(found, OrcBloomFilter):
+                texts = _orc_filter_problems(
+                    ParquetEvidence(source, footer, [chunk]), found, part.group.encoding, check
+                )
+            else:
+                texts = value_problems(source, footer, chunk, found, check, forms=False)
+            for text in texts:
                 yield problem_in(footer.name, f"sidecar: {text}", part.path, row_group)
+
+
+def _orc_filter_problems(
+    evidence: ParquetEvidence, found: OrcBloomFilter, encoding: str, check: ValueCheck
+) -> Iterator[str]:
+    """Yield the problems of an ORC filter that was made for a Parquet chunk: all its values are looked up."""
+    rule, asked, denied = OrcEncoding.parse(encoding), 0, 0
+    try:
+        for values in evidence.values()[0]:
+            hashes = hash_orc(values.drop_null(), rule, twins=False)
+            asked, denied = asked + len(hashes), denied + len(hashes) - int(found.check(hashes).sum())
+    except SidecarError as error:
+        yield f"Bloom filter: values could not be looked up: {place_and_reason(error)}"
+        return
+    check.values += asked
+    if denied:
+        yield f"Bloom filter: denies {denied} of {asked} values that the column chunk has"
 
 
 def _page_index_problems(source: Source, footer: Footer, match: Match, check: ValueCheck) -> Iterator[Problem]:

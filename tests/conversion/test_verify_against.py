@@ -16,6 +16,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import UsageError
+from sidecar.filters.orc.bloom import OrcBloomFilter
 from tests.conversion.cases import as_remote, foreign, indexed
 from tests.conversion.test_encrypted import FILE, keys
 from tests.iceberg.cases import create, local
@@ -204,3 +205,19 @@ def test_many_columns_of_a_file_with_nulls_and_lists(tmp_path: Path) -> None:
     parts = [str(indexed(tmp_path, number)) for number in range(2)]
     sidecar.extract(parts, str(tmp_path / "x.puffin"))
     assert sidecar.verify(str(tmp_path / "x.puffin"), against=parts).to_dict()["problems"] == []
+
+
+def test_orc_filters_of_parquet_files_are_looked_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, empty = str(folder / "as-orc.puffin"), str(folder / "empty.puffin")
+    sidecar.convert(paths(folder), target, as_="orc")
+    found = sidecar.verify(target, against=paths(folder))
+    assert found.ok
+    assert found.looked_up is not None
+    assert found.looked_up.values == 3 * ROWS
+    monkeypatch.setattr(OrcBloomFilter, "insert_arrow", lambda *_: None)
+    sidecar.convert(paths(folder), empty, as_="orc")
+    denied = sidecar.verify(empty, against=paths(folder))
+    assert {problem.problem for problem in denied.problems} == {
+        f"sidecar: Bloom filter: denies {ROWS // 2} of {ROWS // 2} values that the column chunk has"
+    }
+    assert len(denied.problems) == 6
