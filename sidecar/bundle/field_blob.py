@@ -76,6 +76,15 @@ class FieldBlob(Generic[T]):
         """Raise the error that :attr:`place` raises, if any."""
         self._keys.place(self.toc.lock, self._owner)
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the blob can be opened with the given keys."""
+        try:
+            self.check_key()
+        except SidecarError:
+            return False
+        return True
+
     def usable_place(self) -> BlobContext | None:
         """Return :attr:`place`, or report its error as a doubt and return ``None``."""
         try:

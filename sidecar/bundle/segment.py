@@ -278,11 +278,7 @@ class Segment:
     @cached_property
     def listed_manifests(self) -> list[ListedManifest]:
         """Manifests whose live files are all in the segment; empty if they cannot be read."""
-        manifests = None if self._first_units is None else self._certain(self.units.manifests)
-        return [manifest for manifest in manifests or [] if self._is_inside(manifest)]
-
-    def _is_inside(self, manifest: ListedManifest) -> bool:
-        return 0 <= manifest.first_file <= manifest.first_file + manifest.live_files <= self.num_files
+        return (None if self._first_units is None else self._certain(self.units.manifests)) or []
 
     @cached_property
     def schemas(self) -> list[str]:

@@ -159,6 +159,10 @@ class SidecarFile:
             return self.segments
         return [segment for segment in self.segments if self._is_vouched(segment, protected)]
 
+    def authentic_segments(self) -> list[Segment]:
+        """Return the segments with an encrypted blob that a given key opens: it authenticates their units too."""
+        return [one for one in self.segments if any(b.toc.lock is not None and b.has_key for b in one.blobs)]
+
     def _is_vouched(self, segment: Segment, protected: set[int]) -> bool:
         refusal: tuple[SidecarError, int] | None = None
         for blob in segment.blobs:

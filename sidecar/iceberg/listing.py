@@ -1,15 +1,17 @@
 """Lists the manifests and live data files of a snapshot, in manifest order, as a build needs them.
 
-Every data manifest is read once, entry by entry, because the units table stores each entry as its manifest has it.
+A data manifest is read once, entry by entry, because the units table stores each entry as its manifest has it. What an
+earlier sidecar has recorded of a manifest is not read again (:mod:`sidecar.iceberg.recorded_entries`).
 Delete manifests are only counted: deletes remove rows, so a filter over all rows of a file covers the live rows.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
@@ -30,18 +32,23 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
-from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.manifests import (
     ManifestContents,
     RawEntry,
+    identity_of,
     read_live_entries,
     read_manifest,
     read_manifests,
 )
+from sidecar.iceberg.recorded_entries import recorded_contents
 from sidecar.iceberg.table_names import name_of
 from sidecar.run import ReportingThreads
 from sidecar.storage.locations import file_at
+
+if TYPE_CHECKING:
+    from sidecar.bundle.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -144,18 +151,6 @@ class Listing:
     delete_files: int
 
 
-def identity_of(entry: ManifestEntry) -> DataFileIdentity:
-    """Return the identity under which a sidecar lists the data file of a live entry (with inherited values)."""
-    file = entry.data_file
-    return DataFileIdentity(
-        file.file_path,
-        file.file_size_in_bytes,
-        file.record_count,
-        entry.snapshot_id,
-        entry.file_sequence_number or UNKNOWN_SEQUENCE,
-    )
-
-
 def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
     """Return the snapshot with this id, or the current one. Raises :class:`UsageError` if it does not exist."""
     if snapshot_id is None:
@@ -169,8 +164,10 @@ def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
     return snapshot
 
 
-def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
+def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterable[Segment] = ()) -> Listing:
     """List the live data files of a snapshot (by default the current one), in the order of its manifests.
+
+    Manifests that ``segments`` list unchanged are not read: their entries come from the records in the segments.
 
     Raises :class:`UsageError` for an unknown snapshot, and :class:`DamagedFileError` or
     :class:`sidecar.errors.StorageError` with the path of the manifest list or manifest that cannot be read.
@@ -183,8 +180,13 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     manifests: list[SnapshotManifest] = []
     files: list[SnapshotFile] = []
     with ReportingThreads(READERS) as pool:
-        read = pool.map(lambda line: read_checked(table.io, line), data_lines)
-        for line, contents in zip(data_lines, read, strict=True):
+        recorded = recorded_contents(segments, data_lines)
+        others = pool.map(
+            lambda line: read_checked(table.io, line),
+            [line for at, line in enumerate(data_lines) if at not in recorded],
+        )
+        for at, line in enumerate(data_lines):
+            contents = recorded[at] if at in recorded else next(others)
             spec = specs.get(line.partition_spec_id)
             listed = _list_manifest(len(manifests), len(files), line, contents, spec)
             manifests.append(listed[0])

@@ -13,8 +13,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.iceberg.listing import READERS, identity_of
-from sidecar.iceberg.manifests import read_manifest
+from sidecar.iceberg.listing import READERS
+from sidecar.iceberg.manifests import identity_of, read_manifest
 from sidecar.run import ReportingThreads
 
 

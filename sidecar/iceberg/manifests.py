@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.dependencies.pyiceberg import SCHEMA_KEY, inherit_from_manifest
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.bytes_decoder import BlockReader, BytesDecoder
@@ -70,12 +71,27 @@ class RawEntry:
 
 @dataclass(frozen=True)
 class ManifestContents:
-    """A decoded manifest: its key-value metadata, the writer's Avro schema as JSON text, and all entries."""
+    """A decoded manifest: the writer's Avro schema as JSON text, and all entries.
 
-    metadata: Mapping[str, str]
+    ``metadata`` is its key-value metadata; it is empty if the live entries were recorded in a sidecar.
+    """
+
     avro_schema: str
     partition_fields: tuple[NestedField, ...]
     entries: tuple[RawEntry, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def identity_of(entry: ManifestEntry) -> DataFileIdentity:
+    """Return the identity under which a sidecar lists the data file of a live entry (with inherited values)."""
+    file = entry.data_file
+    return DataFileIdentity(
+        file.file_path,
+        file.file_size_in_bytes,
+        file.record_count,
+        entry.snapshot_id,
+        entry.file_sequence_number or UNKNOWN_SEQUENCE,
+    )
 
 
 class EntryDecoder:
@@ -200,7 +216,7 @@ def decode_manifest(
             for block, count in _blocks(data, header, decoder)
             for entry, raw in _records(block, count, lambda d: records.read(d, manifest))
         )
-    return ManifestContents(header.meta, avro_schema, records.partition_fields, entries)
+    return ManifestContents(avro_schema, records.partition_fields, entries, header.meta)
 
 
 def read_live_entries(

@@ -9,6 +9,7 @@ from functools import cached_property
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
@@ -23,6 +24,7 @@ from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
 from sidecar.indexing.options import options_of
+from sidecar.indexing.previous.carrying import use_keys
 from sidecar.indexing.previous.earlier import ReusableSidecar, look_back, sketches_to_carry
 from sidecar.indexing.previous.earlier_sketches import marks_by_files
 from sidecar.indexing.request import BuildRequest
@@ -174,7 +176,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         wishes = _openable(wishes, found, protection, notes, are_named=request.columns is not None)
     wanted = tuple(wish.column for wish in wishes)
     protection.check([column.path for column in wanted])
-    listing = list_snapshot(table, snapshot.snapshot_id)
+    listing = list_snapshot(table, snapshot.snapshot_id, _recording(table, request, found))
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
     common = Options(
         kinds=frozenset(),
@@ -189,6 +191,20 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files, checked=request.thorough)
     return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
+
+
+def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) -> Sequence[Segment]:
+    """Give the earlier sidecar its keys, and return the segments whose records stand for the manifests they list.
+
+    With keys, a build vouches for the entries that it records, so it takes them from no segment that anybody could have
+    written. A full build trusts nothing of the earlier sidecar.
+    """
+    if found is None:
+        return ()
+    use_keys(table, request.encryption_keys, found.sidecar)
+    if request.full:
+        return ()
+    return found.sidecar.segments if request.encryption_keys is None else found.sidecar.authentic_segments()
 
 
 def _openable(

@@ -18,8 +18,8 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
-from sidecar.iceberg.listing import identity_of, list_snapshot, snapshot_of
-from sidecar.iceberg.manifests import read_manifest, read_manifests
+from sidecar.iceberg.listing import list_snapshot, snapshot_of
+from sidecar.iceberg.manifests import identity_of, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles

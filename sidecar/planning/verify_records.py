@@ -12,9 +12,9 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import ListedManifest
 from sidecar.errors import Problem, problem_in
-from sidecar.iceberg.listing import entry_bounds, identity_of, partition_values
-from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest
-from sidecar.planning.files.by_filters import is_listed
+from sidecar.iceberg.listing import entry_bounds, partition_values
+from sidecar.iceberg.manifests import ManifestContents, RawEntry, identity_of, read_manifest
+from sidecar.iceberg.recorded_entries import is_listed
 from sidecar.planning.verify_registration import column_names
 
 if TYPE_CHECKING:

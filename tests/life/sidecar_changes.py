@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 from pyiceberg.table.refs import SnapshotRefType
 
 import sidecar
+from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.refs import schema_at
 from tests.iceberg.cases import local
 from tests.life.table_life import Life, leaf_paths
@@ -52,7 +54,22 @@ def refresh(life: Life, **engine: Any) -> str | None:
     limit = life.rng.choice([None, None, None, 1])
     report = sidecar.refresh(life.table, threads=1, max_new_files=limit, at=branch, **(engine or IN_PROCESS))
     life.warn(report.warnings)
+    if report.statistics_path is not None and report.action != "removed":
+        check_recorded(life.table)
     return f"refresh {branch} {limit}: {report.action}"
+
+
+def check_recorded(table: Any) -> None:
+    """What a sidecar has recorded of manifests lists the snapshot as the manifests do."""
+    if table.refresh().current_snapshot() is None or not table.metadata.statistics:
+        return
+    with closing(sidecar.open_sidecar(table)) as opened:
+        recorded = list_snapshot(table, None, opened.segments)
+    read = list_snapshot(table)
+    assert recorded.manifests == read.manifests
+    for one, other in zip(recorded.files, read.files, strict=True):
+        assert (one.raw_entry, one.known_as, one.partition) == (other.raw_entry, other.known_as, other.partition)
+        assert (one.identity, one.sequence_number) == (other.identity, other.sequence_number)
 
 
 def expire_registrations(life: Life) -> str:

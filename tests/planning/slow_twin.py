@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from sidecar.access import Access
 from sidecar.bundle.segment import Segment
 from sidecar.filters.probes import probe_for
-from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.manifests import identity_of
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import table_at
 from sidecar.iceberg.resolve import resolution_holds

@@ -21,7 +21,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry
-from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.errors import DamagedFileError
 
 BlobOfField = tuple[str, int]
 """A blob type and a field id."""
@@ -73,12 +73,7 @@ class SourceSegment:
     @property
     def has_its_keys(self) -> bool:
         """Whether all of :attr:`blobs` can be opened with the keys that the sidecar was given."""
-        try:
-            for blob in self.blobs.values():
-                blob.check_key()
-        except SidecarError:
-            return False
-        return True
+        return all(blob.has_key for blob in self.blobs.values())
 
     @cached_property
     def rates(self) -> dict[int, float | None]:
@@ -149,6 +144,8 @@ class CheckedSegment:
     """bool[units]: which units have a damaged filter or index. Blobs without damage are not in it."""
     sketches: dict[int, FieldSketches] = field(default_factory=dict)
     """The sound sketches of groups of files by field id. The next build counts the files of the others again."""
+    uncountable: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """bool[files] by field id: which files are in a group whose sketch is damaged."""
     others: dict[BlobOfField, Any] = field(default_factory=dict)
     """What is sound of blobs of other kinds, as :meth:`sidecar.bundle.merging.kind_merge.KindMerge.check` finds it."""
 

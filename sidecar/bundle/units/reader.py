@@ -209,9 +209,10 @@ class UnitsReader:
         return arrow_tables.decode_schemas(self._sections.read(self._single(SCHEMAS))[0])
 
     def manifests(self) -> list[ListedManifest]:
-        """Return the listed manifests."""
+        """Return the listed manifests whose files are all in the segment."""
         self._hold_end()
-        return arrow_tables.decode_manifests(self._sections.read(self._single(MANIFESTS))[0])
+        found = arrow_tables.decode_manifests(self._sections.read(self._single(MANIFESTS))[0])
+        return [m for m in found if 0 <= m.first_file <= m.first_file + m.live_files <= self.toc.num_files]
 
     def coverage(self) -> list[Coverage]:
         """Return the states of all units, one entry for each field and kind."""

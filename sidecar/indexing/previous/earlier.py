@@ -31,7 +31,7 @@ from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta, sketched_fields
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
-from sidecar.indexing.previous.carrying import live_files, use_keys
+from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.damage import SidecarDamage, find_damage
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -67,7 +67,8 @@ class ReusableSidecar:
         """Return whether the sidecar belongs to this very snapshot, and all of it would be carried over."""
         found = self.found
         is_own = found is not None and found.displaced is None and found.snapshot_id == snapshot_id
-        return is_own and not self.broken_counts and self.is_whole(table)
+        is_told = self.damage is not None and self.damage.footer
+        return is_own and not self.broken_counts and not is_told and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
         """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
@@ -115,16 +116,15 @@ def look_back(
 ) -> ReusableSidecar:
     """Return the usable part of ``found``, the nearest sidecar of the snapshot.
 
-    ``full`` serves no files. ``checked``: all checksums are looked at, and damaged indexes serve no file. At most
-    ``most_files`` files will be indexed now; files beyond that keep what they have. If the sidecar is damaged anywhere
-    but in a sketch, nothing of it is reused.
+    It has its keys. ``full`` serves no files. ``checked``: all checksums are looked at, and damaged indexes serve no
+    file. At most ``most_files`` files will be indexed now; files beyond that keep what they have. If the sidecar is
+    damaged anywhere but in a sketch, nothing of it is reused.
     """
     if found is None:
         return ReusableSidecar()
     earlier = ReusableSidecar(found)
     try:
-        use_keys(table, plan.encryption_keys, found.sidecar)
-        earlier.damage = find_damage(found.sidecar) if checked else None
+        earlier.damage = find_damage(found.sidecar, found.statistics) if checked else None
         _fill(earlier, table, listing, plan, full, most_files)
     except SidecarError as error:
         return ReusableSidecar(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")

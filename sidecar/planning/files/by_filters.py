@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
 from sidecar.filters.arrays import Ordinals
+from sidecar.iceberg.recorded_entries import is_listed
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, FilterCounts, Reasons, S_co, SetRows
 from sidecar.planning.funnel import KeptFilesBecause, NotIndexed
 from sidecar.planning.segment_answer import SegmentAnswer, answer_of, indexed_units
@@ -221,25 +222,3 @@ def _state(coverage: Coverage | None, code: int) -> str:
         return NO_FILTERS
     state = coverage.states[code].state
     return KeptFilesBecause.UNREADABLE.text if state == UnitState.INDEXED else state
-
-
-def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
-    """Return whether a line of today's manifest list is the manifest that the segment lists, unchanged.
-
-    A manifest is written once, by one snapshot. So path, length and that snapshot identify it, also in format version
-    1, which has no sequence numbers. If the snapshot is unknown (0 or less), the answer is no. Counts in the manifest
-    list are optional; those that are there must agree.
-    """
-    live_files = (manifest.added_files_count, manifest.existing_files_count)
-    live_rows = (manifest.added_rows_count, manifest.existing_rows_count)
-    return (
-        manifest.content == ManifestContent.DATA
-        and manifest.manifest_path == entry.path
-        and manifest.manifest_length == entry.length
-        and manifest.partition_spec_id == entry.spec_id
-        and manifest.sequence_number == entry.sequence_number
-        and manifest.min_sequence_number == entry.min_sequence_number
-        and manifest.added_snapshot_id == entry.added_snapshot_id > 0
-        and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
-        and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]
-    )

@@ -15,14 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.model import FileEntry
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.arrays import Ordinals
-from sidecar.iceberg.listing import identity_of, live_entries
+from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.manifests import entry_decoder
+from sidecar.iceberg.recorded_entries import recorded_entry
 from sidecar.planning import bound_columns
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
@@ -78,7 +79,7 @@ def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -
     entries, doubts = dict[int, ManifestEntry](), dict[int, SidecarError]()
     for row, owner in owner_of.items():
         try:
-            entry = _at(live[owner], source, owner, row) if owner in live else _decoded(source, owner, records[row])
+            entry = _at(live[owner], source, owner, row) if owner in live else _recorded(source, owner, records[row])
         except SidecarError as error:
             doubts.setdefault(source.lines[owner].place, error)
             continue
@@ -126,26 +127,8 @@ def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) 
     return ExecutorFactory.get_or_create().map(read, asked)
 
 
-def _decoded(source: ListedManifests, owner: int, file: FileEntry | None) -> ManifestEntry:
-    """Return the entry of a record as pyiceberg reads it.
-
-    Raises :class:`DamagedFileError` unless it is a live entry of the data file that the units table names. A record of
-    another file would put that file's rows into the plan in place of this one's.
-    """
-    schemas, schema, line = source.segment.schemas, source.listed[owner].schema, source.lines[owner].file
-    if file is None:
-        raise DamagedFileError("the record of a file cannot be read")
-    if not 0 <= schema < len(schemas):
-        raise DamagedFileError("the schema of its records is missing", found=schema)
-    entry: ManifestEntry = entry_decoder(schemas[schema]).decode(file.entry, line)
-    data = entry.data_file
-    recorded = (*file.identity, file.spec_id)
-    decoded = (*identity_of(entry), line.partition_spec_id)
-    if decoded != recorded:
-        raise DamagedFileError("a record belongs to another file", expected=recorded, found=decoded)
-    if entry.status == ManifestEntryStatus.DELETED or data.content != DataFileContent.DATA:
-        raise DamagedFileError("a record is not that of a live data file", found=data.file_path)
-    return entry
+def _recorded(source: ListedManifests, owner: int, file: FileEntry | None) -> ManifestEntry:
+    return recorded_entry(file, source.segment.schemas, source.listed[owner], source.lines[owner].file)
 
 
 def _walked(files: ListedFileSet, evaluators: Evaluators) -> ListedFileSet | None:

@@ -21,7 +21,7 @@ from sidecar.bundle.model import ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.filters.arrays import Ordinals
-from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.manifests import identity_of
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.file_set import FileSet, Line, RowSpans, SetRows
 

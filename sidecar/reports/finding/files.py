@@ -27,8 +27,8 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import SidecarError
-from sidecar.iceberg.listing import READERS, identity_of, read_checked
-from sidecar.iceberg.manifests import ManifestContents, read_manifests
+from sidecar.iceberg.listing import READERS, read_checked
+from sidecar.iceberg.manifests import ManifestContents, identity_of, read_manifests
 from sidecar.planning.files.choose import ask_filters
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.sources import opened

@@ -18,8 +18,8 @@ from pyiceberg.types import IcebergType
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, fingerprint
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.deletes.delete_files import partition_of
-from sidecar.iceberg.listing import identity_of, read_checked
-from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, latest_fields
+from sidecar.iceberg.listing import read_checked
+from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, identity_of, latest_fields
 from sidecar.serving.protocol.encoding import encode_file
 
 _BOUNDS = pa.schema(

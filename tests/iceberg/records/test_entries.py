@@ -19,8 +19,7 @@ from pyiceberg.types import ListType, LongType, NestedField
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.bytes_decoder import BytesDecoder
-from sidecar.iceberg.listing import identity_of
-from sidecar.iceberg.manifests import EntryDecoder, entry_decoder, read_manifest
+from sidecar.iceberg.manifests import EntryDecoder, entry_decoder, identity_of, read_manifest
 from sidecar.iceberg.records import entries as entries_module
 from sidecar.iceberg.records.entries import EntryMaker, ListedDataFile, StoredRecords
 from sidecar.iceberg.records.walking import walk

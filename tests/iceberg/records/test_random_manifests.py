@@ -12,8 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.iceberg.listing import identity_of
-from sidecar.iceberg.manifests import entry_decoder, read_manifest
+from sidecar.iceberg.manifests import entry_decoder, identity_of, read_manifest
 from sidecar.iceberg.records.entries import EntryMaker, ListedDataFile, StoredRecords
 from tests.iceberg.records.random_manifests import RandomManifest
 from tests.iceberg.test_manifests import values

@@ -143,8 +143,8 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
     from sidecar.iceberg.manifests import read_manifests
+    from sidecar.iceberg.recorded_entries import is_listed
     from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
-    from sidecar.planning.files.by_filters import is_listed
 
     found = find_sidecar(table, Access())
     assert found is not None
