@@ -25,6 +25,7 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
+from sidecar.bundle.sections import MANIFESTS, SCHEMAS
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
 from sidecar.bundle.units import arrow_tables
 from sidecar.bundle.units.arrow_tables import decode_file_table, encode_files, files_of
@@ -151,6 +152,16 @@ def test_unit_counts_that_are_off_by_one_are_damage(counts, wrong):
     reader.toc = replace(reader.toc, num_units=reader.toc.num_units + wrong)
     with pytest.raises(DamagedFileError, match="units"):
         reader.first_units()
+
+
+@pytest.mark.parametrize("name", [MANIFESTS, SCHEMAS])
+def test_two_pieces_of_a_section_that_has_one_are_damage(name):
+    """Nobody knows which of them counts."""
+    reader, _ = reader_of(units_table(3))
+    sections = [replace(one, count=2) if one.name == name else one for one in reader.toc.sections]
+    twice = UnitsReader(replace(reader.toc, sections=sections), reader._sections._read_ranges)
+    with pytest.raises(DamagedFileError, match=f"the units blob does not have its {name}"):
+        twice.manifests() if name == MANIFESTS else twice.schemas()
 
 
 def test_verify_holds_fingerprints_against_the_entries_of_files():

@@ -62,8 +62,9 @@ def delete(
 
 
 DELETES = [
-    delete("vector", 5, vector=True, target="v.parquet"),
     delete("replaced vector", 4, vector=True, target="v.parquet"),
+    delete("vector", 5, vector=True, target="v.parquet"),
+    delete("first vector", 3, vector=True, target="v.parquet"),
     delete("by reference", 5, target="a.parquet"),
     delete("by equal bounds", 5, bounds=("a.parquet", "a.parquet")),
     delete("by bounds", 5, bounds=("a.parquet", "m")),

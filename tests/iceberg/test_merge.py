@@ -88,6 +88,14 @@ def test_of_two_older_sketches_of_ours_the_newer_one_stays() -> None:
     assert [tuple(e.fields) for e in planned.registered] == [(1,)]
 
 
+def test_a_sketch_of_two_columns_is_of_others_whoever_marked_it() -> None:
+    """Others may keep the properties of our sketch of one column."""
+    both = existing([(THETA, [1, 2], b"pairs", OURS), (THETA, [1], b"one", OURS)])
+    planned = plan_merge([both], [KeptSketch(1, b"x", 1)], {1, 2})
+    assert copied(planned) == [b"pairs"]
+    assert [tuple(e.fields) for e in planned.registered] == [(1, 2), (1,)]
+
+
 def test_of_a_file_that_cannot_be_read_the_entries_stay_ours_too() -> None:
     """They are all that is left of it."""
     gone = existing([(THETA, [1], b"ours", OURS), (THETA, [2], b"theirs", {"ndv": "4"})], lost=True)

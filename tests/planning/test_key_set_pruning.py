@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 import sidecar
@@ -17,7 +18,8 @@ from sidecar.errors import UsageError
 from sidecar.planning.files.by_filters import SegmentPlace
 from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.keys import key_pruning
-from sidecar.planning.keys.key_pruning import KeyAnswer
+from sidecar.planning.keys.key_pruning import KeyAnswer, KeyPruner
+from sidecar.planning.keys.key_sets import KeySet
 from tests.iceberg.cases import comparable, local, replaced
 from tests.planning.key_set_cases import semi_join
 from tests.planning.plan_cases import LONGS
@@ -70,6 +72,18 @@ def test_keys_at_the_very_bounds_of_files_are_within_them(catalog: Any, kind: st
         assert found.to_arrow().num_rows == len(there), keys
         if there:
             assert found.files_kept == kept, keys
+
+
+def test_bounds_that_contradict_each_other_rule_out_no_key() -> None:
+    def within(lower: int, upper: int) -> tuple[int, int]:
+        low, high = (number.to_bytes(8, "little") for number in (lower, upper))
+        file = DataFile.from_args(record_count=9, lower_bounds={1: low}, upper_bounds={1: high})
+        pruner = KeyPruner(KeySet(1, "k", "long", np.array([5, 15, 25])), lambda *_: True)
+        found = pruner.by_bounds([file])
+        return int(found.first[0]), int(found.end[0])
+
+    assert within(10, 20) == (1, 2)
+    assert within(20, 10) == (0, 3)
 
 
 def test_float_keys_are_cut_to_bounds_of_row_groups(catalog: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
@@ -132,6 +133,21 @@ def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
             path = beginning + file.path.removeprefix("file:/")
             assert moved.find(file.known_as._replace(path=path)) == {0: file.ordinal}
     found.close()
+
+
+def test_two_spellings_that_are_two_files_decide_nothing() -> None:
+    """A file is looked up in a segment that lists two files under spellings of its path."""
+    listed = {"/t/data/a": 0, "file:/t/data/a": 1, "/t/data/b": 2}
+
+    class Listing:
+        listed_manifests: ClassVar[list[Any]] = []
+
+        def file_ordinal(self, file: DataFileIdentity) -> int | None:
+            return listed.get(file.path)
+
+    found = SidecarFiles(cast("Any", [Listing()]), "file:/t")
+    assert found.find(DataFileIdentity("file:///t/data/a", 9, 9, 1, 1)) == {}
+    assert found.find(DataFileIdentity("file:///t/data/b", 9, 9, 1, 1)) == {0: 2}
 
 
 def test_a_sidecar_that_stayed_behind_is_told(copied: Table) -> None:

@@ -7,6 +7,7 @@ import math
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from pyiceberg.types import (
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.reports.finding.find import find
+from sidecar.reports.finding.sidecars import _hashes
 from sidecar.reports.finding.values import conditions_from
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
@@ -139,6 +141,13 @@ def test_promoted_columns_are_compared_in_their_wider_type(catalog: Any) -> None
         ("f", "0.1"): 0, ("f", wide): 1, ("f", "inf"): 1,
         ("dec", "1.5"): 2, ("dec", "123456789012345678.00"): 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "kinds"), [(-(2**31), 2), (2**31 - 1, 2), (-(2**31) - 1, 1), (2**31, 1)])
+def test_a_number_of_a_long_is_looked_for_in_sketches_of_ints_too(value: int, kinds: int) -> None:
+    """The column may have been an int when its values were counted."""
+    question: Any = SimpleNamespace(column=SimpleNamespace(type=LongType()))
+    assert len(_hashes(value, question)) == kinds
 
 
 def test_a_file_of_snapshots_before_and_after_a_promotion_counts_once(catalog: Any) -> None:
