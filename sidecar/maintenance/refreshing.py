@@ -184,7 +184,7 @@ class _Refresh:
         if state is None:
             return False
         segments = sum(blob.type == UNITS for blob in puffin.metadata.blobs)
-        if segments > 1 and not has_settled(puffin.metadata.properties, entry.snapshot_id):
+        if not segments or (segments > 1 and not has_settled(puffin.metadata.properties, entry.snapshot_id)):
             return False
         try:
             snapshot = snapshot_of(self.table, entry.snapshot_id)

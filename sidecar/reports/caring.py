@@ -252,7 +252,7 @@ class _Night:
             case "gc":
                 done.gc = gc(table, older_than=self.older_than, dry_run=self.dry_run)
             case "check":
-                done.check = _checked(table, self.max_behind, self.min_coverage)
+                done.check = self._checked(table, is_new=done.refresh is not None)
 
     def _refreshed(self, table: Table) -> RefreshReport:
         """Refresh a table. A night has the time to look for damage in all of the sidecar, and to merge a large one too,
@@ -264,6 +264,14 @@ class _Night:
             first.seconds += second.seconds
         return first
 
+    def _checked(self, table: Table, is_new: bool) -> CheckedTable:
+        """Check a table. Right after a refresh, which has looked for damage in all of the sidecar, that is quick."""
+        limits = {"max_behind": self.max_behind, "min_coverage": self.min_coverage}
+        found = status(table.refresh(), **limits, quick=is_new)
+        is_undeclared = not found.covered and not found.warnings  # a damaged declaration is a warning
+        missed = [] if is_undeclared else found.missed
+        return CheckedTable(found.waiting, found.share_covered, missed, found.to_do, found.warnings)
+
 
 def _why_left_alone(table: Table) -> str | None:
     """Return why a sidecar of the table can be registered nowhere; ``None`` if it can."""
@@ -274,10 +282,3 @@ def _why_left_alone(table: Table) -> str | None:
     except UnsupportedFeatureError as error:
         return str(error)
     return None
-
-
-def _checked(table: Table, max_behind: timedelta | None, min_coverage: float | None) -> CheckedTable:
-    found = status(table.refresh(), max_behind=max_behind, min_coverage=min_coverage, quick=True)
-    is_undeclared = not found.covered and not found.warnings  # a damaged declaration is a warning
-    missed = [] if is_undeclared else found.missed
-    return CheckedTable(found.waiting, found.share_covered, missed, found.to_do, found.warnings)

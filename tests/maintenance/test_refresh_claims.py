@@ -21,7 +21,7 @@ from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance import costs
-from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, TOC, UNITS
+from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, THETA_GROUPS, TOC, UNITS
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -158,7 +158,9 @@ def flip(table: Any, blob_type: str) -> None:
 
 
 @pytest.mark.parametrize("cure", ["to_do", "care"])
-@pytest.mark.parametrize(("blob_type", "kind"), [(SBBF, "bloom"), (PAGE_INDEX, "page-index"), (THETA, "theta")])
+@pytest.mark.parametrize(
+    ("blob_type", "kind"), [(SBBF, "bloom"), (PAGE_INDEX, "page-index"), (THETA, "theta"), (THETA_GROUPS, "theta")]
+)
 def test_damage_is_no_coverage_and_is_made_anew(table: Any, blob_type: str, kind: str, cure: str) -> None:
     build(table, "k", kinds=["bloom", "theta", "page-index"], save=True)
     build(table, "s", kinds=["bloom"])
@@ -168,6 +170,8 @@ def test_damage_is_no_coverage_and_is_made_anew(table: Any, blob_type: str, kind
     assert any(f"{kind} of k is damaged" in warning for warning in status.warnings)
     assert [one.threshold for one in status.missed] == ([] if kind == "theta" else ["min_coverage"])
     assert sidecar.status(table, quick=True, min_coverage=100).missed == []
+    (checked,) = sidecar.care(table, only=["check"]).tables
+    assert (checked.check.warnings, checked.check.to_do) == (status.warnings, status.to_do)
     (step,) = status.to_do
     assert f"sidecar build {name_of(table)}" in step.command
     assert f"--columns k --kinds {kind} " in step.command
@@ -208,14 +212,36 @@ def test_a_damaged_units_table_is_made_anew_and_is_gone_once_all_of_its_indexes_
     assert (sidecar.status(table, min_coverage=100).missed, sidecar.plan(table, "k = 500").files_kept) == ([], 0)
 
 
-def test_the_cure_of_a_damaged_directory_is_a_build(table: Any) -> None:
+def rename_in_footer(table: Any, blob_type: str) -> None:
+    """Change a letter of a type in the sidecar's footer."""
+    path = Path(local(table.refresh().metadata.statistics[-1].statistics_path))
+    data = bytearray(path.read_bytes())
+    data[data.rindex(f'"{blob_type}"'.encode()) + 3] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("damage", "blob_type"), [(flip, TOC), (rename_in_footer, TOC), (rename_in_footer, SBBF)])
+def test_the_cure_of_a_damaged_directory_is_a_build(table: Any, damage: Any, blob_type: str) -> None:
     """A refresh does not look for damage."""
     build(table, "k", kinds=["bloom"], save=True)
-    flip(table, TOC)
+    damage(table, blob_type)
+    assert sidecar.verify(table.refresh()).problems != []
     assert refresh(table) == "current"
     (step,) = sidecar.status(table.refresh()).to_do
     assert (step.why, step.command.startswith(f"sidecar build {name_of(table)}")) == ("the sidecar is damaged", True)
     build(table, "k")
+    assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
+
+
+def test_a_count_that_the_footer_does_not_name_and_a_sidecar_without_segments_are_made_anew(table: Any) -> None:
+    build(table, "k", kinds=["bloom", "theta"], save=True)
+    rename_in_footer(table, THETA)
+    (step,) = sidecar.status(table.refresh()).to_do
+    assert step.why == "theta of k is damaged"
+    build(table, "k", kinds=["theta"])
+    assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
+    rename_in_footer(table, UNITS)
+    assert [refresh(table), refresh(table)] == ["written", "current"]
     assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
 
 

@@ -28,6 +28,7 @@ from sidecar.bundle.merging.source_segment import BlobOfField, CheckedSegment, S
 from sidecar.bundle.model import FieldBounds
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.puffin.types import THETA_GROUPS
 
 MERGES: dict[str, KindMerge] = {PAGE_INDEX: EntryMerge(), BLOOM: FilterMerge(), THETA: SketchMerge()}
 """How each kind is merged, in the order in which a merged segment has their blobs."""
@@ -70,7 +71,8 @@ def check_segment(source: SourceSegment) -> CheckedSegment:
 
 
 def damaged_units(source: SourceSegment) -> dict[BlobOfField, npt.NDArray[np.bool_]]:
-    """Read all filters, indexes and sketches of a segment, and return bool[units]: which units have a damaged index.
+    """Read all filters, indexes and sketches of a segment, and return bool[units]: which units have a damaged index,
+    or are in a file whose values a damaged sketch counts.
 
     Blobs without damage are not in it, nor are those that cannot be opened or understood.
     """
@@ -88,6 +90,8 @@ def damaged_units(source: SourceSegment) -> dict[BlobOfField, npt.NDArray[np.boo
     checked = CheckedSegment(sound, [], np.empty(0, np.bool_), segment.unit_ranges, {})
     for kind in MERGES.values():
         kind.check(checked)
+    units = np.diff(segment.unit_ranges)
+    found |= {(THETA_GROUPS, i): np.repeat(files, units) for i, files in checked.uncountable.items()}
     return found | checked.damaged
 
 

@@ -57,24 +57,36 @@ class SketchMerge(KindMerge):
     """How sketches of groups of files are merged."""
 
     def check(self, checked: CheckedSegment) -> None:
-        """Find the sketches without damage."""
-        checked.sketches = _sound_sketches(checked.source)
+        """Find the sketches without damage, and the files of the others."""
+        checked.sketches = {given.field_id: given for given in checked.source.sketches}
+        for field_id in _stored_fields(checked.source):
+            _check_sketches(checked, field_id)
 
     def parts(self, merge: SegmentMerge) -> Iterator[FieldSketches]:
         """Yield the united sketches of each field that has some."""
         yield from merge_sketches(merge.sources, merge.units)
 
 
-def _sound_sketches(source: SourceSegment) -> dict[int, FieldSketches]:
-    properties = source.properties
-    found = {given.field_id: given for given in source.sketches}
-    for field_id in [entry.fields[0] for entry in source.entries[:-1] if entry.blob_type == THETA_GROUPS]:
-        try:
-            groups = [group for group in source.segment.sketch_blobs[field_id].load() if _is_sketch(group)]
-        except DamagedFileError:
-            continue
-        found[field_id] = FieldSketches(field_id, groups, properties[THETA_GROUPS, field_id])
-    return found
+def _stored_fields(source: SourceSegment) -> list[int]:
+    return [entry.fields[0] for entry in source.entries[:-1] if entry.blob_type == THETA_GROUPS]
+
+
+def _check_sketches(checked: CheckedSegment, field_id: int) -> None:
+    """Add the sound sketches of a blob, and the files of the others; all files if nobody knows which groups it has."""
+    damaged, sound = np.zeros(checked.segment.num_files, np.bool_), list[SketchGroup]()
+    try:
+        for group in checked.segment.sketch_blobs[field_id].load(damaged):
+            if _is_sketch(group):
+                sound.append(group)
+            else:
+                damaged[group.files] = True
+    except DamagedFileError:
+        damaged[:] = True
+    else:
+        properties = checked.source.properties[THETA_GROUPS, field_id]
+        checked.sketches[field_id] = FieldSketches(field_id, sound, properties)
+    if damaged.any():
+        checked.uncountable[field_id] = damaged
 
 
 def _is_sketch(group: SketchGroup) -> bool:

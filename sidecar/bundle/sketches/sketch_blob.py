@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from sidecar.bundle.envelopes.checksum import SEAL_BYTES, BlobContext, PieceKind
 from sidecar.bundle.envelopes.envelope import THETA_GROUPS_MAGIC
 from sidecar.bundle.field_parts import NewBlob, SegmentUnits, blob_pieces
@@ -150,16 +153,19 @@ class SketchGroupsBlob:
                 data = self._place.open(context, piece)
                 yield group, DamagedFileError("a sketch has a wrong checksum") if data is None else bytes(data)
 
-    def load(self) -> list[SketchGroup]:
+    def load(self, lost: npt.NDArray[np.bool_] | None = None) -> list[SketchGroup]:
         """Return all groups with their sketches as stored, without those that cannot be read.
 
-        Raises :class:`SidecarError` if their table cannot be read.
+        ``lost``, bool[files], is set for the files of damaged ones. Raises :class:`SidecarError` if their table cannot
+        be read.
         """
-        return [
-            SketchGroup(group.files, group.counted, group.rows, group.size, group.type, data)
-            for group, data in self.stored(self.groups())
-            if not isinstance(data, SidecarError)
-        ]
+        found = []
+        for group, data in self.stored(self.groups()):
+            if not isinstance(data, SidecarError):
+                found.append(SketchGroup(group.files, group.counted, group.rows, group.size, group.type, data))
+            elif lost is not None and isinstance(data, DamagedFileError):
+                lost[group.files] = True
+        return found
 
     def verify(self) -> Iterator[str]:
         """Yield the blob's problems, one line for each damaged table or sketch."""

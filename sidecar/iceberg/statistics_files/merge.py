@@ -26,7 +26,7 @@ from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import command_for
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
@@ -237,13 +237,16 @@ def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata,
 
 
 def damage_of_sketch(puffin: PuffinReader, blob: BlobMetadata) -> str | None:
-    """Return why a theta sketch cannot be read by anybody; ``None`` if it can, or if only sidecar does not know it."""
+    """Return why a theta sketch cannot be read by anybody; ``None`` if it can, or if the storage fails now.
+
+    A form that sidecar does not know is damage in a sketch by sidecar alone.
+    """
     try:
         ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K, puffin.source.name)
-    except DamagedFileError as error:
-        return error.what
-    except SidecarError:  # a form that sidecar does not know, or the storage fails
+    except StorageError:
         return None
+    except SidecarError as error:
+        return error.what if isinstance(error, DamagedFileError) or is_our_theta(blob) else None
     return None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.bundle.merging.checking import damaged_units
@@ -19,9 +20,9 @@ from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
-from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
-from sidecar.iceberg.statistics_files.merge import is_our_theta
+from sidecar.bundle.verify import footer_problems
+from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.statistics_files.merge import damage_of_sketch, is_our_theta
 from sidecar.puffin.reader import PuffinReader
 from sidecar.questions.narrowing import Units
 
@@ -36,17 +37,22 @@ class SidecarDamage:
     """The fields whose sketch of the whole table is damaged."""
     tables: frozenset[str] = frozenset()
     """The segments whose units table is damaged, by id. All of their units are in :attr:`units`."""
+    footer: tuple[str, ...] = ()
+    """What the footer says otherwise than the directory and the segments. A new file has all of them right."""
 
     def __bool__(self) -> bool:
-        return bool(self.units or self.counts or self.tables)
+        return bool(self.units or self.counts or self.tables or self.footer)
 
 
 NO_DAMAGE: SidecarDamage = SidecarDamage({}, frozenset())
 
 
-def find_damage(sidecar: SidecarFile) -> SidecarDamage:
+def find_damage(sidecar: SidecarFile, entry: StatisticsFile) -> SidecarDamage:
     """Read all filters, indexes, sketches and units tables of ours, and return what is damaged. A damaged units table
     damages all indexes of its segment. Blobs without their key are left out, and what cannot be read now.
+
+    ``entry`` is the sidecar's. A distinct count that it registers, and that the footer does not name, is damaged too.
+    The copy of a table of contents that each blob has is not looked at: it would be two more reads for each blob.
 
     The warnings of the sidecar stay as they are: they decide whether anything of it is used.
     """
@@ -68,7 +74,8 @@ def find_damage(sidecar: SidecarFile) -> SidecarDamage:
             key = field_id, KIND_OF_BLOB[blob_type].name
             found[key] = flags | found[key] if key in found else flags
     sidecar.doubts.causes[:], sidecar.doubts.warnings[:] = causes, warnings
-    return SidecarDamage(units, frozenset(_broken_sketches(sidecar.puffin)), frozenset(tables))
+    counts = _broken_sketches(sidecar.puffin, entry)
+    return SidecarDamage(units, frozenset(counts), frozenset(tables), tuple(footer_problems(sidecar)))
 
 
 def _is_table_damaged(segment: Segment) -> bool:
@@ -82,13 +89,8 @@ def _is_table_damaged(segment: Segment) -> bool:
     return False
 
 
-def _broken_sketches(puffin: PuffinReader) -> set[int]:
-    broken = set()
-    for blob in filter(is_our_theta, puffin.metadata.blobs):
-        try:
-            ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K)
-        except StorageError:
-            continue
-        except SidecarError:
-            broken.add(blob.fields[0])
-    return broken
+def _broken_sketches(puffin: PuffinReader, entry: StatisticsFile) -> set[int]:
+    sketches = list(filter(is_our_theta, puffin.metadata.blobs))
+    registered = {blob.fields[0] for blob in entry.blob_metadata if is_our_theta(blob)}
+    missing = registered.difference(blob.fields[0] for blob in sketches)
+    return missing | {blob.fields[0] for blob in sketches if damage_of_sketch(puffin, blob) is not None}

@@ -111,9 +111,10 @@ def status(
             wishes = _wishes(seen, found, passed, warnings)
             segments = found.sidecar.segments if found else []
             live = live_files(found, listing)
-            damage = find_damage(found.sidecar) if found and not quick else NO_DAMAGE
+            damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
             counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()), damage)
             damaged = count_damaged(seen, segments, live, damage)
+            warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
             warnings += [
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
             ]
