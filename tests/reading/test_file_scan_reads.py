@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.errors import UsageError
+from sidecar.errors import DamagedFileError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.pages import walk_pages
@@ -322,3 +322,20 @@ def test_a_dictionary_that_holds_the_value_is_fetched_once() -> None:
     _, source, _ = scanned(data, "x = 'v7'")
     chunk = read_footer(BytesSource(data)).row_groups[0].columns[0]
     assert sum(start <= chunk.start < end for start, end in source.ranges[1:]) <= 2  # probe, then whole chunk
+
+
+def test_small_chunks_of_a_row_group_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many files in memory as there are row groups. What is wrong with a chunk is found one by one."""
+    rows = pa.table({f"c{n}": pa.array([n, None, 3, n] * 10) for n in range(12)} | {"l": [[1], [], None, [2, 3]] * 10})
+    sink = BytesIO()
+    pq.write_table(rows, sink, row_group_size=10, compression="none")
+    opened = list[Any]()
+    read = pq.ParquetFile.read
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *given, **options: opened.append(1) or read(*given, **options))
+    assert sidecar.scan(BytesSource(sink.getvalue())).equals(rows)
+    assert len(opened) == 4
+    data = bytearray(sink.getvalue())
+    chunk = pq.read_metadata(BytesIO(sink.getvalue())).row_group(2).column(7)
+    data[chunk.data_page_offset] ^= 0xFF
+    with pytest.raises(DamagedFileError, match="column c7"):
+        sidecar.scan(BytesSource(bytes(data)))

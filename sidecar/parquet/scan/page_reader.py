@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, WrongChecksumError, located
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_codec
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
@@ -33,6 +33,7 @@ from sidecar.parquet.scan.part_file import (
     TooManyRows,
     count_entries,
     decode_part,
+    decode_together,
     read_page,
     rows_at_once,
     split_chunk,
@@ -54,6 +55,9 @@ BUDGET = 32 << 20
 
 MAX_ROWS = 1 << 20
 """Rows that are decoded at once, at most. A larger row group is read in parts of this many rows."""
+
+_SMALL = 64 << 10
+"""Bytes of a chunk that is decoded together with others: for larger ones that saves nothing."""
 
 _MANY_RANGES = 64
 """With more ranges than this, rows are taken one by one instead of sliced."""
@@ -175,7 +179,41 @@ class RowGroupReader:
             return {part: pa.chunked_array([], part.field.type) for part in parts}
         chosen = self._chosen(parts, rows)
         raw = self._fetch(chosen)
-        return {part: self._decode(part, pages, raw, rows) for part, pages in chosen.items()}
+        together = self._decode_together([part for part, pages in chosen.items() if pages is None], raw, rows)
+        left = {part: pages for part, pages in chosen.items() if part not in together}
+        return together | {part: self._decode(part, pages, raw, rows) for part, pages in left.items()}
+
+    def _decode_together(
+        self, parts: Sequence[SchemaPart], raw: dict[tuple[int, int], bytes], rows: RowRanges
+    ) -> dict[SchemaPart, Any]:
+        """Decode parts that are read whole and are small as one file: many small chunks cost less than one by one.
+
+        Whatever is wrong with one of them is found one by one, so then nothing is returned.
+        """
+        number, narrowing = self._group.num_rows, self._narrowing
+        small = [
+            part
+            for part in parts
+            if not part.depth
+            and part not in self._large
+            and narrowing.isdisjoint(leaf.index for leaf in part.leaves)
+            and sum(self._chunk(leaf.index).total_compressed_size for leaf in part.leaves) <= _SMALL
+        ]
+        if len(small) < 2:
+            return {}
+        counted = self._counts.data_pages
+        try:
+            pages = [self._whole_pages(part, raw) for part in small]
+            whole = all(min(rows_at_once(one, number, self._budget), MAX_ROWS) >= number for one in pages)
+        except SidecarError:
+            whole, pages = False, []
+        flat = [leaf for one in pages for leaf in one]
+        found = decode_together(self._footer, self._shape, small, flat, number) if whole else None
+        if found is None:
+            self._counts.data_pages = counted
+            return {}
+        held = RowRanges.all(number)
+        return {part: _cut(column, rows, held) for part, column in zip(small, found, strict=True)}
 
     def share(self, parts: Sequence[SchemaPart], rows: RowRanges) -> float:
         """Return the share (0 to 1) of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``."""

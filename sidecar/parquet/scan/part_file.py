@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, located, undecodable
+from sidecar.errors import DamagedFileError, SidecarError, located, undecodable
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -158,6 +158,23 @@ def decode_part(
     return PartCursor(footer, shape, part, chunks, num_rows).take(num_rows)
 
 
+def decode_together(
+    footer: Footer, shape: FileShape, parts: Sequence[SchemaPart], chunks: Sequence[LeafPages], num_rows: int
+) -> list[Any] | None:
+    """Return the rows of each part, decoded as one file, which takes less time than a file for each.
+
+    ``None`` if that fails: only decoding one by one finds out which part is wrong.
+    """
+    readable = [with_bytes_for_decimals(part) for part in parts]
+    try:
+        data = pa.BufferReader(_part_file(footer, shape, readable, chunks, num_rows))
+        columns: list[Any] = pq.ParquetFile(data, **OPTIONS).read(use_threads=False).columns
+        found = [with_decimals(one, part.field.type) for one, part in zip(columns, parts, strict=True)]
+    except (SidecarError, pa.ArrowException, OSError, ValueError):
+        return None
+    return found if all(len(column) == num_rows for column in found) else None
+
+
 class PartCursor:
     """Decodes the rows of a part's pages in order. ``row`` is the number of the next row, counted from 0."""
 
@@ -170,7 +187,7 @@ class PartCursor:
         self._kind = part.field.type
         part = with_bytes_for_decimals(part)
         with self._errors():
-            self._file = pq.ParquetFile(pa.BufferReader(_part_file(footer, shape, part, chunks, num_rows)), **OPTIONS)
+            self._file = pq.ParquetFile(pa.BufferReader(_part_file(footer, shape, [part], chunks, num_rows)), **OPTIONS)
         self._batches: Iterator[Any] | None = None
         self._left: list[Any] = []
 
@@ -219,8 +236,10 @@ class PartCursor:
             raise undecodable("pyarrow cannot decode", error, **self._place) from error
 
 
-def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int) -> bytes:
-    """Return the bytes of a Parquet file that has the part's pages as its only row group."""
+def _part_file(
+    footer: Footer, shape: FileShape, parts: Sequence[SchemaPart], chunks: Sequence[LeafPages], num_rows: int
+) -> bytes:
+    """Return the bytes of a Parquet file that has the pages of the parts' leaves as its only row group."""
     pieces: list[bytes | memoryview] = []
     metas, at = [], len(MAGIC)
     for pages in chunks:
@@ -232,7 +251,7 @@ def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Seque
         pieces += [dictionary, *data]
         at += len(dictionary) + sum(map(len, data))
         metas.append(_chunk(footer, pages, start, start + len(dictionary), at))
-    return finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
+    return finish_file(b"".join(pieces), part_footer(parts, shape, metas, num_rows))
 
 
 def _readable(chunk: ColumnChunk, page: PageHeader, raw: bytes | memoryview) -> bytes | memoryview:

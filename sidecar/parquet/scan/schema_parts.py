@@ -276,21 +276,22 @@ def _with_one_child(element: Struct) -> Struct:
     return Struct({k: (I32, 1) if k == _CHILDREN else v for k, v in element.fields.items()})
 
 
-def part_footer(part: SchemaPart, shape: FileShape, chunks: Sequence[Struct], num_rows: int) -> Struct:
-    """Return the footer of a file that has one row group with one part; ``chunks`` are the part's column chunks."""
+def part_footer(parts: Sequence[SchemaPart], shape: FileShape, chunks: Sequence[Struct], num_rows: int) -> Struct:
+    """Return the footer of a file that has one row group with some parts; ``chunks`` are their column chunks."""
+    root = Struct(parts[0].elements[0].fields | {_CHILDREN: (I32, len(parts))})
     metas = [meta for chunk in chunks if (meta := chunk.struct(3)) is not None]
     size = sum(meta.integer(7) or 0 for meta in metas)
     group = Struct({1: (LIST, Items(STRUCT, list(chunks))), 2: (I64, size), 3: (I64, num_rows)})
     footer = Struct(
         {
             1: (I32, 1),
-            2: (LIST, Items(STRUCT, list(part.elements))),
+            2: (LIST, Items(STRUCT, [root, *(element for part in parts for element in part.elements[1:])])),
             3: (I64, num_rows),
             4: (LIST, Items(STRUCT, [group])),
         }
     )
     if shape.has_arrow_schema:
-        value = base64.b64encode(pa.schema([part.field]).serialize().to_pybytes())
+        value = base64.b64encode(pa.schema([part.field for part in parts]).serialize().to_pybytes())
         entry = Struct({1: (BINARY, ARROW_SCHEMA.encode()), 2: (BINARY, value)})
         footer.fields[5] = (LIST, Items(STRUCT, [entry]))
     if shape.created_by is not None:
