@@ -429,7 +429,7 @@ BUGS = (
         "sound = states.indexed",
         (
             "tests/reports/test_status.py",
-            "tests/reports",
+            "tests/maintenance/test_refresh_claims.py",
         ),
     ),
     Bug(

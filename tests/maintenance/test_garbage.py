@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import shutil
@@ -15,14 +16,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import PartitionStatisticsFile
+from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
 import sidecar
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import copy_segments
 from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.maintenance import garbage
 from sidecar.maintenance.metadata_files import OtherVersions
 from sidecar.many_files.stored_files import StoredFile
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.storage.source import BytesSource
 from sidecar.storage.target import HELD_LENGTH
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (
@@ -96,6 +104,27 @@ def test_an_old_file_that_nothing_names_goes_and_a_preview_says_so(table: Table)
     assert sidecar.plan(table, "k = 3").funnel.kept_because
 
 
+def joined(*files: bytes) -> bytes:
+    """A sidecar with the segments of others, of whatever tables."""
+    sink = io.BytesIO()
+    writer, place = PuffinWriter(sink), {"snapshot_id": 1, "sequence_number": 1}
+    parts = [SidecarFile.open(BytesSource(data)) for data in files]
+    write_toc(writer, [entry for part in parts for entry in copy_segments(part, writer, **place)], **place)
+    writer.finish()
+    return sink.getvalue()
+
+
+def test_a_file_that_partition_statistics_name_stays(table: Table) -> None:
+    (old,) = unnamed(table)
+    pass_days(table, 4)
+    file = PartitionStatisticsFile.model_validate(
+        {"snapshot-id": head(table), "statistics-path": old, "file-size-in-bytes": 1}
+    )
+    with table.transaction() as transaction:
+        transaction._apply((SetPartitionStatisticsUpdate(partition_statistics=file),))
+    assert sidecar.gc(table.refresh()).files == []
+
+
 def test_files_of_others_stay_however_old(table: Table, tmp_path: Path) -> None:
     (ours,) = unnamed(table)
     folder = metadata_folder(table)
@@ -107,6 +136,7 @@ def test_files_of_others_stay_however_old(table: Table, tmp_path: Path) -> None:
     name = foreign_file.rpartition("/")[2]
     (folder / name).write_bytes((metadata_folder(foreign) / name).read_bytes())
     (folder / "by-trino.stats").write_bytes(data.replace(b'"created-by":"sidecar', b'"created-by":"Sidecar'))
+    (folder / "of-both.stats").write_bytes(joined(data, (folder / name).read_bytes()))
     (folder.parent / "data" / "ours.stats").write_bytes(data)
     (folder / "below").mkdir()
     (folder / "below" / "ours.stats").write_bytes(data)

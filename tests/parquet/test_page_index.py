@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.page_bounds import (
     chunk_bounds,
@@ -23,7 +24,7 @@ from sidecar.parquet.page_indexes.page_index import (
     encode_offset_index,
     read_page_indexes,
 )
-from sidecar.parquet.thrift import BOOL_FALSE, LIST, Items, encode_struct
+from sidecar.parquet.thrift import BOOL_FALSE, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import CountingSource
@@ -173,6 +174,16 @@ def test_an_unknown_column_order_leaves_the_null_counts() -> None:
     assert found.lower == found.upper == [None] * 3
     assert found.null_counts == [0, 0, 0]
     assert "column order 9 is unknown" in found.reason
+
+
+def test_a_column_order_of_two_members_is_none() -> None:
+    _, footer = open_file("variants/nan_gt")
+    leaf = chunk_of(footer, "x").leaf
+    assert isinstance(find_ordering(footer, leaf), Ordering)
+    orders = footer.metadata.structs(7)
+    assert orders is not None
+    orders[leaf.index].fields[9] = (STRUCT, Struct())
+    assert find_ordering(footer, leaf) == "the column order has 2 members, not one"
 
 
 def test_nan_is_possible_where_nobody_counted() -> None:

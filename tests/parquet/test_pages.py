@@ -8,6 +8,8 @@ import struct
 import time
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lz4.block
 import numpy as np
@@ -22,7 +24,8 @@ from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.pages import DICTIONARY_PAGE, walk_pages, wholly_dictionary
+from sidecar.parquet.levels import open_page
+from sidecar.parquet.pages import DATA_PAGE_V2, DICTIONARY_PAGE, walk_pages, wholly_dictionary
 from sidecar.parquet.scan.part_file import split_chunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
@@ -254,3 +257,10 @@ def test_eight_times_the_pages_take_eight_times_the_time() -> None:
 
     few = min(seconds(2_500) for _ in range(3))
     assert seconds(20_000) < 20 * few
+
+
+@pytest.mark.parametrize(("length", "stated"), [(5, 9), (4, 3)])
+def test_levels_are_neither_longer_than_the_page_nor_than_it_says(length: int, stated: int) -> None:
+    page: Any = SimpleNamespace(type=DATA_PAGE_V2, rep_length=0, def_length=length, uncompressed_size=stated)
+    with pytest.raises(DamagedFileError, match="the levels of a page are longer than the page"):
+        open_page("UNCOMPRESSED", page, b"\x00" * 4, cast("Any", None))

@@ -14,7 +14,8 @@ import pytest
 import sidecar
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.build import build_page_index
-from sidecar.parquet.thrift import BOOL, BYTE, STRUCT, Struct
+from sidecar.parquet.thrift import BINARY, BOOL, BYTE, STRUCT, Struct
+from sidecar.parquet.trust import may_show_other_values
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource
@@ -70,6 +71,16 @@ def test_integers_within_their_bits_keep_their_indexes(tmp_path: Path) -> None:
         assert scan.to_table().num_rows == 0
     assert scan.report.rows_may_match == 0
     assert scan.report.warnings == []
+
+
+@pytest.mark.parametrize(("bounds", "may_show"), [((5, 6), False), ((5,), True), ((6,), True), ((), True)])
+def test_both_bounds_rule_out_integers_beyond_the_annotation(
+    tmp_path: Path, bounds: tuple[int, ...], may_show: bool
+) -> None:
+    path = annotated(tmp_path / "a.parquet", 16, True, most=300, statistics=True, dictionary=False)
+    leaf = read_footer(LocalSource(str(path))).columns[0]
+    statistics = Struct({field_id: (BINARY, (7).to_bytes(4, "little")) for field_id in bounds})
+    assert may_show_other_values(leaf, statistics) is may_show
 
 
 def test_no_bounds_are_written_of_numbers_that_no_reader_shows(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters import positions
+from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
+from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.verify import verify_sidecar
@@ -64,6 +68,23 @@ def extracted(segment: Segment, field_id: int) -> dict[int, bytes]:
         for group in segment.fields.get(field_id, ())
         for unit, bitset in extract_filters(segment, field_id, group)
     }
+
+
+def test_a_field_of_two_rates_has_none() -> None:
+    """Filters of Parquet and of ORC files are two blobs. Which of them a build asks for decides what is built again."""
+
+    def source(*rates: float | None) -> SourceSegment:
+        made = SourceSegment(Mock(), Mock())
+        blobs = {(str(number), 1): Mock(FilterBundle, toc=Mock(fpp=rate)) for number, rate in enumerate(rates)}
+        made.__dict__["blobs"] = blobs
+        return made
+
+    assert [source(*rates).rates for rates in ((0.01,), (0.01, 0.01), (0.2, 0.01), (0.01, 0.2))] == [
+        {1: 0.01},
+        {1: 0.01},
+        {1: None},
+        {1: None},
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
