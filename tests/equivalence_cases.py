@@ -123,7 +123,10 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str) -> History:
     """A table whose past is drawn from ``seed``."""
     rng, features = random.Random(f"{flavour} {seed}"), features_of(seed, flavour)
     schema = Schema(*(f for f in SCHEMA.fields if f.name not in FLAVOURS[flavour]))
-    properties = {**(SMALL_PAGES if rng.random() < 0.6 else {})}
+    properties = {
+        **(SMALL_PAGES if rng.random() < 0.6 else {}),
+        **written_as(random.Random(f"writing {flavour} {seed}")),
+    }
     if "v1" in features:
         properties["format-version"] = "1"
     spec = _first_spec(rng, schema) if "transform" in features else PartitionSpec()
@@ -161,6 +164,22 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str) -> History:
             do(history, doing)
     history.table.refresh()
     return history
+
+
+WRITTEN_AS = {
+    "commit.manifest-merge.enabled": ["false", "true"],
+    "write.metadata.metrics.default": ["truncate(16)", "truncate(16)", "truncate(2)", "counts", "none", "full"],
+    "write.parquet.compression-codec": ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"],
+    "write.parquet.dict-size-bytes": ["2097152", "2097152", "1"],
+}
+"""How a table is written, without a change of its rows: two manifests become one, entries have few bounds or none,
+chunks have other codecs, and no dictionaries."""
+
+
+def written_as(rng: random.Random) -> dict[str, str]:
+    """Properties of a table, each at random, with a seed of its own: histories stay as they were."""
+    found = {name: rng.choice(values) for name, values in WRITTEN_AS.items()}
+    return found | {"commit.manifest.min-count-to-merge": str(rng.choice([2, 5]))}
 
 
 def _first_spec(rng: random.Random, schema: Schema) -> PartitionSpec:

@@ -140,7 +140,7 @@ def same_as_pyiceberg(
             planned = planned_or_refused(history, text, snapshot_id)
         if planned is None:
             return
-        columns = None if number % 8 == 0 else ["id"]
+        columns = projected(history, number, snapshot_id)
         if wanted is None:
             tally.cases += 1
             wanted = pyiceberg_rows(history, planned.row_filter, tuple(columns or ["*"]), snapshot_id)
@@ -152,6 +152,18 @@ def same_as_pyiceberg(
         tally.compare(rows, whole, (way.__name__, *said))
         if number % 6 != 3:
             assert found.schema.equals(wanted.schema), said
+        if number % 5 == 2:
+            most = 1 + number % 3
+            few = sidecar.scan(history.table, text, ["id"], most, at=snapshot_id)
+            assert few.num_rows == min(most, len(rows)), said
+            assert _ids(few) <= {row["id"] for row in rows}, said
+
+
+def projected(history: History, number: int, snapshot_id: int | None) -> list[str] | None:
+    """The columns that a case reads: the id, at times one beside it, or all."""
+    names = table_at(history.table, snapshot_id)[0].schema().as_arrow().names
+    other = names[number % len(names)]
+    return None if number % 8 == 0 else ["id", other] if number % 4 == 1 and other != "id" else ["id"]
 
 
 def _rows(planned: Plan, number: int, columns: list[str] | None) -> pa.Table:

@@ -30,6 +30,13 @@ PROPERTIES = {
     "write.parquet.page-size-bytes": "64",
 }
 """Several row groups and pages a file, and names in metadata as plain text, so that the table can move."""
+WRITTEN_AS = {
+    "commit.manifest-merge.enabled": ["false", "true"],
+    "commit.manifest.min-count-to-merge": ["2", "5"],
+    "write.metadata.metrics.default": ["truncate(16)", "truncate(16)", "counts", "none"],
+    "write.parquet.dict-size-bytes": ["2097152", "2097152", "1"],
+}
+"""Manifests that are merged, entries with few bounds or none, chunks without dictionaries."""
 NOT_IN_ORC = ("fx", "u", "t")
 """pyiceberg reads these types from ORC as plain bytes and numbers."""
 
@@ -106,7 +113,9 @@ class Life:
     def __post_init__(self) -> None:
         without = NOT_IN_ORC if self.mixed else NOT_IN_SPARK if self.spark else ()
         version = "2" if self.spark else self.rng.choice(["1", "2", "2", "2"])
-        properties = {**PROPERTIES, "format-version": version, **self.properties}
+        written = random.Random(repr(self.rng.getstate()))  # nothing is drawn, so that lives stay as they were
+        own = {name: written.choice(values) for name, values in WRITTEN_AS.items()}
+        properties = {**PROPERTIES, **own, "format-version": version, **self.properties}
         schema = Schema(*(f for f in SCHEMA.fields if f.name not in without))
         table = self.catalog.create_table(self.name, schema, properties=properties)
         self.history = History(table, self.rng, "mixed" if self.mixed else "parquet")
