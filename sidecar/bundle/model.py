@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.filters.encoding import OF_BOOLEANS
 
 NO_TABLE = str(uuid.UUID(int=0))
 """The table UUID of a sidecar of plain files."""
@@ -37,6 +38,8 @@ class UnitState(str, Enum):
     REFUSED = "the column is encrypted, and nothing of it goes into a plaintext sidecar unasked"
     """The column could be read, but the caller did not allow plaintext."""
     ABSENT = "column absent from the file"
+    BOOLEANS = OF_BOOLEANS
+    """The column has two values, of which no filter is built."""
     NOT_BUILT = "no index was built"
     """The file was listed for other columns or kinds."""
     DAMAGED = "the index was damaged"

@@ -103,8 +103,8 @@ def history_of(properties: Mapping[str, str]) -> list[RunRecord]:
 
 def history_property(earlier: Iterable[Mapping[str, str]], run: RunRecord) -> str:
     """Return the property's text: the runs in the properties of ``earlier`` files, each once, and then ``run``."""
-    known = {(one.at, one.what, one.snapshot_id): one for properties in earlier for one in history_of(properties)}
-    runs = sorted(known.values(), key=lambda one: one.at)[-(MOST_RUNS - 1) :]
+    known = dict.fromkeys(one for properties in earlier for one in history_of(properties))
+    runs = sorted(known, key=lambda one: one.at)[-(MOST_RUNS - 1) :]
     return json.dumps([asdict(one) for one in (*runs, run)], separators=(",", ":"))
 
 

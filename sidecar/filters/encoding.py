@@ -46,8 +46,10 @@ _FIXED = {
 _DECIMAL = re.compile(r"(int32|int64|byte_array|flba:([1-9][0-9]{0,5}))/decimal:(0|[1-9][0-9]{0,2})")
 _FLBA = re.compile(r"flba:([1-9][0-9]{0,5})")
 
+OF_BOOLEANS = "a filter of two values is useless, and readers disagree on its bytes"
+"""Why a column of booleans has no filters, whatever the file."""
 _NOT_INDEXABLE = {
-    "boolean": "a filter of two values is useless, and readers disagree on its bytes",
+    "boolean": OF_BOOLEANS,
     "float16": "readers disagree on the bytes of FLOAT16",
     "interval": "readers disagree on the bytes of INTERVAL",
     "int64/time-ns": "nanoseconds of a TIME cannot be told from the column's microseconds",

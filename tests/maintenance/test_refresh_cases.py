@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -136,6 +137,13 @@ def test_a_history_keeps_the_last_runs_and_nothing_that_is_not_one() -> None:
     assert [one.snapshot_id for one in history_of(properties)] == list(range(26 - MOST_RUNS, 26))
     both = history_property([properties, {HISTORY_PROPERTY: history_property([], run(3))}], run(26))
     assert [one.snapshot_id for one in history_of({HISTORY_PROPERTY: both})] == list(range(27 - MOST_RUNS, 27))
+    again = replace(run(3), seconds=1.6)  # within the same second
+    twice = history_property([{HISTORY_PROPERTY: history_property([], run(3))}] * 2, again)
+    assert history_of({HISTORY_PROPERTY: history_property([{HISTORY_PROPERTY: twice}], run(4))}) == [
+        run(3),
+        again,
+        run(4),
+    ]
     broken = [*json.loads(both)[-2:], 7, {"at": 3}, {**json.loads(both)[0], "files": "many"}]
     assert [one.snapshot_id for one in history_of({HISTORY_PROPERTY: json.dumps(broken)})] == [25, 26]
     assert history_of({HISTORY_PROPERTY: "{"}) == history_of({}) == []

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,13 +16,16 @@ from pyiceberg.types import IntegerType, LongType
 
 import sidecar
 from sidecar.bundle.runs import intact_state_of
+from sidecar.bundle.sections import COVERAGE
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.errors import StorageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.table_names import name_of
+from sidecar.indexing.previous import damage
+from sidecar.indexing.previous.damage import find_damage
 from sidecar.maintenance import costs
-from sidecar.puffin.types import PAGE_INDEX, SBBF, THETA, THETA_GROUPS, TOC, UNITS
+from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, SBBF, THETA, THETA_GROUPS, TOC, UNITS
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
 from tests.iceberg.table_cases import delete_by_position
@@ -220,17 +224,34 @@ def rename_in_footer(table: Any, blob_type: str) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(("damage", "blob_type"), [(flip, TOC), (rename_in_footer, TOC), (rename_in_footer, SBBF)])
-def test_the_cure_of_a_damaged_directory_is_a_build(table: Any, damage: Any, blob_type: str) -> None:
+@pytest.mark.parametrize(("hurt", "blob_type"), [(flip, TOC), (rename_in_footer, TOC), (rename_in_footer, SBBF)])
+def test_the_cure_of_a_damaged_directory_is_a_build(table: Any, hurt: Any, blob_type: str) -> None:
     """A refresh does not look for damage."""
     build(table, "k", kinds=["bloom"], save=True)
-    damage(table, blob_type)
+    hurt(table, blob_type)
     assert sidecar.verify(table.refresh()).problems != []
     assert refresh(table) == "current"
     (step,) = sidecar.status(table.refresh()).to_do
     assert (step.why, step.command.startswith(f"sidecar build {name_of(table)}")) == ("the sidecar is damaged", True)
     build(table, "k")
     assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
+
+
+def test_a_count_of_a_segment_whose_coverage_is_damaged_is_not_carried_without_its_mark(table: Any) -> None:
+    """A file that it has counted is gone."""
+    build(table, "k", kinds=["bloom", "theta"])
+    table.delete("k = 2000")
+    with closing(sidecar.open_sidecar(table.refresh())) as opened:
+        (segment,) = opened.segments
+        (section,) = [one for one in segment.units.toc.sections if one.name == COVERAGE]
+        path, at = local(opened.source.name), segment.entry.offset + section.offset + section.length // 2
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    build(table, "s", kinds=["bloom"])
+    assert counts(table) == {}
+    build(table, "k", kinds=["bloom", "theta"])
+    assert counts(table) == {1: ("80", None)}
 
 
 def test_a_count_that_the_footer_does_not_name_and_a_sidecar_without_segments_are_made_anew(table: Any) -> None:
@@ -243,6 +264,17 @@ def test_a_count_that_the_footer_does_not_name_and_a_sidecar_without_segments_ar
     rename_in_footer(table, UNITS)
     assert [refresh(table), refresh(table)] == ["written", "current"]
     assert (sidecar.verify(table.refresh()).problems, sidecar.status(table).to_do) == ([], [])
+
+
+def test_damage_in_two_blobs_of_a_kind_is_the_damage_of_both(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters of Parquet files are in one blob, those of ORC files in another."""
+    build(table, "k", kinds=["bloom"])
+    hit = {(SBBF, 1): [True, False, False], (ORC_BLOOM, 1): [False, False, True]}
+    monkeypatch.setattr(damage, "damaged_units", lambda _: {key: np.array(flags) for key, flags in hit.items()})
+    (entry,) = table.refresh().metadata.statistics
+    with closing(sidecar.open_sidecar(table)) as opened:
+        (found,) = find_damage(opened, entry).units.values()
+    assert {key: flags.tolist() for key, flags in found.items()} == {(1, "bloom"): [True, False, True]}
 
 
 def test_damage_is_not_copied(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:

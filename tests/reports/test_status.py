@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
+from pyiceberg.types import BooleanType, LongType
 
 import sidecar
 from sidecar import errors
@@ -93,14 +93,18 @@ def test_commits_that_bring_no_files_leave_nothing_to_wait_for(tmp_path: Path) -
     assert commands(status) == ["sidecar refresh db.t --catalog folder"]
 
 
-def test_files_without_the_column_neither_wait_nor_count(tmp_path: Path) -> None:
+def test_files_without_the_column_neither_wait_nor_count_nor_do_booleans(tmp_path: Path) -> None:
     table = make(tmp_path)
     with table.refresh().update_schema() as change:
         change.add_column("late", LongType())
-    new = pa.table({"k": pa.array([1], pa.int64()), "s": ["x"], "late": pa.array([7], pa.int64())})
+        change.add_column("b", BooleanType())
+    new = pa.table({"k": pa.array([1], pa.int64()), "s": ["x"], "late": pa.array([7], pa.int64()), "b": [True]})
     table.refresh().append(new)
-    sidecar.build(table.refresh(), ["k", "late"], engine="local")
-    covered = sidecar.status(table.refresh()).covered
+    sidecar.build(table.refresh(), ["k", "late", "b"], engine="local")
+    status = sidecar.status(table.refresh(), min_coverage=100)
+    assert (status.share_covered, status.missed) == (1.0, [])
+    covered = status.covered
+    assert covered["b"]["bloom"].to_dict() == {"files": 0, "rows": 0, "share": 1.0, "waiting": 0}
     assert covered["late"]["bloom"].to_dict() == {"files": 1, "rows": 1, "share": 1.0, "waiting": 0}
     assert covered["k"]["bloom"].to_dict() == {"files": 2, "rows": 6, "share": 1.0, "waiting": 0}
 

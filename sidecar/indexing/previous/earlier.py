@@ -149,10 +149,12 @@ def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
     if earlier.found is None or earlier.found.sidecar.warnings:
         return []
     kept = {segment.id for segment in earlier.segments}
+    others = [segment for segment in earlier.found.sidecar.segments if segment.id not in kept]
+    if earlier.damage is not None and any(one.id in earlier.damage.tables and not one.coverages for one in others):
+        return []  # nobody knows what these have counted
     gone = {
         coverage.field_id
-        for segment in earlier.found.sidecar.segments
-        if segment.id not in kept
+        for segment in others
         for (_, kind), coverage in _kinds(segment)
         if is_united(kind) and coverage.indexed.any()
     }

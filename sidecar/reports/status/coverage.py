@@ -68,7 +68,8 @@ class _Counter:
         damaged = self.damage.units.get(segment.id, {}).get((states.field_id, states.kind))
         sound = states.indexed if damaged is None else states.indexed & ~damaged
         index.covered[numbers] |= _in_all_units(segment, sound, ordinals)
-        absent = np.array([state.state == UnitState.ABSENT for state in states.states], np.bool_)
+        never = {UnitState.ABSENT, UnitState.BOOLEANS}
+        absent = np.array([state.state in never for state in states.states], np.bool_)
         index.without_column[numbers] |= _in_all_units(segment, absent[states.codes], ordinals)
 
     def _is_tried_again(self, segment: Segment, flags: Flags, numbers: Sequence[int], ordinals: Sequence[int]) -> Flags:

@@ -41,7 +41,7 @@ class CoveredRows(Result):
     rows: int
     """Their rows."""
     share: float
-    """Their share of the rows of all files that have the column; 1 if there are none."""
+    """Their share of the rows of all files that have the column; 1 if there are none, and for filters of booleans."""
     waiting: int
     """The data files that the sidecar says nothing about. A refresh indexes them."""
 
