@@ -169,7 +169,7 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str) -> History:
 WRITTEN_AS = {
     "commit.manifest-merge.enabled": ["false", "true"],
     "write.metadata.metrics.default": ["truncate(16)", "truncate(16)", "truncate(2)", "counts", "none", "full"],
-    "write.parquet.compression-codec": ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"],
+    "write.parquet.compression-codec": ["zstd", "snappy", "gzip", "uncompressed"],
     "write.parquet.dict-size-bytes": ["2097152", "2097152", "1"],
 }
 """How a table is written, without a change of its rows: two manifests become one, entries have few bounds or none,

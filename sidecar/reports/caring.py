@@ -266,8 +266,7 @@ class _Night:
 
     def _checked(self, table: Table, is_new: bool) -> CheckedTable:
         """Check a table. Right after a refresh, which has looked for damage in all of the sidecar, that is quick."""
-        limits = {"max_behind": self.max_behind, "min_coverage": self.min_coverage}
-        found = status(table.refresh(), **limits, quick=is_new)
+        found = status(table.refresh(), max_behind=self.max_behind, min_coverage=self.min_coverage, quick=is_new)
         is_undeclared = not found.covered and not found.warnings  # a damaged declaration is a warning
         missed = [] if is_undeclared else found.missed
         return CheckedTable(found.waiting, found.share_covered, missed, found.to_do, found.warnings)

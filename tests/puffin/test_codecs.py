@@ -101,6 +101,7 @@ def test_all_but_exactly_one_frame_with_its_content_size_is_damage(codec: str) -
         "a second frame": frame + other,
         "an empty second frame": frame + pack(codec, b""),
         "after an empty frame": pack(codec, b"") + b"x",
+        "an empty frame after an empty one": pack(codec, b"") * 2,
         "a byte more": frame + b"\0",
         "a byte less": frame[:-1],
         "a skippable frame before": skippable(b"abc") + frame,
