@@ -110,6 +110,7 @@ def test_texts() -> None:
     assert bounds(statistics(4, texts(lower="a", upper="b")), "VARCHAR") == ("a", "b", False)
     assert bounds(statistics(4, texts(low="a", upper="b")), "STRING") == ("a", "b", False)
     assert bounds(statistics(4, texts(low="a", upper="b?")), "STRING") is None
+    assert bounds(statistics(4, texts(low="", upper="")), "STRING") is None  # nothing is left of a value that was cut
     assert bounds(statistics(4, texts(low="a")), "STRING") is None
     assert bounds(statistics(4, texts(low="a", high="b")), "CHAR", tail_by(CPP, 6)) is None
     assert bounds(statistics(4, [(1, BYTES, b"\xff"), (2, BYTES, b"z")]), "STRING") is None

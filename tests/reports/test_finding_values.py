@@ -38,8 +38,9 @@ from pyiceberg.types import (
 
 import sidecar
 from sidecar.errors import UsageError
+from sidecar.puffin.types import THETA
 from sidecar.reports.finding.find import find
-from sidecar.reports.finding.sidecars import _hashes
+from sidecar.reports.finding.sidecars import _hashes, _sketches
 from sidecar.reports.finding.values import conditions_from
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
@@ -148,6 +149,16 @@ def test_a_number_of_a_long_is_looked_for_in_sketches_of_ints_too(value: int, ki
     """The column may have been an int when its values were counted."""
     question: Any = SimpleNamespace(column=SimpleNamespace(type=LongType()))
     assert len(_hashes(value, question)) == kinds
+
+
+def test_a_sketch_of_several_columns_says_nothing_of_one_of_them() -> None:
+    """It is not even read: nobody knows how others have hashed pairs."""
+    question: Any = SimpleNamespace(field_id=1, literals={})
+    for fields, read in (((1, 2), 0), ((2,), 0), ((1,), 1)):
+        blobs = [SimpleNamespace(type=THETA, fields=fields)]
+        puffin = SimpleNamespace(metadata=SimpleNamespace(blobs=blobs), read_blob=lambda blob: b"no sketch")
+        sketches: Any = SimpleNamespace(puffin=puffin, source=SimpleNamespace(name="x.stats"))
+        assert [len(part) for part in _sketches(sketches, question)] == [0, read], fields
 
 
 def test_a_file_of_snapshots_before_and_after_a_promotion_counts_once(catalog: Any) -> None:

@@ -86,8 +86,14 @@ class ReusableSidecar:
         return {} if self.damage is None else self.damage.units.get(segment.id, {})
 
     def has_damage(self, segment: Segment) -> bool | None:
-        """Return whether an index of a segment is damaged; ``None`` if nobody has looked."""
-        return None if self.damage is None else bool(self.damaged(segment))
+        """Return whether an index of a segment is damaged that would be carried over; ``None`` if nobody has looked.
+
+        Sketches of groups that are left out are written anew.
+        """
+        if self.damage is None:
+            return None
+        anew, known = self.counts.is_replaced, segment.header.segment_id
+        return any(not (is_united(kind) and anew(known, [field_id])) for field_id, kind in self.damaged(segment))
 
     def without(self, files: Sequence[int], field_id: int, kind: str) -> set[int]:
         """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""

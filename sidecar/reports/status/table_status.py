@@ -8,9 +8,9 @@ The counts are about the sidecar that plans of the snapshot really use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -96,8 +96,7 @@ def status(
         "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
     }
     if is_empty(table, snapshot_id):
-        wishes, other_rates, damaged = None, dict[str, int](), dict[tuple[str, str], int]()
-        is_broken = False
+        wishes, other_rates, hurt = None, dict[str, int](), _Damaged()
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
@@ -114,6 +113,7 @@ def status(
             damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
             counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()), damage)
             damaged = count_damaged(seen, segments, live, damage)
+            is_passed = any(entry.snapshot_id == listing.snapshot_id for entry in passed)
             warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
             warnings += [
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
@@ -121,6 +121,7 @@ def status(
             other_rates = files_with_other_rates(segments, live, wishes or ())
             causes = found.sidecar.doubts.causes if found else []
             is_broken = bool(damage) or any(isinstance(cause, DamagedFileError) for cause in causes)
+            hurt = _Damaged(tuple(damaged), is_broken, is_passed and _is_blocked(table, listing.snapshot_id))
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
                 "snapshot_id": listing.snapshot_id,
@@ -143,8 +144,17 @@ def status(
     found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
         wished = None if wishes is None else indexes_of(seen, wishes)
-        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, damaged, is_broken))
+        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, hurt))
     return found_status
+
+
+class _Damaged(NamedTuple):
+    """What of the sidecar is damaged: indexes by column and kind, anything at all, and whether no refresh can replace
+    the statistics file of the snapshot."""
+
+    indexes: tuple[tuple[str, str], ...] = ()
+    anything: bool = False
+    is_blocked: bool = False
 
 
 def _wishes(
@@ -209,12 +219,10 @@ def _to_do(
     wished: list[tuple[str, str]] | None,
     other_rates: Mapping[str, int],
     at: int | str | None,
-    damaged: Collection[tuple[str, str]],
-    is_broken: bool,
+    damaged: _Damaged,
 ) -> Iterator[NextStep]:
     """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
-    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked, ``damaged`` are columns and kinds
-    with damaged indexes, ``is_broken`` says that anything of the sidecar is damaged.
+    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
 
     A refresh is about branches; for a tag or an older snapshot it is a build. A refresh does not look for damage, so
     for a damaged sidecar it is a build, too.
@@ -223,9 +231,9 @@ def _to_do(
     on_branch = at is not None and is_branch(table, at)
     is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
     asked = "main" if at is None or not (is_past or on_branch) else str(at)
-    blocked = ("--force",) if _is_blocked(table, status) else ()
+    blocked = ("--force",) if damaged.is_blocked else ()
     place = of_snapshot if is_past or on_branch else ()
-    refresh = command_for(table, "build" if is_past or is_broken or blocked else "refresh", *place, *blocked)
+    refresh = command_for(table, "build" if is_past or damaged.anything or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")
@@ -234,14 +242,14 @@ def _to_do(
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
     elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
-    elif is_broken and not damaged and wished != []:
+    elif damaged.anything and not damaged.indexes and wished != []:
         yield NextStep("the sidecar is damaged", refresh)
     if other_rates:
         files = quantity(max(other_rates.values()), "file")
         why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
         yield NextStep(why, refresh)
     broken: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for column, kind in damaged:
+    for column, kind in damaged.indexes:
         broken.setdefault(((kind,), _naming(status, column, (kind,))), []).append(column)
     for ((kind,), naming), columns in broken.items():
         options = ["--columns", ",".join(map(encoded_name, columns)), *naming, *of_snapshot]
@@ -259,12 +267,10 @@ def _to_do(
         yield NextStep(f"{count} of sidecar that nothing references", command_for(table, "care", "--only", "gc"))
 
 
-def _is_blocked(table: Table, status: TableStatus) -> bool:
-    """Whether a refresh would fail because the statistics file of the snapshot cannot be read. A warning says so."""
-    if status.snapshot_id is None or not status.warnings:
-        return False
+def _is_blocked(table: Table, snapshot_id: int) -> bool:
+    """Whether a refresh would fail because a statistics file of the snapshot, which no plan uses, cannot be read."""
     try:
-        check_mergeable(table, status.snapshot_id)
+        check_mergeable(table, snapshot_id)
     except DamagedFileError:
         return True
     except SidecarError:  # another try may find the file
