@@ -1,4 +1,4 @@
-"""Builds the site: ``python -m scripts.documents [--serve]``. Everything goes into ``.work/docs``."""
+"""Builds the site: ``python -m scripts.documents``. Everything goes into ``.work/docs``."""
 
 from __future__ import annotations
 
@@ -98,20 +98,13 @@ def write_pages() -> None:
 
 
 def main() -> int:
-    """Build the site, and show it if that is asked for. Returns the exit code."""
+    """Build the site; return the exit code."""
     if missing := undocumented():
         print("these public names have no docstring:", *missing, sep="\n  ", file=sys.stderr)
         return 1
     write_pages()
     build(load_config(str(WORK / "mkdocs.yml")))
     print(f"the site is in {WORK / 'site'}")
-    if "--serve" in sys.argv[1:]:
-        from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-
-        handler = type("Handler", (SimpleHTTPRequestHandler,), {"directory": str(WORK / "site")})
-        with ThreadingHTTPServer(("127.0.0.1", 8000), handler) as server:
-            print("http://127.0.0.1:8000")
-            server.serve_forever()
     return 0
 
 
