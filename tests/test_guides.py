@@ -167,7 +167,7 @@ def test_pages_are_short(page: Path) -> None:
 def test_links_lead_to_pages_of_the_site_and_to_headings() -> None:
     """``scripts/docs`` builds the site of these pages, and is as strict."""
     places = site.pages()
-    for source in (source for source in places if source.endswith(".md")):
+    for source in (source for source, place in places.items() if place.endswith(".md")):
         page = ROOT / source
         site.text_of(source, places)
         for target, anchor in re.findall(r"\]\(([\w/.-]*)#([\w-]+)\)", page.read_text("utf-8")):

@@ -5,9 +5,11 @@ Nothing is written anew: a page is a file of the repository, and a link to anoth
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "sidecar" / "guide"
@@ -26,7 +28,7 @@ FOLDERS = {
     ".github/pictures": "pictures",
     "scripts/bench-results": "benchmarks",
 }
-"""Folders whose Markdown and pictures are all in the site."""
+"""Folders whose Markdown, notebooks and pictures are all in the site."""
 GROUPS = {
     "Tables": ["tables", "plan-and-scan", "find", "statistics", "advise", "catalogs"],
     "Every day": ["upkeep", "schedule", "compatibility", "output"],
@@ -50,14 +52,17 @@ def pages() -> dict[str, str]:
     found = {source: page for source, page in FIXED.items() if (ROOT / source).exists()}
     for folder, target in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".md", ".svg"):
-                found[path.relative_to(ROOT).as_posix()] = f"{target}/{path.relative_to(ROOT / folder).as_posix()}"
+            if path.suffix in (".md", ".ipynb", ".svg"):
+                name = path.relative_to(ROOT / folder).as_posix().replace(".ipynb", ".md")
+                found[path.relative_to(ROOT).as_posix()] = f"{target}/{name}"
     return found
 
 
 def text_of(source: str, places: dict[str, str]) -> str:
-    """Return a Markdown file as its page has it. Raises :class:`BrokenLink`."""
+    """Return a Markdown file or a notebook as its page has it. Raises :class:`BrokenLink`."""
     text = (ROOT / source).read_text("utf-8")
+    if source.endswith(".ipynb"):
+        text = _of_notebook(json.loads(text))
     here = PurePosixPath(places[source]).parent
 
     def moved(link: re.Match[str]) -> str:
@@ -76,9 +81,21 @@ def text_of(source: str, places: dict[str, str]) -> str:
     return _FENCE.sub(r"\1", "".join(parts))  # the second word says where an example runs
 
 
+def _of_notebook(content: dict[str, Any]) -> str:
+    """The cells of a notebook as Markdown, each with what it printed."""
+    parts = []
+    for cell in content["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            printed = output.get("text") or output.get("data", {}).get("text/plain", "")
+            parts.append(f"```text\n{''.join(printed)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def navigation(places: dict[str, str], reference: list[str]) -> list[dict[str, object]]:
     """Return the navigation: guides in groups, the reference, benchmarks, and pages for developers."""
-    guides = [path.stem for path in sorted(GUIDE.glob("*.md"))]
+    guides = [path.stem for path in sorted(GUIDE.iterdir()) if path.suffix in (".md", ".ipynb")]
     placed = {name for names in GROUPS.values() for name in names}
     groups: list[dict[str, object]] = []
     for title, names in GROUPS.items():

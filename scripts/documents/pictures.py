@@ -16,7 +16,7 @@ from sidecar.reports.page.elements import element
 
 FOLDER = Path(__file__).resolve().parents[2] / ".github" / "pictures"
 OUTPUT = FOLDER / "demo.txt"
-WIDTH, LABEL, BAR, ROW = 800, 250, 330, 22
+WIDTH, LABEL, BAR, ROW = 560, 196, 176, 22
 STYLE = """
 .back { fill: #fff; stroke: #d0d7de; } text { fill: #1f2328; font: 13px system-ui, sans-serif; }
 .title { font-weight: 600; } .dim { fill: #57606a; } .ours { fill: #1a7f56; } .peer { fill: #2f6fb3; }
@@ -102,10 +102,10 @@ def demo(alone: Sequence[Run], own: Sequence[Run], served: Sequence[Run]) -> str
 
 def _bar(y: float, name: str, share: float, kind: str, words: str) -> list[Element]:
     return [
-        _text(32, y + 15, name),
+        _text(28, y + 15, name),
         _rect(LABEL, y + 3, BAR, kind="track"),
         _rect(LABEL, y + 3, max(2.0, BAR * share), kind),
-        _text(LABEL + BAR + 10, y + 15, words, "dim"),
+        _text(LABEL + BAR + 8, y + 15, words, "dim"),
     ]
 
 
