@@ -18,7 +18,7 @@ FIXED = {
     "CHANGELOG.md": "changelog.md",
     "ARCHITECTURE.md": "developers/architecture.md",
     "spec_vectors/SPEC.md": "developers/spec.md",
-    ".github/CONTRIBUTING.md": "developers/contributing.md",
+    "CONTRIBUTING.md": "developers/contributing.md",
     ".github/SECURITY.md": "developers/security.md",
 }
 """By path in the repository, the page."""
