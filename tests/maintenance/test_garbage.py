@@ -122,6 +122,7 @@ def test_a_file_that_partition_statistics_name_stays(table: Table) -> None:
     with table.transaction() as transaction:
         transaction._apply((SetPartitionStatisticsUpdate(partition_statistics=file),))
     make_older(table, 4)  # the metadata, too: a young one would keep the file, whatever it says of it
+    others_file(table, "notes.txt")  # which says what time it is
     assert sidecar.gc(table.refresh()).files == []
 
 
