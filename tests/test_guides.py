@@ -45,7 +45,7 @@ CHANGING = {
     "tables",
 }
 """Pages whose examples change the table: each has a table of its own."""
-MOST_LINES = {"README": 144, "ARCHITECTURE": 160, "decisions": 360, "torture": 300}
+MOST_LINES = {"README": 141, "ARCHITECTURE": 160, "decisions": 360, "torture": 300}
 LONGEST_GUIDE = 255
 LONGEST_LINE = 120
 
