@@ -23,10 +23,9 @@ from tests.memoized_pyiceberg import spare_py4j, spare_pyiceberg, spare_typer
 settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
 settings.load_profile("sidecar")
 
-ICEBERG_PACKAGES = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "org.xerial:sqlite-jdbc:3.50.3.0",
-)
+ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
+"""The newest runtime of Iceberg for each minor version of Spark; newer versions of Spark have none yet."""
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=256m",
@@ -155,16 +154,29 @@ def own_catalog(tmp_path: Path) -> Any:
     return new_catalog(tmp_path)
 
 
-def class_path(spark_home: Path) -> dict[str, str]:
-    """Settings that load Iceberg and the SQLite driver: Spark downloads them once.
+def spark_version() -> str:
+    """The minor version of the installed PySpark."""
+    import pyspark
+
+    return ".".join(pyspark.__version__.split(".")[:2])
+
+
+def iceberg_packages() -> list[str]:
+    """What Spark loads for Iceberg tables in an SQLite catalog: nothing if there is no runtime for its version."""
+    version = spark_version()
+    if version not in ICEBERG_RUNTIMES:
+        return []
+    return [f"org.apache.iceberg:iceberg-spark-runtime-{version}_2.13:{ICEBERG_RUNTIMES[version]}", SQLITE]
+
+
+def class_path(spark_home: Path, wanted: list[str]) -> dict[str, str]:
+    """Settings that load packages such as Iceberg and the SQLite driver: Spark downloads them once.
 
     Later they come first on the class path, and then the jars that most classes come from: Java looks for each class
     in one jar after the other, and Spark has 280 of them.
     """
-    packages = {"spark.jars.ivy": str(DOWNLOADED), "spark.jars.packages": ",".join(ICEBERG_PACKAGES)}
-    jars = [
-        DOWNLOADED / "jars" / f"{'_'.join(name.split(':')[:2])}-{name.split(':')[2]}.jar" for name in ICEBERG_PACKAGES
-    ]
+    packages = {"spark.jars.ivy": str(DOWNLOADED), "spark.jars.packages": ",".join(wanted)}
+    jars = [DOWNLOADED / "jars" / f"{'_'.join(name.split(':')[:2])}-{name.split(':')[2]}.jar" for name in wanted]
     if not all(jar.is_file() for jar in jars):
         return packages
     for name in OFTEN_LOADED:
@@ -188,17 +200,9 @@ def start_spark(catalog_dir: Path) -> Any:
     import pyspark.sql as pyspark_sql
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    prefix = "spark.sql.catalog.cat"
+    wanted = iceberg_packages()
     settings = {
-        **class_path(Path(pyspark_sql.__file__).parents[1]),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.type": "jdbc",
-        f"{prefix}.uri": f"jdbc:sqlite:{catalog_dir}/cat.db",
-        f"{prefix}.jdbc.schema-version": "V1",
-        f"{prefix}.jdbc.synchronous": "OFF",
-        f"{prefix}.warehouse": f"file:{catalog_dir}/wh",
-        f"{prefix}.cache-enabled": "false",
+        **(class_path(Path(pyspark_sql.__file__).parents[1], wanted) | iceberg_settings(catalog_dir) if wanted else {}),
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.ui.enabled": "false",
         # each query would be a class of its own, for rows so few that it is quicker to interpret the plan
@@ -217,6 +221,28 @@ def start_spark(catalog_dir: Path) -> Any:
     session.sparkContext.setLogLevel("ERROR")
     spare_py4j()
     return session
+
+
+def iceberg_settings(catalog_dir: Path) -> dict[str, str]:
+    """Settings of a session with Iceberg's extensions and the SQLite catalog ``cat`` in a folder."""
+    prefix = "spark.sql.catalog.cat"
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "jdbc",
+        f"{prefix}.uri": f"jdbc:sqlite:{catalog_dir}/cat.db",
+        f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.jdbc.synchronous": "OFF",
+        f"{prefix}.warehouse": f"file:{catalog_dir}/wh",
+        f"{prefix}.cache-enabled": "false",
+    }
+
+
+@pytest.fixture(scope="session")
+def iceberg_in_spark() -> None:
+    """Iceberg's own tables in Spark; the test is skipped if there is no runtime for the installed version."""
+    if not iceberg_packages():
+        pytest.skip(f"there is no Iceberg runtime for Spark {spark_version()} yet")
 
 
 def add_rest_catalog(session: Any, name: str, address: str) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.version_runs import ENVIRONMENTS
+from sidecar.dependencies.supported import PYSPARK
+
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spec_vectors").rglob("*.py")])
 
@@ -40,3 +43,13 @@ def test_what_the_demo_says_to_ask_can_be_pasted_at_80_columns(
         '.venv/bin/sidecar plan db.lineitem "l_partkey = 4242" --catalog demo',
     ]
     assert max(map(len, lines)) <= 80
+
+
+def test_shares_for_other_versions_are_there_and_each_spark_has_an_environment() -> None:
+    named = {path for environment in ENVIRONMENTS.values() for path in environment.share}
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+    minors = range(PYSPARK.lowest[1], PYSPARK.below[1])
+    sparks = [name for name in ENVIRONMENTS if name.startswith("spark-")]
+    assert sparks == [f"spark-{PYSPARK.lowest[0]}.{minor}" for minor in minors]
+    matrix = (ROOT / ".github" / "workflows" / "matrix.yml").read_text("utf-8")
+    assert "spark: [" + ", ".join(f'"{name.removeprefix("spark-")}"' for name in sparks) + "]" in matrix

@@ -16,18 +16,9 @@ from typing import NamedTuple
 
 from scripts.releasing.building import ROOT, Built
 from scripts.releasing.contents import metadata_of
+from scripts.version_runs import SHARE, TOOLS
 
 UV = (sys.executable, "-m", "uv")
-TEST_NEEDS = ("pytest>=8", "hypothesis>=6.100")
-SHARE = (
-    "tests/bundle",
-    "tests/filters",
-    "tests/puffin",
-    "tests/questions",
-    "tests/test_lookup.py",
-    "tests/test_published_vectors.py",
-)
-"""Rooms whose tests need no other engine."""
 
 
 class Environment(NamedTuple):
@@ -128,7 +119,7 @@ def try_tests(environment: Environment, sdist: Path, folder: Path) -> str:
     where = "import sidecar, pathlib; print(pathlib.Path(sidecar.__file__).parent)"
     installed = run([environment.program("python"), "-c", where], folder).strip()
     (sources / "sidecar").symlink_to(installed)  # tests that look for sources find those that are installed
-    run([*UV, "pip", "install", "--quiet", "--python", environment.program("python"), *TEST_NEEDS], folder)
+    run([*UV, "pip", "install", "--quiet", "--python", environment.program("python"), *TOOLS], folder)
     options = ["-q", "-m", "not jvm and not services", "-p", "no:cacheprovider"]
     return run([environment.program("python"), "-m", "pytest", *options, *SHARE], sources).splitlines()[-1]
 

@@ -30,7 +30,7 @@ class VersionRange(NamedTuple):
 
 
 PYICEBERG = VersionRange("pyiceberg", "pyarrow,sql-sqlite", (0, 12), (0, 13))
-PYSPARK = VersionRange("pyspark", "sql", (4, 1), (4, 2))
+PYSPARK = VersionRange("pyspark", "sql", (4, 0), (4, 4))
 
 
 def unsupported(supported: VersionRange) -> str | None:

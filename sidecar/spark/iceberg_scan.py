@@ -47,27 +47,26 @@ class IcebergScan:
         relation = _relation(frame)
         scanned = relation.table()
         _require_class(scanned, f"{_SOURCE}.SparkTable", "the name is not an Iceberg table")
-        scan = scanned.newScanBuilder(relation.options()).build()
+        scan = _built_scan(relation)
         _require_class(scan, f"{_SOURCE}.SparkBatchQueryScan", "the scan does not read one snapshot")
         self._table = scanned.table()
-        self._schema = self._pinned_schema(scanned)
-        snapshot_id = scanned.snapshotId()
+        self._schema, snapshot_id = self._what_is_read(scanned, scan)
         self.snapshot_id = None if snapshot_id is None else int(snapshot_id)
         self.schema = Schema.model_validate_json(self._jvm.org.apache.iceberg.SchemaParser.toJson(self._schema))
         self.uuid = str(self._table.uuid())
         self.name_mapping: str | None = self._table.properties().get(TableProperties.DEFAULT_NAME_MAPPING)
 
-    def _pinned_schema(self, scanned: Any) -> Any:
-        """Return the schema that Spark reads with: the snapshot's for time travel, else the table's."""
-        table = self._class(f"{_SOURCE}.SparkTable")
-        fields = {field.getName(): field for field in table.getDeclaredFields()}
-        if "schema" in fields:
-            fields["schema"].setAccessible(True)
-            return fields["schema"].get(scanned)
-        # Iceberg's runtime for Spark 4.0 has no such field: it asks a private method each time.
-        method = table.getDeclaredMethod("snapshotSchema", self._gateway.new_array(self._jvm.java.lang.Class, 0))
-        method.setAccessible(True)
-        return method.invoke(scanned, self._gateway.new_array(self._jvm.java.lang.Object, 0))
+    def _what_is_read(self, scanned: Any, scan: Any) -> tuple[Any, Any]:
+        """Return the schema that Spark reads with (the snapshot's for time travel, else the table's), and the id."""
+        table = f"{_SOURCE}.SparkTable"
+        for field in self._class(table).getDeclaredFields():
+            if field.getName() == "schema":
+                field.setAccessible(True)
+                return field.get(scanned), scanned.snapshotId()
+        # Iceberg's runtime for Spark 4.0 has no such field, and knows the snapshot's id for time travel alone.
+        planned = self._call(f"{_SOURCE}.SparkPartitioningAwareScan", "scan", scan)
+        snapshot = None if planned is None else planned.snapshot()
+        return self._call(table, "snapshotSchema", scanned), None if snapshot is None else snapshot.snapshotId()
 
     def over(self, paths: Iterable[str], stack: ExitStack) -> DataFrame:
         """Return the scan over the tasks of these data files only; the tasks are staged until ``stack`` closes.
@@ -81,15 +80,17 @@ class IcebergScan:
             return self._frame.where(f.lit(False))
         task_set = f"sidecar-{uuid.uuid4()}"
         manager = self._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
-        cache = self._table_cache()
+        cache = self._call(f"{_ICEBERG}.spark.SparkTableCache", "get", None)  # another method has its name
         stack.callback(manager.removeTasks, self._table, task_set)
         manager.stageTasks(self._table, task_set, tasks)
         stack.callback(cache.remove, task_set)
         cache.add(task_set, self._table)
-        frame: DataFrame = self._session.read.format("iceberg").load(task_set)
-        if not self._table.schema().sameSchema(
-            self._schema
-        ):  # Iceberg reads staged tasks with the table's present schema
+        # Iceberg's runtime for Spark 4.0 takes staged tasks by this option alone, and reads the present table without.
+        frame: DataFrame = self._session.read.format("iceberg").option("scan-task-set-id", task_set).load(task_set)
+        staged = _built_scan(_relation(frame))
+        _require_class(staged, f"{_SOURCE}.SparkStagedScan", "Spark does not read the staged files")
+        # Iceberg reads staged tasks with the table's present schema.
+        if not self._table.schema().sameSchema(self._schema):
             raise UnsupportedFeatureError("the snapshot has an older schema than the table")
         return frame
 
@@ -122,12 +123,11 @@ class IcebergScan:
             predicate, test.asType(types.methodType(boolean, any_))
         )
 
-    def _table_cache(self) -> Any:
-        """Call ``SparkTableCache.get()`` by reflection: py4j confuses it with the instance method of that name."""
-        java = self._jvm.java.lang
-        no_types = self._gateway.new_array(java.Class, 0)
-        no_values = self._gateway.new_array(java.Object, 0)
-        return self._class(f"{_ICEBERG}.spark.SparkTableCache").getMethod("get", no_types).invoke(None, no_values)
+    def _call(self, name: str, method: str, instance: Any) -> Any:
+        """Call a method without arguments by reflection: one of no public class, or one that py4j confuses."""
+        found = self._class(name).getDeclaredMethod(method, self._gateway.new_array(self._jvm.java.lang.Class, 0))
+        found.setAccessible(True)
+        return found.invoke(instance, self._gateway.new_array(self._jvm.java.lang.Object, 0))
 
     def _class(self, name: str) -> Any:
         return self._loader.loadClass(name)
@@ -144,6 +144,11 @@ def _relation(frame: DataFrame) -> Any:
     if not node.getClass().getName().endswith(".DataSourceV2Relation"):
         raise UnsupportedFeatureError("the name is not a table in Spark", found=node.nodeName())
     return node
+
+
+def _built_scan(relation: Any) -> Any:
+    """Return Spark's scan of a relation."""
+    return relation.table().newScanBuilder(relation.options()).build()
 
 
 def _require_class(found: Any, name: str, message: str) -> None:

@@ -24,10 +24,13 @@ def java_runtime() -> str | None:
 
 def unavailable() -> str | None:
     """Return why an embedded session cannot start, in a few words; ``None`` if it can."""
-    for package in ("pyspark", "pandas"):  # mapInArrow imports pandas even though it does not use it
-        if find_spec(package) is None:
-            return f"the package {package} is not installed"
-    return unsupported(PYSPARK) or (None if java_runtime() else "there is no Java runtime")
+    if find_spec("pyspark") is None:
+        return "the package pyspark is not installed"
+    if why := unsupported(PYSPARK):
+        return why
+    if find_spec("pandas") is None:  # mapInArrow imports pandas even though it does not use it
+        return "the package pandas is not installed"
+    return None if java_runtime() else "there is no Java runtime"
 
 
 def checked_session(session: Any) -> Any:

@@ -55,7 +55,7 @@ def s3_upload(output: OutputFile) -> S3Upload | None:
 def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
     """Return a warning if ``length`` bytes that S3 could copy itself pass through this process."""
     is_on_s3 = location.partition("://")[0].lower() in ("s3", "s3a", "s3n")
-    if length < WORTH_ANOTHER_CLIENT or not is_on_s3 or hasattr(getattr(file_at(io, location), "_fs", None), "call_s3"):
+    if length < WORTH_ANOTHER_CLIENT or not is_on_s3 or hasattr(fsspec_of(file_at(io, location)), "call_s3"):
         return []
     return [
         f"{size_text(length)} of the earlier sidecar were read and sent back to S3: Arrow's client copies no ranges "

@@ -46,6 +46,8 @@ CONFIG = pe.KmsConnectionConfig(kms_instance_id="here")
 
 
 def written(path: Path, **options: Any) -> str:
+    if int(pa.__version__.partition(".")[0]) < 23:
+        pytest.skip("pyarrow 23 is the first that keeps key material in files of its own")
     parts: dict[str, Any] = {"footer_key": "footer", "column_keys": {"one": ["b"], "two": ["c"]}} | options
     properties = pe.CryptoFactory(Kms).file_encryption_properties(
         CONFIG, pe.EncryptionConfiguration(**parts), parquet_file_path=path

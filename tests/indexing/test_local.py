@@ -209,6 +209,7 @@ def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatc
     table = some_table(catalog, "auto", files=1)
     reason = "at most 4 GiB of data files are to be read"
     assert sidecar.build(table, ["k"]).engine_reason == reason
+    pytest.importorskip("pyspark.sql", reason="the extra [spark] is not installed")
     monkeypatch.setattr("sidecar.engines.choice.LOCAL_BYTES", 10)
     monkeypatch.setattr("sidecar.spark.session.java_runtime", lambda: None)
     report = sidecar.build(table, ["k"], full=True)

@@ -16,6 +16,8 @@ from py4j.protocol import Py4JJavaError
 
 import sidecar
 
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
+
 ROWS, DISTINCT = 1000, 100
 COLUMNS = ["a", "s", "d", "n"]
 CBO = "spark.sql.cbo.enabled"
@@ -55,7 +57,6 @@ def table(spark: Any, catalog: Any) -> str:
     return "cat.db.estimates"
 
 
-@pytest.mark.jvm
 @pytest.mark.parametrize(
     ("predicate", "with_counts", "without"),
     [
@@ -83,7 +84,6 @@ def test_distinct_counts_make_equality_0_rows_but_for_text(
         assert estimated_rows(spark, query) is None
 
 
-@pytest.mark.jvm
 @pytest.mark.parametrize("predicate", [f"n > {LATER}", f"n in ({LATER}, timestamp_ntz '2024-01-06 00:00:00')"])
 def test_a_distinct_count_of_timestamp_ntz_fails_the_query(spark: Any, table: str, predicate: str) -> None:
     query = f"SELECT x.u FROM {table} x JOIN {table} y ON x.u = y.u WHERE x.{predicate}"
@@ -114,7 +114,6 @@ def chosen_join(spark: Any, table: str, column: str, value: str) -> str:
     return next(name for name in ("BroadcastHashJoin", "SortMergeJoin") if name in plan)
 
 
-@pytest.mark.jvm
 def test_a_default_build_registers_counts_that_spark_reads_right_and_named_theta_all(spark: Any, catalog: Any) -> None:
     """The guide's table, by type: equality without counts, with those of a default build, with all of them named."""
     made = ", ".join(f"CAST({how} AS {kind}) AS {name}" for name, (how, kind, _) in BY_TYPE.items())
@@ -156,7 +155,6 @@ def test_a_default_build_registers_counts_that_spark_reads_right_and_named_theta
     assert counts == {column: ROWS if column == "k" else DISTINCT for column in BY_TYPE}
 
 
-@pytest.mark.jvm
 def test_joins_and_groups_do_not_use_distinct_counts(spark: Any, table: str) -> None:
     joined = f"SELECT x.a FROM {table} x JOIN {table} y ON x.a = y.a"
     grouped = f"SELECT a, count(*) FROM {table} GROUP BY a"
@@ -166,7 +164,6 @@ def test_joins_and_groups_do_not_use_distinct_counts(spark: Any, table: str) -> 
             assert estimated_rows(spark, grouped) is None
 
 
-@pytest.mark.jvm
 def test_sparks_own_statistics_do_the_same(spark: Any) -> None:
     spark.sql(f"CREATE TABLE cat.db.own_estimates USING iceberg AS SELECT id % 100 AS a FROM range({ROWS})")
     spark.sql("CALL cat.system.compute_table_stats('db.own_estimates')")

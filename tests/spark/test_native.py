@@ -19,9 +19,10 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.storage.locations import local_path
+from tests.conftest import spark_version
 from tests.tables import create_with_rows
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
 
 NAME, FILES, ROWS = "cat.db.native", 8, 40
 SCHEMA = pa.schema(
@@ -121,7 +122,8 @@ def test_only_surviving_files_are_read(spark: Any, table: Any, predicate: str) -
             for node in _nodes(frame._jdf.queryExecution().executedPlan())
             if node.nodeName().startswith("BatchScan")
         ]
-        assert "IcebergStagedScan" in scan.simpleString(1000)
+        if spark_version() != "4.0":  # its runtime describes all scans alike
+            assert "IcebergStagedScan" in scan.simpleString(1000)
     assert found
     assert found == sorted(sidecar.scan(table, predicate)["k"].to_pylist())
 

@@ -14,6 +14,8 @@ from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.indexing.cases import filters_of, sketches_of
 
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
+
 NAME = "db.spark_orc"
 COLUMNS = ["i", "l", "f", "d", "dec9", "dec18", "dec38", "s", "b", "day", "ts", "tz", "st.x", "li.element"]
 FILTERS = "i,l,f,d,dec9,dec18,dec38,s,b,day,ts,tz"
@@ -58,7 +60,6 @@ def table(catalog: Any, spark: Any) -> Any:
     return catalog.load_table(NAME)
 
 
-@pytest.mark.jvm
 def test_both_engines_build_the_same(catalog: Any, table: Any, spark: Any) -> None:
     made = []
     for options in ({"engine": "local"}, {"engine": "spark", "spark": spark}):
@@ -107,7 +108,6 @@ PREDICATES = [
 ]
 
 
-@pytest.mark.jvm
 @pytest.mark.parametrize("form", ["auto", "orc", "parquet"])
 def test_rows_are_those_of_spark_and_pyiceberg(catalog: Any, table: Any, spark: Any, form: str) -> None:
     sidecar.build(table, COLUMNS, kinds=["bloom", "page-index"], full=True, engine="local", as_=form)
@@ -128,7 +128,6 @@ def test_rows_are_those_of_spark_and_pyiceberg(catalog: Any, table: Any, spark: 
     assert dropped > len(PREDICATES)
 
 
-@pytest.mark.jvm
 def test_uuids_and_fixed_which_pyiceberg_cannot_read_from_orc(catalog: Any, spark: Any) -> None:
     """The plan is right all the same: every file in which Spark finds the row is kept, and others are dropped."""
     from pyiceberg.schema import Schema

@@ -18,7 +18,7 @@ from sidecar.errors import UsageError
 from tests.spark.frames import collected
 from tests.tables import create_with_rows
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
 
 serial = count()
 

@@ -12,7 +12,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StructType
 import sidecar
 from tests.spark.frames import collected
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
 
 STRUCT = StructType(NestedField(3, "x", LongType(), required=True), NestedField(4, "o", DoubleType(), required=False))
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", STRUCT, required=False))
