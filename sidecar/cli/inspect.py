@@ -56,6 +56,7 @@ def inspect(
     out = output()
     refuse_tables("inspect", targets, "For the sidecar of a table: sidecar status {}")
     import sidecar
+    from sidecar.cli.draw.heavy_filters import heavy_filters
     from sidecar.cli.many import files
 
     found = sidecar.inspect(
@@ -66,6 +67,7 @@ def inspect(
         encryption_keys=encryption_keys(keys),
     )
     files.warn_of_each(out, found.files)
+    out.warn(heavy_filters(found.files, targets))
     files.show(out, Inspection(found, statistics), draw)
 
 

@@ -69,8 +69,8 @@ class OpenFile(Protocol):
     def is_locked(self, leaf: Any) -> bool:
         """Return whether the leaf is encrypted and its key is missing."""
 
-    def has_filter(self, part: int, leaf: Any) -> bool:
-        """Return whether the file has a filter of its own for a column of a part."""
+    def filter_bytes(self, part: int, leaf: Any) -> int | None:
+        """Return the bytes of the file's own filters of a column of a part: 0 if nobody says, ``None`` without any."""
 
     def trusted_filters(self) -> Iterator[tuple[str, BlockFilter | OrcBloomFilter]]:
         """Yield the file's own filters that are trusted, with the paths of their columns in the file's own style.

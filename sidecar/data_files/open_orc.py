@@ -95,10 +95,11 @@ class OpenOrc:
 
     is_locked = is_encrypted
 
-    def has_filter(self, part: int, leaf: Any) -> bool:
+    def filter_bytes(self, part: int, leaf: Any) -> int | None:
         """See :class:`.OpenFile`."""
         streams = self._footer(part).streams_of(leaf.column.id)
-        return any(stream.kind.startswith("BLOOM_FILTER") for stream in streams)
+        lengths = [stream.length for stream in streams if stream.kind.startswith("BLOOM_FILTER")]
+        return sum(lengths) if lengths else None
 
     def part_size(self, part: int) -> int:
         """See :class:`.OpenFile`."""

@@ -84,9 +84,10 @@ class OpenParquet:
         """See :class:`.OpenFile`."""
         return leaf.index in self.footer.locked
 
-    def has_filter(self, part: int, leaf: Any) -> bool:
-        """See :class:`.OpenFile`."""
-        return self._chunk(part, leaf).bloom_filter_offset is not None
+    def filter_bytes(self, part: int, leaf: Any) -> int | None:
+        """See :class:`.OpenFile`. Writers of old versions do not say the length."""
+        chunk = self._chunk(part, leaf)
+        return None if chunk.bloom_filter_offset is None else chunk.bloom_filter_length or 0
 
     def part_size(self, part: int) -> int:
         """See :class:`.OpenFile`."""

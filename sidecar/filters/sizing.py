@@ -25,6 +25,8 @@ MAX_BLOCKS = MAX_BYTES // BLOCK_BYTES
 MAX_BITS_PER_VALUE = 32
 """Limit of ``fpp="auto"``, in bits: beyond it, the storage of a lower rate costs more than the reads that it saves."""
 DEFAULT_FPP = 0.01
+HEAVY_SHARE = 0.25
+"""Filters are worth a word if they are this share of what a file has, and half of it goes at the usual rate."""
 
 
 @lru_cache(maxsize=4096)
@@ -41,6 +43,16 @@ def false_positive_rate(blocks: int, distinct: int) -> float:
         poisson = math.exp(k * math.log(load) - load - math.lgamma(k + 1))
         rate += float(poisson * (1 - (31 / 32) ** k) ** 8)
     return min(rate, 1.0)
+
+
+def folded_bytes(size: int, fill: float, fpp: float = DEFAULT_FPP) -> int:
+    """Return the bytes of a filter of ``size`` bytes after it was halved while it kept the rate ``fpp``.
+
+    ``fill`` is the share of its bits that are set; that of each half is taken to be the same.
+    """
+    while size > BLOCK_BYTES and (fill := 1 - (1 - fill) ** 2) ** 8 <= fpp:
+        size //= 2
+    return size
 
 
 def blocks_for(distinct: int, fpp: float, *, max_bits_per_value: float | None = None) -> int:

@@ -53,7 +53,7 @@ def test_trusted_filters_deny_no_value(file: OpenFile) -> None:
     leaf = file.leaves[0]
     found = list(file.trusted_filters())
     assert [path for path, _ in found] == ["k"] * len(found)
-    assert bool(found) == any(file.has_filter(part, leaf) for part in range(file.parts))
+    assert bool(found) == any(file.filter_bytes(part, leaf) for part in range(file.parts))
     assert all(0 < one.estimated_fpp() < 0.1 for _, one in found)
 
 

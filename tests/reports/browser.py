@@ -26,7 +26,37 @@ _FACTS = """({
     text: document.body.innerText,
     pictures: [...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 20).length,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    smallest: Math.min(...[...document.querySelectorAll("body *")].filter(one => one.checkVisibility()).map(one => {
+        const size = parseFloat(getComputedStyle(one).fontSize), picture = one.closest("svg");
+        return picture ? size * picture.getBoundingClientRect().width / picture.viewBox.baseVal.width : size;
+    })),
 })"""
+
+_FAINT = """(() => {
+    const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map(part => part / 255).map(
+        part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+    ).reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+    const under = one => {
+        for (; one; one = one.parentElement) {
+            const [r, g, b, opacity = 1] = parts(getComputedStyle(one).backgroundColor);
+            if (opacity === 1) return [r, g, b];
+            if (opacity > 0) throw new Error("a background that is half transparent");
+        }
+        throw new Error("the page has no background");
+    };
+    const found = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const one = texts.currentNode.parentElement, style = getComputedStyle(one);
+        if (!texts.currentNode.data.trim() || !one.checkVisibility() || one.closest("title")) continue;
+        const both = [light(parts(one.closest("svg") ? style.fill : style.color)), light(under(one))];
+        const ratio = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+        if (ratio < 4.5) found.push(ratio.toFixed(2) + ": " + texts.currentNode.data.trim());
+    }
+    return found;
+})()"""
+"""Texts whose contrast is below that of WCAG AA, by the colours that the browser has computed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +68,10 @@ class Shown:
     """Drawings that have a width."""
     overflow: int
     """Pixels of the page that are beside the window."""
+    smallest: float
+    """Pixels of the smallest text, also of that in drawings."""
+    faint: list[str]
+    """Texts with too little contrast, light or dark."""
     errors: list[str]
     """What the console says: broken policies, missing files, exceptions."""
 
@@ -52,8 +86,12 @@ def shown(address: str, folder: Path, width: int = WIDE) -> Shown:
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         browser.call("Page.navigate", url=address)
         browser.wait("Page.loadEventFired")
-        found = browser.call("Runtime.evaluate", expression=_FACTS, returnByValue=True)["result"]["value"]
-        return Shown(**found, errors=browser.errors)
+        faint = []
+        for scheme in ("light", "dark"):
+            feature = {"name": "prefers-color-scheme", "value": scheme}
+            browser.call("Emulation.setEmulatedMedia", features=[feature])
+            faint += [f"{scheme}, {text}" for text in browser.value(_FAINT)]
+        return Shown(**browser.value(_FACTS), faint=faint, errors=browser.errors)
 
 
 class _Browser:
@@ -77,6 +115,12 @@ class _Browser:
         assert "error" not in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript is in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"]["value"]
 
     def wait(self, event: str) -> None:
         while event not in self._events:

@@ -226,6 +226,8 @@ def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int) -> None:
     seen = shown(written.as_uri(), tmp_path, width)
     assert seen.errors == []
     assert seen.overflow <= 0
+    assert seen.smallest >= 11
+    assert seen.faint == []
     assert seen.pictures == page.tags.count("svg") > 0
     for tag in ("h1", "h2"):
         assert all(line.strip().lower() in seen.text.lower() for line in page.data[tag].splitlines() if line.strip())

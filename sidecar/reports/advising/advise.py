@@ -17,7 +17,7 @@ from pyiceberg.types import PrimitiveType
 from sidecar.bundle.kinds.declared import BLOOM, KINDS, PAGE_INDEX
 from sidecar.conversion.reuse import GOOD
 from sidecar.errors import UsageError
-from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.filters.sizing import BLOCK_BYTES, DEFAULT_FPP, HEAVY_SHARE, blocks_for
 from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import check_readable, is_empty, table_at
@@ -34,7 +34,7 @@ from sidecar.reports.advising.verdicts import judged, not_judged, refusal
 from sidecar.reports.advising.writers import alter_table, enabled_in_vain, filter_properties, invalid
 from sidecar.results.choices import NameList
 from sidecar.run import report_progress
-from sidecar.run_log import log_run
+from sidecar.run_log import log_run, size
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +138,36 @@ def _advice(
         properties=filter_properties(table.properties),
         alter_table=None if is_static(table) else alter_table(table, filtered, _distinct(sample, filtered)),
         commands=_commands(table, columns),
-        warnings=[*sample.warnings, *skipped, *enabled_in_vain(table.properties, columns), *invalid(table.properties)],
+        warnings=[
+            *sample.warnings,
+            *skipped,
+            *_heavy(table, sample, columns),
+            *enabled_in_vain(table.properties, columns),
+            *invalid(table.properties),
+        ],
         seconds=time.monotonic() - start,
     )
+
+
+def _heavy(table: Table, sample: Sample, columns: Sequence[AdvisedColumn]) -> list[str]:
+    """Return a warning if writers' own filters are much of the files, and the command that makes them smaller."""
+    own = needed = 0
+    names = []
+    for column in columns:
+        stored = [chunk for chunk in sample.chunks.get(column.field_id, ()) if chunk.filter_bytes]
+        before = sum(chunk.filter_bytes or 0 for chunk in stored)
+        after = sum(blocks_for(max(chunk.values.distinct, 1), DEFAULT_FPP) * BLOCK_BYTES for chunk in stored)
+        if before and 2 * after <= before:
+            names.append(column.name)
+            own, needed = own + before, needed + after
+    share = own / (own + sum(sample.part_sizes)) if own else 0
+    if share < HEAVY_SHARE:
+        return []
+    again = command_for(table, "embed", "--bloom", ",".join(map(encoded_name, names)), "--reuse", "never")
+    return [
+        f"writers' own filters of {', '.join(names)} are {share:.0%} of the sampled row groups, {size(own)}; at a rate "
+        f"of {DEFAULT_FPP:.0%} they are {size(needed)}: {again}"
+    ]
 
 
 def _distinct(sample: Sample, columns: Sequence[AdvisedColumn]) -> dict[str, int]:

@@ -79,7 +79,7 @@ class Estimator:
             absent=None if self._is_dense(in_table) else self._absent(presences, of_file),
             pages_left=self._pages_left(),
             has_page_index=all(chunk.has_page_index for chunk in self._chunks),
-            has_filters=all(chunk.has_filter for chunk in self._chunks),
+            has_filters=all(chunk.filter_bytes is not None for chunk in self._chunks),
         )
 
     def _existing(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:

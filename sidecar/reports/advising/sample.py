@@ -45,8 +45,8 @@ class SampledChunk:
     """The lowest and the highest value of each page that has values; empty if they are not known."""
     has_page_index: bool
     """Whether the file has a page index of the column."""
-    has_filter: bool
-    """Whether the file has a filter of the column."""
+    filter_bytes: int | None
+    """The bytes of the file's own filters of the column; 0 if nobody says, ``None`` without any."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,8 @@ class _Reader:
         if bounds is not None:
             pairs = zip(bounds.lower, bounds.upper, strict=True)
             pages = tuple((low, high) for low, high in pairs if low is not None and high is not None)
-        has_filter = opened.file.has_filter(part, leaf)
-        chunk = SampledChunk(opened.listed.ordinal, part, values, pages, bounds is not None, has_filter)
+        own = opened.file.filter_bytes(part, leaf)
+        chunk = SampledChunk(opened.listed.ordinal, part, values, pages, bounds is not None, own)
         self._sample.chunks.setdefault(field_id, []).append(chunk)
 
     def finish(self) -> Sample:

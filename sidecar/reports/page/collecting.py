@@ -150,6 +150,8 @@ def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[st
     """
     segments = found.sidecar.segments
     live = live_files(found, listing)
+    age = [(file.known_as.file_sequence_number, file.path) for file in listing.files]
+    in_order = sorted(range(len(age)), key=age.__getitem__)
     for field_id in dict.fromkeys(field_id for segment in segments for field_id in segment.fields):
         column = table.schema().find_column_name(field_id)
         bundles = [bundle for segment in segments for bundle in segment.bundles_of(field_id)]
@@ -177,7 +179,7 @@ def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[st
                     known = of_file >= 0
                     np.add.at(sums, of_file[known], shares[known])
                     np.add.at(counts, of_file[known], 1)
-        yield ColumnFill(column, _cells(sums, counts), read, total)
+        yield ColumnFill(column, _cells(sums[in_order], counts[in_order]), read, total)
 
 
 def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list[float | None]:

@@ -45,7 +45,7 @@ class ColumnFill(Result):
     column: str
     """The column."""
     files: list[float | None]
-    """The share of set bits by file, the mean of its row groups, in the order of the manifests; ``None`` for files
+    """The share of set bits by file, the mean of its row groups, by commit and then by path; ``None`` for files
     without filters, and for those that were not read. With more than :data:`MOST_CELLS` files, the mean of
     neighbours."""
     filters_read: int

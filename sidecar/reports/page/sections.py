@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
 from sidecar.reports.advising.report import Advice
 from sidecar.reports.advising.verdicts import amount
 from sidecar.reports.page.elements import PageContent, element, table_of
-from sidecar.reports.page.facts import ColumnFill, SnapshotInfo, TableFacts, TableOnPage
+from sidecar.reports.page.facts import ColumnFill, ExampleLookup, SnapshotInfo, TableFacts, TableOnPage
 from sidecar.reports.page.pictures import bars, fill_map, funnel, history
-from sidecar.reports.page.wording import count, moment, rate, share, size, span
+from sidecar.reports.page.wording import count, moment, quantity, rate, share, size, span
 from sidecar.reports.status.results import TableStatus
+
+MOST_BARS = 8
+"""More bars than this are drawn in two pictures beside each other."""
 
 
 def overview(tables: list[TableOnPage]) -> Element:
@@ -48,10 +51,7 @@ def _parts(facts: TableFacts) -> Iterator[Element]:
     if facts.lookups:
         yield element("h3", "Example lookups")
         yield element("p", "How many data files are left after each step. No value is shown.", class_="dim")
-        for lookup in facts.lookups:
-            reads = f"{lookup.index_reads} reads of the sidecar ({size(lookup.index_bytes)})"
-            caption = f"{lookup.column}, {lookup.of}: {reads}, then {size(lookup.bytes_kept)} of data files"
-            yield _figure(funnel(lookup), caption)
+        yield _beside(_example(lookup) for lookup in facts.lookups)
     yield from _costs(status)
     yield from _fill(facts.fill)
     if facts.distinct:
@@ -81,6 +81,12 @@ def _parts(facts: TableFacts) -> Iterator[Element]:
     yield from _warnings([*status.warnings, *facts.warnings])
 
 
+def _example(lookup: ExampleLookup) -> Element:
+    reads = f"{quantity(lookup.index_reads, 'read')} of the sidecar ({size(lookup.index_bytes)})"
+    caption = f"{lookup.column}, {lookup.of}: {reads}, then {size(lookup.bytes_kept)} of data files"
+    return _figure(funnel(lookup), caption)
+
+
 def _to_do(status: TableStatus) -> Iterator[Element]:
     if status.to_do:
         lines = (element("li", f"{step.why}: ", element("code", step.command)) for step in status.to_do)
@@ -91,17 +97,21 @@ def _to_do(status: TableStatus) -> Iterator[Element]:
 
 def _coverage(status: TableStatus) -> Iterator[Element]:
     yield element("h3", "Coverage")
-    indexes = [(f"{column} {kind}", one) for column, kinds in status.covered.items() for kind, one in kinds.items()]
+    indexes = [(column, kind, one) for column, kinds in status.covered.items() for kind, one in kinds.items()]
     if not indexes:
         yield element("p", "There is no sidecar.")
         return
-    lines = [(name, one.share, f"{share(one.share)} of the rows") for name, one in indexes]
-    yield _figure(bars("rows that have an index", lines, 1.0), "Rows in files that have the index, by column and kind")
+    lines = [(column, kind, one.share, share(one.share)) for column, kind, one in indexes]
+    caption = "Rows in files that have the index, by column and kind"
+    half = -(-len(lines) // 2) if len(lines) > MOST_BARS else len(lines)
+    parts = [lines[:half], lines[half:]] if half < len(lines) else [lines]
+    yield _beside(_figure(bars("rows that have an index", part, 1.0), caption) for part in parts)
     waiting = status.waiting
     if waiting.since is not None:
         since = f"{'before ' if waiting.or_longer else ''}{moment(waiting.since)}"
-        text = f"{count(waiting.files)} files with {count(waiting.rows)} rows wait since {since}"
-        yield element("p", f"{text}: {span(waiting.seconds)}.")
+        wait = "waits" if waiting.files == 1 else "wait"
+        text = f"{quantity(waiting.files, 'file')} with {quantity(waiting.rows, 'row')} {wait} since {since}"
+        yield element("p", f"{text}, for {span(waiting.seconds)}.")
     if status.losable:
         names = ", ".join(one.ref for one in status.losable)
         yield element("p", f"If old snapshots expired now, {names} would lose the sidecar.")
@@ -109,19 +119,24 @@ def _coverage(status: TableStatus) -> Iterator[Element]:
 
 def _sizes(status: TableStatus) -> Iterator[Element]:
     used, loose = status.sidecar, status.unreferenced
-    lines = [("data files", float(status.data_bytes), size(status.data_bytes))]
+    files = [("data files", status.data_bytes)]
     if used is not None:
-        lines.append(("the sidecar", float(used.file_size), size(used.file_size)))
-    for column, kinds in status.coverage.items():
-        for kind, one in kinds.items():
-            if one.bytes is not None:
-                lines.append((f"{column} {kind}", float(one.bytes), size(one.bytes)))
-    lines.append(("all registered", float(status.registered.bytes), size(status.registered.bytes)))
+        files.append(("the sidecar", used.file_size))
+    files.append(("all registered", status.registered.bytes))
     if loose.bytes is not None:
-        lines.append(("not referenced", float(loose.bytes), size(loose.bytes)))
+        files.append(("not referenced", loose.bytes))
+    lines = [(name, "", float(number), size(number)) for name, number in files]
+    parts = [
+        (column, kind, float(one.bytes), size(one.bytes))
+        for column, kinds in status.coverage.items()
+        for kind, one in kinds.items()
+        if one.bytes is not None
+    ]
     yield element("h3", "Sizes")
-    share = "" if status.size_share is None else f"The sidecar has {rate(status.size_share)} of the size of the data"
-    yield _figure(bars("sizes", lines), share)
+    of_data = "" if status.size_share is None else f"The sidecar has {rate(status.size_share)} of the size of the data"
+    figures = [_figure(bars("sizes", lines), of_data)]
+    figures += [_figure(bars("sizes of filters", parts), "Filters in the sidecar, by column")] if parts else []
+    yield _beside(figures)
     if loose.unknown_because is not None:
         yield element("p", f"Files that nothing references are not known: {loose.unknown_because}.")
 
@@ -142,11 +157,16 @@ def _fill(columns: list[ColumnFill]) -> Iterator[Element]:
         yield element("h3", "Fill of the filters by file")
         yield element(
             "p",
-            "A cell for each file, or for neighbours: the stronger its colour, the more bits are set.",
+            "A cell for each file, or for neighbours, the newest last; an empty one has no filter. A full filter "
+            "answers no lookup; one that works has at most about half of its bits set.",
             class_="dim",
         )
-    for one in columns:
-        yield _figure(fill_map(one), f"{one.column}: {count(one.filters_read)} of {count(one.filters)} filters read")
+        yield _beside(_figure(fill_map(one), _caption(one)) for one in columns)
+
+
+def _caption(fill: ColumnFill) -> str:
+    some = "" if fill.filters_read == fill.filters else f"{count(fill.filters_read)} of "
+    return f"{fill.column}: {some}{quantity(fill.filters, 'filter')} read"
 
 
 def _history(snapshots: list[SnapshotInfo], status: TableStatus) -> Iterator[Element]:
@@ -154,10 +174,11 @@ def _history(snapshots: list[SnapshotInfo], status: TableStatus) -> Iterator[Ele
     caption = "Data files by snapshot, the newest on the right; a dot where statistics are registered"
     yield _figure(history(snapshots), caption)
     if snapshots:
-        yield element("p", f"{moment(snapshots[0].committed)} to {moment(snapshots[-1].committed)}", class_="dim")
+        first, last = moment(snapshots[0].committed), moment(snapshots[-1].committed)
+        yield element("p", first if first == last else f"{first} to {last}", class_="dim")
     if status.runs:
         rows: list[list[PageContent]] = [
-            [run.at, run.what, count(run.indexed), count(run.carried), count(run.left), f"{run.seconds:.1f} s"]
+            [moment(run.at), run.what, count(run.indexed), count(run.carried), count(run.left), span(run.seconds)]
             for run in reversed(status.runs)
         ]
         yield table_of(["run", "", "indexed", "carried", "left", "time"], rows, {2, 3, 4, 5})
@@ -184,6 +205,11 @@ def _advice(advice: Advice) -> Iterator[Element]:
 def _warnings(texts: list[str]) -> Iterator[Element]:
     if texts:
         yield element("ul", *(element("li", text) for text in dict.fromkeys(texts)), class_="bad")
+
+
+def _beside(figures: Iterable[Element]) -> Element:
+    """Pictures beside each other, as many as the window has room for."""
+    return element("div", *figures, class_="pictures")
 
 
 def _figure(picture: Element, caption: str) -> Element:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
+from sidecar.run_log import quantity as quantity
 from sidecar.run_log import size as size
 
 
@@ -26,10 +27,20 @@ def rate(number: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A span of time in whole seconds."""
-    return str(timedelta(seconds=round(seconds)))
+    """A span of time in words, in its largest units: ``2 days 4 hours``, ``3 minutes``, ``0.8 seconds``."""
+    if seconds < 10:
+        return f"{seconds:.1f} seconds"
+    left, found = round(seconds), list[str]()
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        number, left = divmod(left, length)
+        found += [quantity(number, unit)] if number else []
+    return " ".join(found[:2])
 
 
-def moment(seconds: float) -> str:
-    """A moment, in UTC."""
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+def moment(when: float | str) -> str:
+    """A moment, of seconds since 1970 or of a text that runs have, in UTC."""
+    try:
+        at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when, timezone.utc)
+    except ValueError:
+        return str(when)
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
