@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -168,3 +172,20 @@ def test_a_truncated_file_is_one_sentence(keep: float, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_inspect_names_a_command_that_makes_large_filters_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fat").mkdir()
+    pq.write_table(pa.table({"k": range(2000), "s": [f"s{n}" for n in range(2000)]}), "plain.parquet")
+    assert run("embed", "plain.parquet", "--into", "fat/a.parquet", "--bloom", "k,s", "--fpp", "1e-9").exit_code == 0
+    shutil.copy("fat/a.parquet", "fat/b.parquet")
+    assert "warning" not in run("inspect", "plain.parquet").stderr
+    for target, made in (("fat/a.parquet", "NEW.parquet"), ("fat", "NEW/a.parquet")):
+        warning = run("inspect", target).stderr
+        assert warning.startswith("warning: filters of k, s are ")
+        assert run(*shlex.split(warning.rpartition(": ")[2])[1:]).exit_code == 0
+        assert run("inspect", made).stderr == ""
+        assert 2 * Path(made).stat().st_size < Path("fat/a.parquet").stat().st_size

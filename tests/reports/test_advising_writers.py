@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
+from typer.testing import CliRunner
 
 import sidecar
+from sidecar.cli.app import app
 from tests.iceberg.cases import local
-from tests.tables import create_with_rows
+from tests.tables import configure, create_with_rows
 
 ENABLED = "write.parquet.bloom-filter-enabled.column."
 
@@ -89,3 +94,21 @@ def test_a_column_that_was_read_in_one_file_is_not_judged(table: Table) -> None:
     (column,) = sidecar.advise(table, ["o'clock"], row_groups=1).columns
     assert (column.filters, column.kinds) == ("not judged", [])
     assert "one data file" in column.reason
+
+
+def test_filters_of_writers_that_are_most_of_a_file_are_made_smaller_by_the_named_command(
+    catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(monkeypatch, catalog)
+    pq.write_table(rows(0), tmp_path / "plain.parquet")
+    sidecar.embed(tmp_path / "plain.parquet", into=tmp_path / "fat.parquet", bloom=["k", "few"], fpp=1e-9)
+    table = catalog.create_table("db.fat", rows(0).schema)
+    table.add_files([str(tmp_path / "fat.parquet")])
+    before = {task.file.file_size_in_bytes for task in table.scan().plan_files()}
+    (warning,) = sidecar.advise(table).warnings
+    assert re.match(r"writers' own filters of k(, few)? are \d\d% of the sampled row groups, [\d.]+ kB; at", warning)
+    command = shlex.split(warning.rpartition(": ")[2])
+    assert CliRunner().invoke(app, command[1:], catch_exceptions=False).exit_code == 0
+    after = {task.file.file_size_in_bytes for task in table.refresh().scan().plan_files()}
+    assert 2 * sum(after) < sum(before)
+    assert sidecar.advise(table).warnings == []

@@ -161,7 +161,7 @@ def _heavy(table: Table, sample: Sample, columns: Sequence[AdvisedColumn]) -> li
             names.append(column.name)
             own, needed = own + before, needed + after
     share = own / (own + sum(sample.part_sizes)) if own else 0
-    if share < HEAVY_SHARE:
+    if share < HEAVY_SHARE or is_static(table):
         return []
     again = command_for(table, "embed", "--bloom", ",".join(map(encoded_name, names)), "--reuse", "never")
     return [
