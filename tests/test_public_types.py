@@ -274,6 +274,7 @@ def test_plans_and_reports_are_short() -> None:
         "dropped_by_page_index=0, files_kept=0, row_groups_kept=1200, notes=[], warnings=<1 item>)"
     )
     assert "<th" in plan._repr_html_()
+    assert '<th style="text-align:left">row_groups</th><td style="text-align:left">1,200</td>' in funnel._repr_html_()
     for name in ("BuildReport", "EmbedReport", "EmbedTableReport", "ExtractReport"):
         assert issubclass(CLASSES[name], Summarized)
         assert CLASSES[name].__repr__ is Summarized.__repr__
@@ -286,7 +287,9 @@ def test_a_build_is_a_table_of_its_columns() -> None:
     frame = report.to_pandas()
     assert list(frame["name"]) == ["<k>"]
     assert (frame["filters.scanned"][0], frame["ndv.estimate"][0]) == (4, 7.0)
-    assert '<td style="text-align:left">&#x27;&lt;k&gt;&#x27;</td>' in report._repr_html_()
+    shown = report._repr_html_()
+    for cell in ("&lt;k&gt;", "bloom", "scanned: 4", "estimate: 7, lower: 7, upper: 7", "1"):
+        assert f'<td style="text-align:left">{cell}</td>' in shown
     assert list(ndv.to_pandas()["estimate"]) == [7.0]
 
 

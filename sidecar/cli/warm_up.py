@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import facts, output
@@ -17,7 +18,7 @@ def warm_up() -> None:
 
     Run it where an image is made: the machine code stays in the image. The cache is the folder that the variable
     NUMBA_CACHE_DIR names, else a folder beside the package, else one in the user's home. Exit code 1 if none of them is
-    writable.
+    writable. pip uninstall leaves the folder, which the output says how to remove.
 
     \b
     Examples:
@@ -41,6 +42,7 @@ def draw(to: Console, report: WarmUpReport) -> None:
                 ("kernels", f"{report.kernels}, of which {report.compiled} were compiled now"),
                 ("time", f"{report.seconds:.1f} s"),
                 ("cache", report.folder or "none"),
+                *([] if report.folder is None else [("to remove it", f"rm -r {shlex.quote(report.folder)}")]),
             ]
         )
     )

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sidecar.bundle.model import UnitState
+from sidecar.results.base import Summarized
 
 
 class KeptFilesBecause(Enum):
@@ -67,7 +68,7 @@ class SidecarUsed:
 
 
 @dataclass(frozen=True)
-class Funnel:
+class Funnel(Summarized):
     """Counts of the live data files of a snapshot, from all of them down to those that are read.
 
     ``listed`` and ``indexed`` count files that the sidecar lists and files that it could answer for; both are 0 if it

@@ -37,10 +37,11 @@ class Summarized:
 
     def _repr_html_(self) -> str:
         """Return the facts, then the first records, as HTML tables, which notebooks show. All texts are escaped."""
-        facts = _html_table(type(self).__name__, (), self._facts())
+        known = ((name, value) for name, value in self.summary().items() if value is not None)
+        facts = _html_table(type(self).__name__, (), ((name, _cell(name, value)) for name, value in known))
         records = self.records() if self.records_in else []
         names = list(dict.fromkeys(name for record in records for name in record))
-        cells = ([_brief(record.get(name)) for name in names] for record in records[:SHOWN_RECORDS])
+        cells = ([_cell(name, record.get(name)) for name in names] for record in records[:SHOWN_RECORDS])
         return facts + _html_table(f"{self.records_in}: {len(records)}", names, cells) if names else facts
 
     def records(self) -> Sequence[Mapping[str, Any]]:
@@ -117,6 +118,28 @@ def _html_table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[s
 
 def _names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+def _cell(name: str, value: object) -> str:
+    """Return a value as a notebook shows it: what is in a short collection, and long numbers so that they are read."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else "yes" if value else "no"
+    if isinstance(value, str):
+        return _brief(value)[1:-1]
+    if isinstance(value, int):
+        return str(value) if name.endswith("id") else f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, Summarized):
+        return _cell(name, dict(value.summary()))
+    if isinstance(value, Mapping):
+        parts = [f"{key}: {text}" for key, one in value.items() if (text := _cell(str(key), one))]
+    elif isinstance(value, list | tuple) and not any(isinstance(one, Summarized) for one in value):
+        parts = [_cell(name, one) for one in value]
+    else:
+        return _brief(value)
+    text = ", ".join(parts)
+    return text if len(text) <= LONGEST_TEXT else _brief(value)
 
 
 def _brief(value: object) -> str:

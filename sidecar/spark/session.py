@@ -13,6 +13,9 @@ from sidecar.dependencies.supported import PYSPARK, unsupported
 from sidecar.errors import UsageError
 
 
+_INSTALL = "Type pip install 'lakehouse-sidecar[spark]', or choose"
+
+
 def java_runtime() -> str | None:
     """Return the path of the ``java`` that Spark would start, by JAVA_HOME or PATH; ``None`` without one."""
     home = os.environ.get("JAVA_HOME")
@@ -22,15 +25,21 @@ def java_runtime() -> str | None:
     return shutil.which("java")
 
 
+def _hindrance() -> tuple[str, str] | None:
+    """Return why an embedded session cannot start, and what to do about it; ``None`` if it can."""
+    if find_spec("pyspark") is None:
+        return "the package pyspark is not installed", _INSTALL
+    if why := unsupported(PYSPARK):
+        return why, "Choose"
+    if find_spec("pandas") is None:  # mapInArrow imports pandas even though it does not use it
+        return "the package pandas is not installed", _INSTALL
+    return None if java_runtime() else ("there is no Java runtime", "Install Java 17 or 21, or choose")
+
+
 def unavailable() -> str | None:
     """Return why an embedded session cannot start, in a few words; ``None`` if it can."""
-    if find_spec("pyspark") is None:
-        return "the package pyspark is not installed"
-    if why := unsupported(PYSPARK):
-        return why
-    if find_spec("pandas") is None:  # mapInArrow imports pandas even though it does not use it
-        return "the package pandas is not installed"
-    return None if java_runtime() else "there is no Java runtime"
+    found = _hindrance()
+    return None if found is None else found[0]
 
 
 def checked_session(session: Any) -> Any:
@@ -42,12 +51,9 @@ def checked_session(session: Any) -> Any:
 
 def check_available() -> None:
     """Raise :class:`UsageError` with a hint what to install if pyspark, pandas or Java is missing."""
-    why = unavailable()
-    if why is not None:
-        raise UsageError(
-            f"Spark cannot start: {why}",
-            hint="Install Java 17 or 21 and lakehouse-sidecar[spark], or choose the engine 'local'.",
-        )
+    found = _hindrance()
+    if found is not None:
+        raise UsageError(f"Spark cannot start: {found[0]}", hint=f"{found[1]} the engine 'local'.")
 
 
 def embedded_session(threads: int | None = None) -> Any:

@@ -79,11 +79,12 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def run(folder: Path, *command: str) -> str:
-    """Run Python in a new process whose cache is ``folder``, and return what it prints."""
+def run(folder: Path, *command: str, says: str = "") -> str:
+    """Run Python in a new process whose cache is ``folder``, and return what it prints; on stderr it ``says`` this."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert says in done.stderr
     return done.stdout
 
 
@@ -100,7 +101,8 @@ def test_a_first_build_compiles_few_kernels_once_and_says_so(tmp_path: Path, uri
     assert [name for name in FIRST_BUILD if first["functions"].count(name) != 1] == []
     assert first["shown"].count("compiling kernels, once on this machine") == 1
     assert first["logged"] == ["sidecar.kernels INFO compiling kernels, once on this machine"]
-    report = json.loads(run(tmp_path, "-m", "sidecar.cli", "warm-up", "--json"))
+    in_a_pipe = "compiling kernels, once on this machine: some seconds\n"
+    report = json.loads(run(tmp_path, "-m", "sidecar.cli", "warm-up", "--json", says=in_a_pipe))
     assert report["compiled"] == report["kernels"] - len(FIRST_BUILD) > 0
     assert Path(report["folder"]).is_relative_to(tmp_path)
     warm = build(tmp_path, uri)

@@ -188,6 +188,27 @@ def test_without_java_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPat
     assert str(raised.value).startswith("Spark cannot start: there is no Java runtime. Install Java 17 or 21")
 
 
+@pytest.mark.parametrize("package", ["pyspark", "pandas"])
+def test_without_a_package_the_message_names_it_and_not_java(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = spark_session.find_spec
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == package else found(name))
+    with pytest.raises(UsageError) as raised:
+        spark_session.embedded_session()
+    assert str(raised.value) == (
+        f"Spark cannot start: the package {package} is not installed. "
+        "Type pip install 'lakehouse-sidecar[spark]', or choose the engine 'local'."
+    )
+
+
+def test_with_another_pyspark_the_message_names_its_version_and_not_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
+    monkeypatch.setattr("pyspark.__version__", "3.5.8")
+    with pytest.raises(UsageError) as raised:
+        spark_session.embedded_session()
+    assert "pyspark 3.5.8 is installed, and sidecar works with pyspark" in str(raised.value)
+    assert "Java" not in str(raised.value)
+
+
 def test_secrets_travel_unseen() -> None:
     opener = TableOpener({"s3.secret-access-key": "hush"}, "s3://bucket/metadata.json")
     for text in (repr(opener), str(opener), f"{vars(opener).keys()}"):
