@@ -17,6 +17,8 @@ import sidecar
 from sidecar import errors
 from sidecar.bundle.fill import read_fill
 from sidecar.reports.page.collecting import collect_facts
+from sidecar.reports.page.pictures import bars
+from sidecar.reports.page.wording import moment, span
 from tests.iceberg.encrypted_tables import bundle_keys
 from tests.maintenance.cases import make, register_others, rows
 from tests.object_store import open_store
@@ -145,6 +147,7 @@ def test_fill_by_file_has_the_mean_of_all_filters(table: Table) -> None:
     (fill,) = facts.fill
     shares = [share for share in fill.files if share is not None]
     assert (len(fill.files), len(shares)) == (3, 2)  # the file that waits has none
+    assert fill.files[-1] is None  # it is the newest
     opened = sidecar.open_sidecar(table)
     exact = read_fill([(segment, segment.bundles[1]) for segment in opened.segments]).fill
     opened.close()
@@ -217,6 +220,15 @@ def test_without_advice_no_data_file_is_read(table: Table, tmp_path: Path, monke
     sidecar.report(table, tmp_path / "quick.html", advice=False)
     assert opened
     assert not [path for path in opened if path.endswith(".parquet")]
+
+
+def test_times_are_words_and_a_long_name_keeps_its_kind() -> None:
+    assert [span(seconds) for seconds in (0.84, 12, 61, 3600, 187_000)] == [
+        "0.8 seconds", "12 seconds", "1 minute 1 second", "1 hour", "2 days 3 hours",
+    ]  # fmt: skip
+    assert moment("2026-11-28T10:05:06+02:00") == moment(1795853106) == "2026-11-28 08:05 UTC"
+    drawn = bars("coverage", [("a_column_with_a_name_that_is_too_long_for_a_picture", "page-index", 1.0, "99.9 %")])
+    assert [text.text for text in drawn.iter("text")] == ["a_column_with_a_name_tha… page-index", "99.9 %"]
 
 
 @needs_browser
