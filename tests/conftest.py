@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from scripts.servers.jars import DOWNLOADED
 from sidecar import errors
+from sidecar.run import announce_compiling
 from tests import memoized_pyiceberg
 from tests.disk import spare_disk
 from tests.memoized_pyiceberg import spare_py4j, spare_pyiceberg, spare_typer
@@ -52,8 +53,9 @@ def needs_jvm(file: Path) -> bool:
 
 
 def pytest_configure() -> None:
-    """Let bugs of advisory code fail tests, which users get as a warning."""
+    """Let bugs of advisory code fail tests, which users get as a warning. No command has to say that it compiles."""
     errors.reraise_foreign = True
+    announce_compiling()
 
 
 def pytest_collectstart() -> None:

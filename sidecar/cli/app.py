@@ -7,7 +7,6 @@ stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -33,7 +32,7 @@ from sidecar.cli.shell.choices import (
     from_variable,
     with_shared_options,
 )
-from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
+from sidecar.cli.shell.logs import printed_logs, set_levels
 from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, foreign_reason, without_credentials
 from sidecar.run import package_version, progress
 
@@ -300,7 +299,7 @@ def start(context: typer.Context, chosen: SharedChoices, targets: list[str]) -> 
             f"--format {form.value} is for {' and '.join(WITH_ROWS)}", hint="Choose --format json or --format jsonl."
         )
     start_output(Output(form, choices, context.info_name, subject(targets)))
-    logging.getLogger(PACKAGE).setLevel(level_of(choices))
+    set_levels(choices)
 
 
 def subject(targets: list[str]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from sidecar.cli.shell.forms import ResultRows, lines_of
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import SidecarError, visible
 from sidecar.results.base import plain_data
-from sidecar.run import COMPILING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,10 +164,8 @@ class Output:
             self._holds_warnings = False
 
     def show_progress(self, what: str, done: int | None, total: int | None) -> None:
-        """Draw how far the work is, if stderr is a terminal. Else say only why the first run takes some seconds."""
+        """Draw how far the work is, if stderr is a terminal."""
         if self.quiet or not sys.stderr.isatty():
-            if what == COMPILING and not self.quiet and self.choices.verbose == 0:
-                print(f"{COMPILING}: some seconds", file=sys.stderr)
             return
         if self._bar is None:
             from sidecar.cli.shell.progress import Bar

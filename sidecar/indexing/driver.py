@@ -70,8 +70,7 @@ def build(
     Example: ``sidecar.build(table, ["customer", "address.city"], kinds=["bloom"], save=True)``
     ``table``: a table of pyiceberg; refreshed after the commit.
     ``columns``: primitive ones, nested with dots, or ``auto``: as ``advise`` says [as declared, else the last ones].
-    ``kinds``: ``bloom``, ``theta`` (named: counts of numbers are registered too), ``page-index`` [as declared, else
-    the first two].
+    ``kinds``: ``bloom``, ``theta`` (named: all counts are registered), ``page-index`` [as declared, else two of them].
     ``fpp``: false-positive rate, or ``auto``: 1 % or less [as declared, else ``auto``].
     ``for_keys``: choose ``fpp`` for plans with so many keys: each expects a tenth of a false positive in a row group.
     ``reuse``: filters in the files: the ``good`` ones, ``always`` or ``never``.

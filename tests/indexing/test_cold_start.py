@@ -101,7 +101,7 @@ def test_a_first_build_compiles_few_kernels_once_and_says_so(tmp_path: Path, uri
     assert [name for name in FIRST_BUILD if first["functions"].count(name) != 1] == []
     assert first["shown"].count("compiling kernels, once on this machine") == 1
     assert first["logged"] == ["sidecar.kernels INFO compiling kernels, once on this machine"]
-    in_a_pipe = "compiling kernels, once on this machine: some seconds\n"
+    in_a_pipe = "info: compiling kernels, once on this machine\n"
     report = json.loads(run(tmp_path, "-m", "sidecar.cli", "warm-up", "--json", says=in_a_pipe))
     assert report["compiled"] == report["kernels"] - len(FIRST_BUILD) > 0
     assert Path(report["folder"]).is_relative_to(tmp_path)
