@@ -70,7 +70,7 @@ def build(
     Example: ``sidecar.build(table, ["customer", "address.city"], kinds=["bloom"], save=True)``
     ``table``: a table of pyiceberg; refreshed after the commit.
     ``columns``: primitive ones, nested with dots, or ``auto``: as ``advise`` says [as declared, else the last ones].
-    ``kinds``: ``bloom``, ``theta`` (named: all counts are registered), ``page-index`` [as declared, else two of them].
+    ``kinds``: ``bloom``, ``theta`` (named: all counts are registered), ``page-index`` [as declared, else the first 2].
     ``fpp``: false-positive rate, or ``auto``: 1 % or less [as declared, else ``auto``].
     ``for_keys``: choose ``fpp`` for plans with so many keys: each expects a tenth of a false positive in a row group.
     ``reuse``: filters in the files: the ``good`` ones, ``always`` or ``never``.
