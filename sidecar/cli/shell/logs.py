@@ -13,7 +13,6 @@ from sidecar.cli.shell.choices import LOG_LEVEL_VARIABLE, LogLevel, SharedChoice
 from sidecar.errors import visible, without_user_info
 
 PACKAGE = "sidecar"
-KERNELS = "sidecar.kernels"
 
 
 def level_of(choices: SharedChoices) -> int:
@@ -33,7 +32,7 @@ def set_levels(choices: SharedChoices) -> None:
     """Set what is printed. Why the first run takes some seconds longer is said in a pipe too, where no progress is."""
     logging.getLogger(PACKAGE).setLevel(level_of(choices))
     is_told = not choices.quiet and not sys.stderr.isatty()
-    logging.getLogger(KERNELS).setLevel(logging.INFO if is_told else logging.NOTSET)
+    logging.getLogger("sidecar.kernels").setLevel(logging.INFO if is_told else logging.NOTSET)
 
 
 @contextmanager
@@ -62,7 +61,7 @@ def printed_logs(warn: Callable[[Iterable[str]], None]) -> Iterator[None]:
         package.removeHandler(handler)
         level, logging.lastResort, warnings.showwarning = before
         package.setLevel(level)
-        logging.getLogger(KERNELS).setLevel(logging.NOTSET)
+        logging.getLogger("sidecar.kernels").setLevel(logging.NOTSET)
 
 
 class _LogPrinter(logging.Handler):
