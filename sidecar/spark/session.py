@@ -12,7 +12,6 @@ from typing import Any
 from sidecar.dependencies.supported import PYSPARK, unsupported
 from sidecar.errors import UsageError
 
-
 _INSTALL = "Type pip install 'lakehouse-sidecar[spark]', or choose"
 
 
