@@ -35,7 +35,7 @@ from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.parquet.footer import LOCKED, Footer
+from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
@@ -136,9 +136,8 @@ def _filter_problems(
                 continue
             found = pool.get(part, row_group)
             if isinstance(found, OrcBloomFilter):
-                texts = _orc_filter_problems(
-                    ParquetEvidence(source, footer, [chunk]), found, part.group.encoding, check
-                )
+                rule = OrcEncoding.parse(part.group.encoding)
+                texts = _orc_filter_problems(source, footer, chunk, (found, rule), check)
             else:
                 texts = value_problems(source, footer, chunk, found, check, forms=False)
             for text in texts:
@@ -146,12 +145,12 @@ def _filter_problems(
 
 
 def _orc_filter_problems(
-    evidence: ParquetEvidence, found: OrcBloomFilter, encoding: str, check: ValueCheck
+    source: Source, footer: Footer, chunk: ColumnChunk, made: tuple[OrcBloomFilter, OrcEncoding], check: ValueCheck
 ) -> Iterator[str]:
-    """Yield the problems of an ORC filter that was made for a Parquet chunk: all its values are looked up."""
-    rule, asked, denied = OrcEncoding.parse(encoding), 0, 0
+    """Yield the problems of an ORC filter that was ``made`` for a Parquet chunk: all its values are looked up."""
+    (found, rule), asked, denied = made, 0, 0
     try:
-        for values in evidence.values()[0]:
+        for values in ParquetEvidence(source, footer, [chunk]).values()[0]:
             hashes = hash_orc(values.drop_null(), rule, twins=False)
             asked, denied = asked + len(hashes), denied + len(hashes) - int(found.check(hashes).sum())
     except SidecarError as error:
