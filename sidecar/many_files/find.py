@@ -81,6 +81,26 @@ def find_files(paths: Paths, io: FileIO | None = None, *, endings: Sequence[str]
     return FoundFiles(names, roots, search.failed, search.others, is_one=plain == [True])
 
 
+def every_file_below(folder: str, io: FileIO | None) -> list[str]:
+    """Return all files below a folder, whatever their names are, hidden ones too. Raises :class:`StorageError`."""
+    local, failed = local_path(folder), dict[str, SidecarError]()
+    if local is None:
+        remote = _RemoteFolders(failed, folder, io)
+        found = [_join(folder, name) for name, is_folder in remote._listed(folder, recursive=True) if not is_folder]
+    else:
+
+        def note(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                failed[folder] = _no_listing(folder, str(error.strerror))
+
+        walked = os.walk(local, onerror=note)
+        start = folder[: len(folder) - len(local)] if folder.endswith(local) else ""
+        found = [start + os.path.join(parent, name) for parent, _, names in walked for name in names]
+    for error in failed.values():
+        raise error
+    return sorted(found)
+
+
 def has_data_ending(path: str) -> bool:
     """Whether a path ends as data files and Puffin files do, in any case."""
     return path.lower().endswith(ENDINGS)

@@ -91,6 +91,7 @@ from sidecar.reports.finding.results import FileRead as FileRead
 from sidecar.reports.finding.results import FileRuledOut as FileRuledOut
 from sidecar.reports.finding.results import FileWithValue as FileWithValue
 from sidecar.reports.finding.results import FindReport as FindReport
+from sidecar.reports.finding.results import FoundInTables as FoundInTables
 from sidecar.reports.finding.results import NotAsked as NotAsked
 from sidecar.reports.finding.results import RowsInSnapshot as RowsInSnapshot
 from sidecar.reports.finding.results import SidecarAsked as SidecarAsked

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 from tests.iceberg.cases import local
-from tests.tables import new_catalog
+from tests.tables import configure, new_catalog
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +66,74 @@ def test_the_text_says_where_live_and_deleted_rows_are(table: Any) -> None:
     text = run(table, "mail=ben", "--all-snapshots").stdout
     assert "1 live" in text
     assert "removed entry of a manifest" in text
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Tables that name the mail of a person in other ways, one without it, and a file that no snapshot names."""
+    catalog = new_catalog(tmp_path_factory.mktemp("people"), "people", "hr")
+    for name, column in (("users", "mail"), ("staff", "email"), ("rooms", "room")):
+        made = catalog.create_table(f"hr.{name}", pa.schema([(column, pa.string()), ("user_id", pa.int64())]))
+        made.append(pa.table({column: [f"{name}@x", "ann@x"], "user_id": [7, 42]}))
+    made.delete("user_id = 42")
+    return catalog
+
+
+def ask(people: Any, *words: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        configure(patch, people)
+        return CliRunner().invoke(app, ["find", *words, "--catalog", "people"])
+
+
+def test_many_persons_in_many_tables_are_one_document(people: Any, tmp_path: Path) -> None:
+    values = tmp_path / "people.csv"
+    values.write_text("mail|email,user_id\nann@x,42\nben@x,\n")
+    found = ask(people, "hr.*", "--values", str(values), "--json")
+    data = json.loads(found.stdout)
+    assert (found.exit_code, data["answer"], data["failed"]) == (1, "found", {})
+    answers = {
+        (one["table"], each["column"], each["value"]): (each["answer"], each.get("impossible"))
+        for one in data["tables"]
+        for each in one["conditions"]
+    }
+    lacks = "the table has no column of this name"
+    assert answers == {
+        ("hr.rooms", "mail|email", "ann@x"): ("absent", lacks),
+        ("hr.rooms", "mail|email", "ben@x"): ("absent", lacks),
+        ("hr.rooms", "user_id", "42"): ("absent", None),
+        ("hr.staff", "mail|email", "ann@x"): ("found", None),
+        ("hr.staff", "mail|email", "ben@x"): ("absent", None),
+        ("hr.staff", "user_id", "42"): ("found", None),
+        ("hr.users", "mail|email", "ann@x"): ("found", None),
+        ("hr.users", "mail|email", "ben@x"): ("absent", None),
+        ("hr.users", "user_id", "42"): ("found", None),
+    }
+    assert "hr.staff" in ask(people, "hr.*", "mail|email=ann@x").stdout
+    assert ask(people, "hr.*", "mail|email=nobody@x").exit_code == 0
+    assert ask(people, "hr.users", "mail|email=ann@x").exit_code == 1
+    unknown = ask(people, "hr.*", "mial=ann@x")
+    assert (unknown.exit_code, "no table has the column; column mial" in unknown.stderr) == (2, True)
+    rows = ask(people, "hr.*", "user_id=42", "--format", "csv").stdout.splitlines()
+    assert rows[0].startswith("table,column,value,answer")
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize("place", ["data/left.parquet", "data/_temporary/0/left.parquet"])
+def test_files_that_no_snapshot_names_are_read(people: Any, place: str) -> None:
+    made = people.create_table(f"hr.left_{len(place)}", pa.schema([("mail", pa.string())]))
+    made.append(pa.table({"mail": ["ben@x"]}))
+    (named,) = _live(made)
+    left = local(made.location()) / place
+    left.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"mail": ["carl@x"]}, schema=made.schema().as_arrow()), left)
+    name = ".".join(made.name())
+    assert ask(people, name, "mail=carl@x").exit_code == 0
+    found = ask(people, name, "mail=carl@x", "--orphans", "--json")
+    data = json.loads(found.stdout)
+    assert (found.exit_code, data["answer"], data["orphans"]) == (1, "found", 1)
+    assert [(local(one["file"]), one["rows"], one["snapshots"]) for one in data["files"]] == [(left, 1, [])]
+    assert "no retained snapshot names it" in ask(people, name, "mail=carl@x", "--orphans").stdout
+    assert ask(people, name, "mail=nobody@x", "--orphans").exit_code == 0
+    left.write_bytes(named.read_bytes()[:-9])
+    assert ask(people, name, "mail=nobody@x", "--orphans").exit_code == 3
+    people.drop_table(name)

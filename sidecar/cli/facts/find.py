@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import At, KeyPlace, TableArgument, encryption_keys, opened_table
-from sidecar.cli.output import escaped, facts, output
+from sidecar.cli.many.tables import Cells, draw_lines
+from sidecar.cli.many.targets import are_several_tables
+from sidecar.cli.options import At, KeyPlace, encryption_keys, opened_table
+from sidecar.cli.output import error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
-from sidecar.cli.shell.forms import rows_of
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sidecar.results import FindReport
+    from sidecar.results import FindReport, FoundInTables
 
 SHOWN = 20
 """How many values, files and traces the text output names; JSON names all."""
 
+ValuesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--values",
+        metavar="FILE",
+        help="Look for the values of a CSV file (UTF-8), whose first line names the columns; if a column is named "
+        "before, for each line.",
+    ),
+]
+
 
 def find(
-    table: TableArgument,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The table as namespace.table, or a glob: db.*, db.** for all below.")
+    ],
     conditions: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="COLUMN=VALUE...",
-            help="What to look for: mail=ann@example.com, user_id=42. With --values, the name of one column.",
+            help="What to look for: mail=ann@example.com, user_id=42; 'mail|email=...' for a column of two names.",
         ),
-    ],
-    values: Annotated[
-        Path | None,
-        typer.Option("--values", metavar="FILE", help="Look for each line of a text file (UTF-8) in one column."),
     ] = None,
+    values: ValuesFile = None,
     all_snapshots: Annotated[
         bool,
         typer.Option("--all-snapshots", help="Ask every snapshot that the table retains, not only one."),
@@ -44,6 +57,10 @@ def find(
         bool,
         typer.Option("--read-all", help="Read the column in every data file; believe no bounds and no filters."),
     ] = False,
+    orphans: Annotated[
+        bool,
+        typer.Option("--orphans", help="Read data files in the table's folders too that no retained snapshot names."),
+    ] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Let bounds that are the value count as found, and all sidecars be readable."),
@@ -51,7 +68,7 @@ def find(
     at: At = None,
     keys: KeyPlace = None,
 ) -> None:
-    """Find the data files of a table that hold a value, with evidence.
+    """Find the data files of tables that hold a value, with evidence.
 
     Files that bounds and filters do not rule out are read. The exit code is 0 if the values are proven to be absent, 1
     if one was found, and 3 if nothing was found but something could not be asked. --json prints the evidence.
@@ -60,26 +77,57 @@ def find(
     Examples:
       sidecar find hr.users mail=ann@example.com
       sidecar find hr.users mail=ann@example.com user_id=42 --all-snapshots --json
-      sidecar find hr.users mail --values people.txt --all-snapshots
+      sidecar find 'hr.**' --values people.csv --all-snapshots --orphans --json
     """
     out = output()
-    from sidecar import find as find_values
+    from sidecar.reports.finding.find import FindOptions, find_with
     from sidecar.reports.finding.values import conditions_from
 
-    wanted = conditions_from(conditions, None if values is None else str(values))
-    opened, given_keys = opened_table(table), encryption_keys(keys)
-    report = find_values(
-        opened,
-        wanted,
-        at=at,
-        all_snapshots=all_snapshots,
-        read_all=read_all,
-        encryption_keys=given_keys,
-    )
-    out.warn(report.warnings)
-    columns = "column value answer files rows delete_files traces impossible"
-    rows = rows_of(columns, (one.to_dict() for one in report.conditions))
-    out.result(report, draw, rows=rows, failed=report.exit_code(strict=strict))
+    wanted = conditions_from(conditions or [], None if values is None else str(values))
+    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys(keys))
+    if not are_several_tables([table]):
+        report = find_with(opened_table(table), wanted, options)
+        out.warn(report.warnings)
+        out.result(report, draw, rows=_rows([report]), failed=report.exit_code(strict=strict))
+        return
+    from sidecar.reports.finding.many import find_in_tables
+
+    many = find_in_tables([table], wanted, replace(options, may_lack=True), out.choices.catalog_or_variable)
+    out.warn(f"{one.table}: {text}" for one in many.tables for text in one.warnings)
+    out.result(many, draw_many, each="tables", rows=_rows(many.tables, "table"), failed=many.exit_code(strict=strict))
+
+
+def _rows(reports: Sequence[FindReport], first: str = "") -> ResultRows:
+    """A row for each value, and for each table if ``first`` names it."""
+    columns = f"{first} column value answer files rows delete_files traces impossible"
+    return rows_of(columns, ({"table": each.table, **one.to_dict()} for each in reports for one in each.conditions))
+
+
+def draw_many(to: Console, found: FoundInTables) -> None:
+    """Draw a line for each table, then what each of those that are not clean has."""
+    lines: list[Cells] = [
+        {
+            "table": one.table,
+            "files": len({hit.file for hit in one.files}),
+            "rows": sum(hit.rows for hit in one.files),
+            "files read": len({read.file for read in one.files_read}),
+            "orphans": one.orphans,
+            "not asked": len(one.not_asked),
+            "result": one.answer,
+        }
+        for one in found.tables
+    ]
+    errors: list[Cells] = [
+        {"table": name, "error": error_text(error, hint=True)} for name, error in found.failed.items()
+    ]
+    to.print(f"answer  [bold]{found.answer}[/]")
+    draw_lines(to, [*lines, *errors], {"tables": len(lines) + len(errors), "failed": len(errors)})
+    for one in found.tables:
+        if one.files or one.not_asked:
+            to.print()
+            to.print(one.table, markup=False, style="bold")
+            _draw_files(to, one)
+            _draw_missed(to, one)
 
 
 def draw(to: Console, found: FindReport) -> None:
@@ -88,6 +136,10 @@ def draw(to: Console, found: FindReport) -> None:
     _draw_conditions(to, found)
     _draw_files(to, found)
     _draw_traces(to, found)
+    _draw_missed(to, found)
+
+
+def _draw_missed(to: Console, found: FindReport) -> None:
     for missed in found.not_asked:
         text = f"not asked: {missed.what} {missed.file}: {missed.reason}"
         to.print(text, markup=False, soft_wrap=True)
@@ -102,12 +154,14 @@ def _facts(found: FindReport) -> list[tuple[str, str]]:
         asked += f", of {', '.join(refs)}"
     if staged:
         asked += f", {humanize.count(staged)} that no branch or tag reaches"
+    orphans = [] if found.orphans is None else [("orphans", f"{humanize.count(found.orphans)} read")]
     ruled_out = [("ruled out", f"{humanize.count(n)} by {by}") for by, n in found.ruled_out_by.items()]
     files = len({one.file for one in found.files_read})
     return [
         ("answer", f"[bold]{found.answer}[/]"),
         ("snapshots", escaped(asked)),
         ("data files read", humanize.count(files)),
+        *orphans,
         *ruled_out,
     ]
 
@@ -132,6 +186,8 @@ def _draw_files(to: Console, found: FindReport) -> None:
         rows_ = f"{humanize.count(one.rows)} row{'s' * (one.rows != 1)}"
         to.print()
         to.print(f"{one.column}={one.value}: {rows_} in {one.file}", markup=False, soft_wrap=True)
+        if not one.snapshots:
+            to.print("  no retained snapshot names it")
         for shown in one.snapshots:
             counts = {"live": shown.live, "deleted": shown.deleted, "live or deleted": shown.in_doubt}
             parts = ", ".join(f"{humanize.count(count)} {name}" for name, count in counts.items() if count)

@@ -39,6 +39,7 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, threads_of
 from sidecar.reports.finding.files import Candidate, FileSearch, SnapshotFiles
+from sidecar.reports.finding.orphans import UNNAMED, find_orphans
 from sidecar.reports.finding.results import (
     ConditionAnswer,
     DeleteFileAsked,
@@ -64,11 +65,25 @@ from sidecar.storage.locations import local_path
 log = logging.getLogger(__name__)
 
 ORPHANS = "files that no retained snapshot names: left-over data files, manifests and versions of the metadata"
+LEFT_OVER = "manifests and versions of the metadata that nothing names, and files of other formats"
 OTHERS = "the other retained snapshots; all_snapshots asks them"
 PATHS = "names of files and partitions outside of manifests, and copies of the table elsewhere"
 
 
-@enough_memory()
+@dataclass(frozen=True)
+class FindOptions:
+    """What is asked of a table, with the parameters of :func:`find`."""
+
+    at: int | str | None = None
+    all_snapshots: bool = False
+    read_all: bool = False
+    orphans: bool = False
+    encryption_keys: EncryptionKeys | None = None
+    threads: int | None = None
+    may_lack: bool = False
+    """Whether the table may lack columns: one of many tables need not have all."""
+
+
 def find(
     table: Table,
     values: Mapping[str, object],
@@ -76,6 +91,7 @@ def find(
     at: int | str | None = None,
     all_snapshots: bool = False,
     read_all: bool = False,
+    orphans: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     threads: int | None = None,
 ) -> FindReport:
@@ -83,32 +99,39 @@ def find(
 
     ``values`` maps names of columns (nested: with dots) to a value or a list of values: texts as a person writes them,
     or values that the column's type takes exactly. Each pair of a name and a value is a condition of its own; it has
-    its own answer. A name means every column that has had it.
+    its own answer. A name means every column that has had it; ``mail|email`` means the columns of both names.
 
     The snapshot that ``at`` names is asked (a snapshot id, a branch or a tag), by default the current one; with
     ``all_snapshots`` every snapshot that the table retains: those of branches and tags, their ancestors, and snapshots
     that no ref reaches.
 
     Files are ruled out by partitions, bounds and filters, as in a plan; the rows of the others are read. With
-    ``read_all`` the rows of every file are read, so that no index has to be believed. ``encryption_keys`` open
+    ``read_all`` the rows of every file are read, so that no index has to be believed. With ``orphans``, so are data
+    files in the table's folders that no retained snapshot names. ``encryption_keys`` open
     encrypted files and filters. ``threads`` is the number of files that are read at once.
 
     Files that cannot be read and keys that are missing raise nothing: they are in the report's ``not_asked``. Raises
     :class:`UsageError` for an unknown column or snapshot and for a value that fits no column of its name, and
     :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type cannot be compared.
     """
+    return find_with(table, values, FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads))
+
+
+@enough_memory()
+def find_with(table: Table, values: Mapping[str, object], options: FindOptions) -> FindReport:
+    """Do :func:`find`."""
     started = time.perf_counter()
     table = one_version(with_all_snapshots(one_version(table)))
-    asked = schema_at(table, at)
-    snapshot_id = snapshot_id_of(table, at)
-    if all_snapshots and snapshot_id is not None:
+    asked = schema_at(table, options.at)
+    snapshot_id = snapshot_id_of(table, options.at)
+    if options.all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
     if not isinstance(values, Mapping):
         raise UsageError("values are a mapping of columns to values", hint="Write {'id': 42}, for example.")
     if not values:
         raise UsageError("no value was given")
     conditions = [AskedValues.of(name, given) for name, given in values.items()]
-    if all_snapshots:
+    if options.all_snapshots:
         snapshots = sorted(table.metadata.snapshots, key=lambda one: (one.timestamp_ms, one.sequence_number or 0))[::-1]
         schemas = {one.snapshot_id: schema_at(table, one.snapshot_id) for one in snapshots}
         if table.metadata.current_snapshot_id is not None:
@@ -116,11 +139,13 @@ def find(
     else:
         snapshots = [] if is_empty(table, snapshot_id) else [snapshot_of(table, snapshot_id)]
         schemas = {one.snapshot_id: asked for one in snapshots}
-    questions = Questions(table, conditions, schemas)
-    search = _Search(table, questions, Access(table.io, encryption_keys), read_all)
+    questions = Questions(table, conditions, schemas, may_lack=options.may_lack)
+    search = _Search(table, questions, Access(table.io, options.encryption_keys), options.read_all)
+    if options.orphans:
+        search.add_orphans()
     remote = local_path(table.location()) is None
-    search.run(snapshots, threads_of(threads, remote))
-    report = _report(table, search, conditions, all_snapshots, read_all, time.perf_counter() - started)
+    search.run(snapshots, threads_of(options.threads, remote))
+    report = _report(table, search, conditions, options, time.perf_counter() - started)
     log_run(log, lambda: _log_line(report), report.warnings)
     return report
 
@@ -168,6 +193,7 @@ class _Search:
         self.not_asked: list[NotAsked] = []
         self.traces: list[ValueTrace] = []
         self.asked_sidecars: list[SidecarAsked] = []
+        self.orphans: list[DataFile] = []
         self._access = access
         self._held: dict[tuple[QuestionKey, str], Counter[str]] = {}
         """How many rows of each equality-delete file have which value."""
@@ -175,6 +201,12 @@ class _Search:
         self._readers = {
             key: RowCounter(question, access, read_all) for key, question in self._by_key.items() if question.can_match
         }
+
+    def add_orphans(self) -> None:
+        """Have the data files read that no retained snapshot names."""
+        report_progress("listing the table's folders")
+        self.orphans, missed = find_orphans(self.table, self._access)
+        self.not_asked += missed
 
     def run(self, snapshots: Sequence[Snapshot], threads: int) -> None:
         """Do all steps."""
@@ -199,6 +231,9 @@ class _Search:
             for key, candidates in found.candidates.items():
                 for path, candidate in candidates.items():
                     jobs.setdefault((key, path), candidate)
+        for file in self.orphans:
+            for key in self._readers:
+                jobs.setdefault((key, file.file_path), Candidate(file, UNNAMED))
 
         def read(
             job: tuple[tuple[QuestionKey, str], Candidate],
@@ -322,8 +357,7 @@ def _report(
     table: Table,
     search: _Search,
     conditions: Sequence[AskedValues],
-    all_snapshots: bool,
-    read_all: bool,
+    options: FindOptions,
     seconds: float,
 ) -> FindReport:
     files = each_once(
@@ -343,8 +377,9 @@ def _report(
         table_uuid=str(table.metadata.table_uuid),
         metadata_file=table.metadata_location,
         answer=next(one.value for one in order if one.value in found),
-        all_snapshots=all_snapshots,
-        read_all=read_all,
+        all_snapshots=options.all_snapshots,
+        read_all=options.read_all,
+        orphans=len(search.orphans) if options.orphans else None,
         conditions=answers,
         snapshots=_snapshots(table, search.snapshots, files),
         files=files,
@@ -357,7 +392,7 @@ def _report(
         sidecars=each_once(search.asked_sidecars),
         not_asked=search.not_asked,
         warnings=list(dict.fromkeys(search.files.warnings)),
-        beyond=[ORPHANS, PATHS] if all_snapshots else [OTHERS, ORPHANS, PATHS],
+        beyond=[*([] if options.all_snapshots else [OTHERS]), LEFT_OVER if options.orphans else ORPHANS, PATHS],
         seconds=seconds,
     )
 

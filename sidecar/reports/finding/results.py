@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from sidecar.errors import SidecarError
 from sidecar.results.base import Result
 
 
@@ -103,7 +104,7 @@ class FileWithValue(Result):
     rows: int
     """The rows of the file that have the value, deleted ones included."""
     snapshots: list[RowsInSnapshot]
-    """The asked snapshots that have the file, newest first."""
+    """The asked snapshots that have the file, newest first; none for a file that no retained snapshot names."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -273,6 +274,8 @@ class FindReport(Result):
     """Whether every retained snapshot was asked."""
     read_all: bool
     """Whether every data file was read, whatever partitions, bounds and filters say."""
+    orphans: int | None
+    """The data files in the table's folders that no retained snapshot names; ``None`` if they were not looked for."""
     conditions: list[ConditionAnswer]
     """The answer for each ``COLUMN=VALUE``."""
     snapshots: list[SnapshotAsked]
@@ -339,3 +342,27 @@ class FindReport(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain data for JSON, with ``ruled_out_by``."""
         return {**Result.to_dict(self), "ruled_out_by": dict(self.ruled_out_by)}
+
+
+@dataclass(frozen=True, repr=False)
+class FoundInTables(Result):
+    """What a search in many tables found: one document for all."""
+
+    answer: str
+    """``absent``, ``found`` or ``not proven``, for all tables together; a table with an error proves nothing."""
+    tables: list[FindReport]
+    """The tables that were asked."""
+    failed: dict[str, SidecarError]
+    """The others by name, with the error."""
+
+    @classmethod
+    def of(cls, tables: list[FindReport], failed: dict[str, SidecarError]) -> FoundInTables:
+        """Put the answers together."""
+        answers = {one.answer for one in tables} | ({FindAnswer.NOT_PROVEN.value} if failed else set())
+        order = (FindAnswer.FOUND, FindAnswer.NOT_PROVEN, FindAnswer.ABSENT)
+        return cls(next(one.value for one in order if one.value in answers), tables, failed)
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """Return the exit code of ``sidecar find``: that of a table with a value, else that of what is not proven."""
+        codes = {one.exit_code(strict=strict) for one in self.tables} | ({3} if self.failed else set())
+        return next(code for code in (1, 3, 0) if code in codes)

@@ -13,12 +13,14 @@ range, with more digits) is in no row, and nothing has to be read for it. Equali
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property, reduce
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ from sidecar.planning.file_question import FileQuestion
 QuestionKey = tuple[str, int, int]
 """The name of a column as it was asked for, the id of the schema in which it is read, and its field id."""
 
+NO_SUCH_COLUMN = "the table has no column of this name"
+OTHER_NAME = "|"
+"""Between the names that a column has in several tables."""
 _NUMBERS = ("integer", "decimal", "float")
 _equal_to: Callable[..., BooleanExpression] = EqualTo
 _in: Callable[..., BooleanExpression] = In
@@ -161,9 +166,12 @@ class ValueQuestion:
 def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dict[str, list[str]]:
     """Return the values by column that ``COLUMN=VALUE`` texts name.
 
-    With ``values_file``, the only text is the name of a column, and each line of the file is a value; empty lines are
-    skipped. Raises :class:`UsageError` for a text without ``=`` and for a file that cannot be read or is empty.
+    With ``values_file`` and the name of one column, each line of the file is a value. Without a name, the file is CSV,
+    and its first line names the columns. Empty values are skipped. Raises :class:`UsageError` for a text without ``=``
+    and for a file that cannot be read or is empty.
     """
+    if values_file is None and not texts:
+        raise UsageError("no value was given", hint="Write COLUMN=VALUE, or --values FILE.")
     if values_file is None:
         found: dict[str, list[str]] = {}
         for text in texts:
@@ -172,16 +180,33 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
                 raise UsageError("a condition is not COLUMN=VALUE", found=text)
             found.setdefault(name, []).append(value)
         return found
-    if len(texts) != 1:
-        raise UsageError("with a file of values, the name of one column is given", found=" ".join(texts))
+    if len(texts) > 1:
+        raise UsageError("with a file of values, at most the name of one column is given", found=" ".join(texts))
     try:
-        lines = [line.removesuffix("\r") for line in Path(values_file).read_text("utf-8-sig").split("\n")]
+        text = Path(values_file).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the file of values", file=values_file, found=first_line(error)) from error
-    values = [line for line in lines if line]
-    if not values:
+    columns = (
+        {texts[0]: [line.removesuffix("\r") for line in text.split("\n")]} if texts else _columns_of(text, values_file)
+    )
+    found = {name: [value for value in values if value] for name, values in columns.items()}
+    if not any(found.values()):
         raise UsageError("the file of values is empty", file=values_file)
-    return {texts[0]: values}
+    return {name: values for name, values in found.items() if values}
+
+
+def _columns_of(text: str, file: str) -> dict[str, list[str]]:
+    """Return the values by column of a CSV file, whose first line names the columns."""
+    header, *rows = list(csv.reader(StringIO(text, newline=""), skipinitialspace=True)) or [[]]
+    names = [name.strip() for name in header]
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError("the first line of a file of values names each column once", file=file, found=",".join(header))
+    for number, row in enumerate(rows, 2):
+        if row and len(row) != len(names):
+            raise UsageError(
+                f"line {number} has not the fields of the first one", file=file, expected=len(names), found=len(row)
+            )
+    return {name: [row[at] for row in rows if row] for at, name in enumerate(names)}
 
 
 def _plain(values: pa.Array[Any]) -> pa.Array[Any]:
@@ -199,15 +224,33 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
+def field_ids_of(table: Table, name: str) -> list[int]:
+    """Return the ids of all columns that have had a name, that of today first; none if no schema has it.
+
+    ``mail|email`` means the columns of both names, unless a column is called so.
+    """
+    schemas, current = table.schemas(), table.metadata.current_schema_id
+    newest_first = sorted(schemas, key=lambda one: (one != current, -one))
+    for names in ([name], name.split(OTHER_NAME)):
+        known = [(schemas[i], one) for one in names for i in newest_first if one in schemas[i].column_names]
+        if known:
+            return list(dict.fromkeys(schema.find_field(one).field_id for schema, one in known))
+    return []
+
+
 class Questions:
     """The questions about each snapshot of a table, made once for each schema that is needed.
 
-    ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a name
-    that no schema of the table has, and for a value that fits none of the columns with its name.
+    ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a value
+    that fits none of the columns with its name, and for a name that no schema of the table has; with ``may_lack``, the
+    values of such a name are impossible.
     """
 
-    def __init__(self, table: Table, conditions: Sequence[AskedValues], schemas: Mapping[int, Schema]) -> None:
+    def __init__(
+        self, table: Table, conditions: Sequence[AskedValues], schemas: Mapping[int, Schema], *, may_lack: bool = False
+    ) -> None:
         self.table = table
+        self._may_lack = may_lack
         self._conditions = conditions
         self._made: dict[tuple[str, int, int], ValueQuestion] = {}
         self._refused: dict[tuple[str, str], SidecarError] = {}
@@ -231,7 +274,12 @@ class Questions:
         """Return the questions about a snapshot that is read in a schema."""
         asked = []
         for condition in self._conditions:
-            for field_id in self._field_ids(condition.name):
+            field_ids = field_ids_of(self.table, condition.name)
+            if not field_ids and not self._may_lack:
+                find_column(self.table.schema(), condition.name)  # raises the error with similar names
+            if not field_ids:
+                self.impossible |= {(condition.name, text): NO_SUCH_COLUMN for text, _ in condition.values}
+            for field_id in field_ids:
                 reader = self._reader(own, field_id)
                 key = condition.name, reader.metadata.current_schema_id, field_id
                 if key not in self._made:
@@ -241,18 +289,6 @@ class Questions:
                     self._made[key] = made
                 asked.append(self._made[key])
         return [question for question in asked if question.can_match]
-
-    def _field_ids(self, name: str) -> list[int]:
-        """Return the ids of all columns that have had a name, that of today first."""
-        schemas = self.table.schemas()
-        current = self.table.metadata.current_schema_id
-        found: dict[int, None] = {}
-        for schema_id in sorted(schemas, key=lambda one: (one != current, -one)):
-            if name in schemas[schema_id].column_names:
-                found[schemas[schema_id].find_field(name).field_id] = None
-        if not found:
-            find_column(self.table.schema(), name)  # raises the error with similar names
-        return list(found)
 
     def _reader(self, own: Schema, field_id: int) -> Table:
         """Return the table with a schema that has a column in the type of ``own``, or else with the newest that has it.
