@@ -14,7 +14,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError, UsageError
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.statistics_files import entry_commits, registering
+from sidecar.iceberg.statistics_files import entry_commits, registering, superseding
 from sidecar.iceberg.statistics_files.registering import register, register_again, unregister
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import (
@@ -269,3 +269,14 @@ def test_what_was_merged_into_a_removed_entry_is_merged_again(table: Table, monk
     done = register(table, head(table), THETAS, write_ours)
     assert done.attempts == 2
     assert registered(table) == {1: "3", 2: "30", 3: "333"}
+
+
+@pytest.mark.parametrize(("refs", "needed"), [({"main": 3}, False), ({"main": 3, "tag": 1}, True), ({"tag": 2}, True)])
+def test_an_older_sidecar_is_needed_by_each_ref_that_meets_it_first(
+    refs: dict[str, int], needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if another ref meets the newer one before."""
+    monkeypatch.setattr(superseding, "lineage", lambda _, snapshot_id: range(snapshot_id, 0, -1))
+    named = {name: SimpleNamespace(snapshot_id=snapshot_id) for name, snapshot_id in refs.items()}
+    table: Any = SimpleNamespace(metadata=SimpleNamespace(refs=named))
+    assert superseding._is_needed(table, 1, 3) is needed
