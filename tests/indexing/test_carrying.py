@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,14 @@ import pytest
 
 import sidecar
 from sidecar.access import Access
+from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.merging import arrangement
-from sidecar.bundle.model import UnitState
+from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.iceberg.statistics_files import registering
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.indexing.previous.carrying import SegmentCarrier
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of
@@ -287,3 +290,22 @@ def test_a_merge_of_another_build_in_between_loses_nothing(table: Any, monkeypat
     append_and_build(table, 3, "k")
     assert len(sizes(table)) == 2
     assert_plans_are_right(table)
+
+
+def test_a_file_that_a_newer_segment_counts_is_not_lost_with_the_older_sketch() -> None:
+    def counting(segment_id: str, is_damaged: bool) -> Any:
+        coverage = Coverage.of(1, THETA, [CoverageState(UnitState.INDEXED)])
+        return SimpleNamespace(
+            segment=SimpleNamespace(id=segment_id),
+            damaged={},
+            first_units=np.array([0, 1]),
+            coverage={(1, THETA): coverage},
+            uncounted=lambda: {1: np.array([is_damaged])},
+        )
+
+    table: Any = SimpleNamespace(schema=lambda: SimpleNamespace(field_ids={1}))
+    for segments, lost in (([True], 1), ([True, False], 0), ([False, True], 1)):
+        carrier = SegmentCarrier(table, cast("Any", None), None)
+        carrier._live = {str(number): {0: 0} for number in range(2)}
+        carrier._count_lost([counting(str(number), is_damaged) for number, is_damaged in enumerate(segments)])
+        assert carrier.lost == ({(1, THETA): lost} if lost else {}), segments
