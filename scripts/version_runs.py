@@ -64,7 +64,7 @@ SPARK_SHARE = (
     "tests/spark/test_workers.py",
 )
 """Builds on Spark, and reads by Iceberg's runtime. The latter are skipped where there is no runtime."""
-TOOLS = ("pytest>=8", "hypothesis>=6.100", "packaging", "setuptools>=77")
+TOOLS = ("pytest>=8", "hypothesis>=6.100", "packaging", "setuptools>=77", "datasketches>=5; python_version < '3.14'")
 
 
 @dataclass(frozen=True)

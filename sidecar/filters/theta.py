@@ -20,6 +20,7 @@ Bytes of the compact form, as DataSketches writes them (little-endian):
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -36,6 +37,9 @@ DEFAULT_LG_K = 12
 _MIN_LG_K = 7
 LARGEST_LG_K = 20
 """The largest sketch that is read. A smaller limit would shrink stored sketches and change their estimates."""
+_EMPTY_LENGTH = 8
+_FEW = 120
+"""Up to so many hashes DataSketches takes bounds from a table. No sketch of ours that estimates has so few."""
 _BIG_ENDIAN, _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 1, 2, 4, 8, 16, 32
 _CHUNK = 1 << 16
 _UNITED = 64
@@ -110,12 +114,6 @@ class ThetaSketch:
         sketch.absorb([hashes])
         return sketch
 
-    def _compact(self) -> Any:
-        """Return the sketch as a compact DataSketches object, which computes estimates and bounds."""
-        import datasketches
-
-        return datasketches.compact_theta_sketch.deserialize(self.to_bytes())
-
     # --- numbers --------------------------------------------------------------------------------------------
 
     @property
@@ -126,7 +124,7 @@ class ThetaSketch:
     @property
     def estimate(self) -> float:
         """Estimated number of distinct values."""
-        return float(self._compact().get_estimate())
+        return len(self.retained) / self._share
 
     @property
     def ndv(self) -> int:
@@ -135,11 +133,27 @@ class ThetaSketch:
 
     def lower_bound(self, n_std: int = 2) -> float:
         """Return the lower end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
-        return float(self._compact().get_lower_bound(_checked(n_std)))
+        n_std = _checked(n_std)
+        if self.is_exact or len(self.retained) <= _FEW:
+            return float(len(self.retained))
+        return min(self.estimate, max(len(self.retained), self._interval_end(-1, n_std) - 0.5))
 
     def upper_bound(self, n_std: int = 2) -> float:
         """Return the upper end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
-        return float(self._compact().get_upper_bound(_checked(n_std)))
+        n_std = _checked(n_std)
+        return self.estimate if self.is_exact else max(self.estimate, self._interval_end(1, n_std) + 0.5)
+
+    @property
+    def _share(self) -> float:
+        """The share of all hashes that is below theta."""
+        return float(self.theta) / MAX_THETA
+
+    def _interval_end(self, sign: int, n_std: int) -> float:
+        """Return an end of the interval of a binomial share: that of DataSketches, for few hashes a wider one."""
+        n_std += len(self.retained) <= _FEW
+        count = (len(self.retained) + sign * 0.5) / self._share
+        spread = n_std * math.sqrt((1 - self._share) / self._share)
+        return count + 0.5 * spread * (spread + sign * math.sqrt(spread * spread + 4 * count))
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
@@ -162,36 +176,29 @@ class ThetaSketch:
         ``name`` is the file, for errors. Raises :class:`UnsupportedFeatureError` for another family, version or seed,
         and :class:`DamagedFileError` for bytes that contradict themselves.
         """
-        import datasketches
-
         if _is_of_another_form(data):
             raise UnsupportedFeatureError(
                 "the blob is not a compact theta sketch of serial version 3 and seed 9001",
                 file=name,
                 found=data[:8].hex(" "),
             )
-        try:
-            found = datasketches.compact_theta_sketch.deserialize(data)
-        except (IndexError, ValueError, RuntimeError) as error:
-            raise DamagedFileError("the theta sketch cannot be read", file=name, found=str(error)) from error
-        if not found.is_empty() and len(data) != len(found.serialize()):
-            raise DamagedFileError(
-                "the length of the theta sketch does not fit its count of hashes",
-                file=name,
-                expected=f"{len(found.serialize())} bytes",
-                found=len(data),
-            )
-        # DataSketches checks lengths only, and its iterator is slow. The hashes are the end of the bytes.
-        count = found.num_retained
-        hashes = np.frombuffer(data, "<u8", count, len(data) - 8 * count).astype(np.uint64)
-        in_range = ((hashes > 0) & (hashes < np.uint64(found.theta64))).all()
-        if not 0 < found.theta64 <= MAX_THETA or not in_range:
+        count, theta, length = _preamble(data)
+        what = None
+        if len(data) < length:
+            what = "the theta sketch cannot be read: its bytes end early"
+        elif len(data) > length > _EMPTY_LENGTH:
+            what = "the length of the theta sketch does not fit its count of hashes"
+        if what is not None:
+            raise DamagedFileError(what, file=name, expected=f"{length} bytes", found=len(data))
+        hashes = np.frombuffer(data, "<u8", count, length - 8 * count).astype(np.uint64)
+        in_range = ((hashes > 0) & (hashes < np.uint64(theta))).all()
+        if not 0 < theta <= MAX_THETA or not in_range:
             raise DamagedFileError(
                 "the theta sketch has hashes out of range",
                 file=name,
-                expected=f"hashes between 0 and theta, {found.theta64:#x}",
+                expected=f"hashes between 0 and theta, {theta:#x}",
             )
-        return ThetaSketch._of(hashes, found.theta64, lg_k)
+        return ThetaSketch._of(hashes, theta, lg_k)
 
 
 def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -201,6 +208,22 @@ def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     found = np.empty(len(hashes), np.uint64)
     kept: NDArray[np.uint64] = found[: below(hashes, np.uint64(theta), found)].copy()
     return kept
+
+
+def _preamble(data: bytes) -> tuple[int, int, int]:
+    """Return the count of hashes, theta, and the length in bytes that a sketch has; of cut bytes at least a length."""
+    if len(data) < _EMPTY_LENGTH or data[5] & _EMPTY:
+        return 0, MAX_THETA, _EMPTY_LENGTH
+    longs = data[0] & 0x3F
+    if longs == 1:
+        return 1, MAX_THETA, 16
+    head = 8 * longs
+    if len(data) < head:
+        return 0, MAX_THETA, head
+    count, theta = int.from_bytes(data[8:12], "little"), MAX_THETA
+    if longs == 3:
+        theta = int.from_bytes(data[16:24], "little")
+    return count, theta, head + 8 * count
 
 
 def _is_of_another_form(data: bytes) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-import datasketches
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.theta import MAX_THETA, ThetaSketch
+
+datasketches = pytest.importorskip("datasketches", reason="datasketches has no wheel for this Python")
 
 K = 4096
 
