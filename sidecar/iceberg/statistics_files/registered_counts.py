@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.filters.column_types import ColumnType
 from sidecar.iceberg.statistics_files.merge import sketched_fields
 from sidecar.puffin.metadata import FileMetadata
 
-READ_RIGHT = ("string", "uuid", "binary", "fixed")
-"""The Iceberg types that Spark reads as text and bytes."""
+READ_RIGHT = ("string", "uuid", "binary")
+"""The families of types that Spark reads as text and bytes."""
 SPARK_SETTINGS = "spark.sql.cbo.enabled", "spark.sql.iceberg.report-column-stats"
 
 
 def reads_right(iceberg_type: str) -> bool:
     """Return whether Spark estimates rightly by the count of a column of this type."""
-    return iceberg_type.partition("[")[0] in READ_RIGHT
+    return ColumnType.parse(iceberg_type).family in READ_RIGHT
 
 
 def registers_as_wished(entry: StatisticsFile, footer: FileMetadata, wished: Mapping[int, bool]) -> bool:
