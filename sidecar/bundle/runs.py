@@ -14,12 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
+from sidecar.bundle.envelopes.envelope import FIELD_VERSION, UNITS_VERSION
 from sidecar.bundle.toc import check_properties
 from sidecar.errors import SidecarError
 from sidecar.results import Result
 
 HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"
+LAYOUT = f"{UNITS_VERSION}.{FIELD_VERSION}"
+"""The versions of blobs that are written and read. What another version has written answers nothing."""
 MOST_RUNS = 20
 """The most runs that a file remembers."""
 _MOST_SECONDS = 1e10
@@ -80,11 +83,13 @@ class SidecarState:
     """What a sidecar file was complete for when it was written: a snapshot, a name mapping, columns by field id.
 
     ``mapping`` is a digest of the table's name mapping, because columns of files without field ids depend on it.
+    ``layout`` is :data:`LAYOUT` of the version that wrote the file; empty if that did not say it.
     """
 
     snapshot_id: int
     mapping: str
     columns: Mapping[int, BuiltColumn] = field(default_factory=dict)
+    layout: str = ""
 
     def lacking(self, files: Mapping[IndexOfField, int]) -> SidecarState:
         """Return the state after so many files have lost indexes, by field id and kind."""
@@ -123,7 +128,7 @@ def state_of(properties: Mapping[str, str]) -> SidecarState | None:
         if found is None:
             return None
         columns = {int(i): _column(column) for i, column in found["columns"].items()}
-        return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns)
+        return SidecarState(int(found["snapshot"]), str(found["mapping"]), columns, str(found.get("layout", "")))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
@@ -140,7 +145,7 @@ def intact_state_of(properties: Mapping[str, str]) -> SidecarState | None:
 def state_property(state: SidecarState) -> str:
     """Return the property's text."""
     columns = {str(i): asdict(column) for i, column in sorted(state.columns.items())}
-    content = {"snapshot": state.snapshot_id, "mapping": state.mapping, "columns": columns}
+    content = {"snapshot": state.snapshot_id, "mapping": state.mapping, "columns": columns, "layout": state.layout}
     return json.dumps(content, separators=(",", ":"))
 
 

@@ -12,9 +12,11 @@ import pytest
 from pyiceberg.types import LongType
 
 import sidecar
+from sidecar.bundle import field_parts, field_toc
 from sidecar.bundle.units import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
+from sidecar.indexing.previous import build_state
 from sidecar.indexing.previous.earlier import _stale
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
@@ -220,6 +222,25 @@ def test_units_of_another_version_answer_nothing_and_are_built_anew(
     assert (report.units, len(_segments(table))) == (3, 1)
     planned = sidecar.plan(table, f"k = {2**59 + 1}")
     assert (planned.files_kept, planned.warnings) == (0, ())
+
+
+def test_a_refresh_indexes_anew_what_another_version_wrote(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file of layout 1, after an upgrade: its footer says that it has all that is wished for."""
+    with monkeypatch.context() as patch:
+        for module in (field_parts, field_toc):
+            patch.setattr(module, "FIELD_VERSION", 1)
+        patch.setattr(build_state, "LAYOUT", "2.1")
+        sidecar.build(table, ["k"], engine="local")
+    table = table.catalog.load_table(table.name())
+    assert sidecar.plan(table, f"k = {2**59 + 1}").files_kept == 3
+    assert [step.why for step in sidecar.status(table).to_do] == [
+        "indexes are of a form that this version of sidecar does not read"
+    ]
+    report = sidecar.refresh(table)
+    assert (report.action, report.files_indexed) == ("written", 3)
+    assert "the earlier sidecar cannot be used: the filters have an unknown version" in report.warnings[0]
+    assert sidecar.plan(table, f"k = {2**59 + 1}").files_kept == 0
+    assert sidecar.refresh(table).action == "current"
 
 
 def test_two_builds_of_different_columns_at_once_lose_nothing(table: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table import Table
 
 from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.bundle.runs import BuiltColumn, IndexOfField, SidecarState, intact_state_of
+from sidecar.bundle.runs import LAYOUT, BuiltColumn, IndexOfField, SidecarState, intact_state_of
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.declaration import ColumnWish
 
@@ -35,10 +35,10 @@ def mapping_digest(table: Table) -> str:
 def is_complete(table: Table, state: SidecarState, wishes: Sequence[ColumnWish]) -> bool:
     """Return whether a sidecar has all that is wished for, in all files of the snapshot that it is registered for.
 
-    It is not complete either if it has columns that the table has dropped.
+    It is not complete either if it has columns that the table has dropped, or blobs of another version.
     """
     schema = table.schema()
-    if state.mapping != mapping_digest(table) or not schema.field_ids >= state.columns.keys():
+    if (state.mapping, state.layout) != (mapping_digest(table), LAYOUT) or not schema.field_ids >= state.columns.keys():
         return False
     return all(_has(state.columns.get(wish.column.field_id), wish) for wish in wishes)
 
@@ -69,7 +69,7 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
             fpp=wish.fpp if wish is not None else built.fpp if built is not None else "auto",
             left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
-    state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns)
+    state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns, LAYOUT)
     return BuildOutcome(state, behind)
 
 

@@ -24,7 +24,7 @@ from sidecar.bundle.model import Coverage, CoverageState, UnitState
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.errors import SidecarError
+from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
@@ -135,7 +135,9 @@ def look_back(
     except SidecarError as error:
         return ReusableSidecar(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
-        return ReusableSidecar(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
+        is_damaged = any(isinstance(cause, DamagedFileError) for cause in found.sidecar.doubts.causes)
+        fault = "is damaged" if is_damaged else "cannot be used"
+        return ReusableSidecar(found, why_not=f"the earlier sidecar {fault}: {found.sidecar.warnings[0]}")
     return earlier
 
 

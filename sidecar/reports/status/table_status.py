@@ -17,7 +17,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.kinds.declared import THETA, USUAL_KINDS
 from sidecar.bundle.runs import history_of
-from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import command_for, is_static
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.partial_loading import state_of_registrations
@@ -120,8 +120,11 @@ def status(
             ]
             other_rates = files_with_other_rates(segments, live, wishes or ())
             causes = found.sidecar.doubts.causes if found else []
-            is_broken = bool(damage) or any(isinstance(cause, DamagedFileError) for cause in causes)
-            hurt = _Damaged(tuple(damaged), is_broken, is_passed and _is_blocked(table, listing.snapshot_id))
+            is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
+            fault = "indexes are of a form that this version of sidecar does not read" if is_unread else ""
+            if damage or any(isinstance(cause, DamagedFileError) for cause in causes):
+                fault = "the sidecar is damaged"
+            hurt = _Damaged(tuple(damaged), fault, is_passed and _is_blocked(table, listing.snapshot_id))
             lookups = measure_lookups(seen, found, warnings) if found else {}
             facts = {
                 "snapshot_id": listing.snapshot_id,
@@ -149,11 +152,11 @@ def status(
 
 
 class _Damaged(NamedTuple):
-    """What of the sidecar is damaged: indexes by column and kind, anything at all, and whether no refresh can replace
-    the statistics file of the snapshot."""
+    """What of the sidecar is damaged: indexes by column and kind, why anything at all is not used, and whether no
+    refresh can replace the statistics file of the snapshot."""
 
     indexes: tuple[tuple[str, str], ...] = ()
-    anything: bool = False
+    fault: str = ""
     is_blocked: bool = False
 
 
@@ -225,7 +228,7 @@ def _to_do(
     :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
 
     A refresh is about branches; for a tag or an older snapshot it is a build. A refresh does not look for damage, so
-    for a damaged sidecar it is a build, too.
+    for a sidecar with a fault it is a build, too.
     """
     of_snapshot = () if at is None else ("--at", str(at))
     on_branch = at is not None and is_branch(table, at)
@@ -233,7 +236,7 @@ def _to_do(
     asked = "main" if at is None or not (is_past or on_branch) else str(at)
     blocked = ("--force",) if damaged.is_blocked else ()
     place = of_snapshot if is_past or on_branch else ()
-    refresh = command_for(table, "build" if is_past or damaged.anything or blocked else "refresh", *place, *blocked)
+    refresh = command_for(table, "build" if is_past or damaged.fault or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
     if waiting and wished == [] and not status.covered:
         advise = command_for(table, "advise")
@@ -242,8 +245,8 @@ def _to_do(
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
     elif any(one.ref == asked for one in status.losable) and wished != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
-    elif damaged.anything and not damaged.indexes and wished != []:
-        yield NextStep("the sidecar is damaged", refresh)
+    elif damaged.fault and not damaged.indexes and wished != []:
+        yield NextStep(damaged.fault, refresh)
     if other_rates:
         files = quantity(max(other_rates.values()), "file")
         why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
