@@ -112,6 +112,7 @@ def test_workflows_call_scripts_that_are_there_and_pin_actions(workflow: Path) -
     text = workflow.read_text("utf-8")
     assert "\npermissions: {}\n" in text, "permissions are given to each job alone"
     named = set(re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w-]+)", text))
+    named |= {f"{folder}/action.yml" for folder in re.findall(r"uses: \./(\S+)", text)}
     assert {name for name in named if not (ROOT / name).is_file()} == set()
     for action, commit, version in USES.findall(text):
         assert re.fullmatch(r"[0-9a-f]{40}", commit), f"{action} is not pinned by its commit"

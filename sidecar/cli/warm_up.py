@@ -17,7 +17,7 @@ def warm_up() -> None:
     """Compile all kernels now, so that no later build waits for it.
 
     Run it where an image is made: the machine code stays in the image. The cache is the folder that the variable
-    NUMBA_CACHE_DIR names, else a folder beside the package, else one in the user's home. Exit code 1 if none of them is
+    NUMBA_CACHE_DIR names, else the user's cache folder, else one beside the package. Exit code 1 if none of them is
     writable. pip uninstall leaves the folder, which the output says how to remove.
 
     \b

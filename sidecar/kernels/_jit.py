@@ -4,7 +4,8 @@ A kernel declares the types of its arguments. So it is compiled once, at its fir
 later: read-only or writable, at any address. An array that a kernel reads is copied if it has gaps between elements. An
 array of another element type raises ``TypeError``. :mod:`sidecar.kernels.warming` compiles all kernels in advance.
 
-numba keeps compiled code beside the source or in the user's cache folder. If it can write to neither
+Compiled code is kept in the user's cache folder, or beside the source, which is where a checkout has it: an installer
+that removes the package would leave it there. If it can write to neither
 (a read-only image, a Spark executor without a home), it refuses to decorate. If many workers start
 cold on one shared folder, index files may be damaged, or replaced between a worker's read and write.
 A failure must only cost a compilation, and code must never be mistaken for other code.
@@ -17,11 +18,12 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial, update_wrapper
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
-from numba.core.caching import IndexDataCacheFile, NullCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.compiler_lock import global_compiler_lock
 
 from sidecar.run import announce_compiling
@@ -45,6 +47,22 @@ def readable(element: Any, dimensions: int = 1) -> Any:
 def writable(element: Any, dimensions: int = 1) -> Any:
     """Return the type of an array that a kernel also writes: contiguous, at any address."""
     return types.Array(element, dimensions, "C", aligned=False)
+
+
+_IS_INSTALLED = not {"site-packages", "dist-packages"}.isdisjoint(Path(__file__).parts)
+
+
+class _Places(CompileResultCacheImpl):
+    """numba's places for compiled code; of an installed package, the one beside the source is the last."""
+
+    _locator_classes = sorted(
+        CompileResultCacheImpl._locator_classes,
+        key=lambda place: _IS_INSTALLED and place.__name__.lstrip("_").startswith("InTree"),
+    )
+
+
+class _FunctionCache(FunctionCache):
+    _impl_class = _Places
 
 
 class _CacheFile(IndexDataCacheFile):
@@ -138,8 +156,8 @@ class Kernel:
     def _enable_caching(self, function: Any) -> None:
         compiled = self.dispatcher
         try:
-            compiled.enable_caching()
-            compiled._cache = _TolerantCache.of(compiled._cache, function)
+            cached = _FunctionCache(function)  # type: ignore[no-untyped-call]
+            compiled._cache = _TolerantCache.of(cached, function)
         except Exception:  # no folder is writable, or numba's internals have changed
             compiled._cache = _TolerantCache(NullCache())
 

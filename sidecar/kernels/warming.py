@@ -33,8 +33,8 @@ def warm_up() -> WarmUpReport:
     """Compile all kernels and keep their machine code in numba's cache on disk.
 
     Later processes of the same processor type then compile nothing. The folder is ``NUMBA_CACHE_DIR`` if that is set,
-    else ``__pycache__`` beside the kernels, else the user's cache folder. Raises :class:`UsageError` if numba compiles
-    nothing, as ``NUMBA_DISABLE_JIT`` says.
+    else the user's cache folder, else ``__pycache__`` beside the kernels, which is first in a checkout. Raises
+    :class:`UsageError` if numba compiles nothing, as ``NUMBA_DISABLE_JIT`` says.
     """
     import numba
 

@@ -9,6 +9,8 @@ import venv
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
@@ -42,10 +44,24 @@ def install(wheel: Path, folder: Path) -> Path:
     return folder / "bin"
 
 
-def test_an_installed_wheel_shows_its_guides(tmp_path: Path) -> None:
+def test_an_installed_wheel_shows_its_guides_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled loops are in the user's cache folder, which an installer that removes the package does not know."""
     programs = install(build_wheel(tmp_path), tmp_path / "venv")
     package = Path(run(programs / "python", "-c", "import sidecar; print(sidecar.__file__)").strip()).parent
     assert package.is_relative_to(tmp_path)
     for path in (ROOT / "sidecar" / "guide").glob("*.md"):
         assert (package / "guide" / path.name).read_bytes() == path.read_bytes()
     assert run(programs / "sidecar", "guide", "orc").startswith("# ")
+
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    code = "from sidecar.kernels.theta import below; below.load(); print(below.cache_folder)"
+    folder = Path(run(programs / "python", "-c", code).strip())
+    assert folder.is_relative_to(tmp_path / "home")
+    assert len(list(folder.glob("*.nbc"))) == 1
+    run(*PIP, "--python", programs / "python", "uninstall", "--yes", "lakehouse-sidecar")
+    assert [path for path in (tmp_path / "venv").rglob("*sidecar*") if path.is_file()] == []
+    assert not package.exists()
