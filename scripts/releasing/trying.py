@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from scripts.releasing.building import ROOT, Built
 from scripts.releasing.contents import metadata_of
-from scripts.version_runs import SHARE, TOOLS
+from scripts.version_runs import SHARE, TOOLS, WHEELS
 
 UV = (sys.executable, "-m", "uv")
 
@@ -72,7 +72,8 @@ def environments(wheel: Path, folder: Path, version: str | None) -> list[Environ
     The lowest are on the oldest Python that is found, the newest on the newest one, by pip, as users install it.
     """
     found = pythons(version)
-    lowest = [*UV, "pip", "install", "--quiet", "--resolution", "lowest-direct", str(wheel), *requirements(wheel)]
+    wanted = [*WHEELS, str(wheel), *requirements(wheel)]
+    lowest = [*UV, "pip", "install", "--quiet", "--resolution", "lowest-direct", *wanted]
     newest = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
     made = []
     for name, python in (("lowest", found[0]), ("newest", found[-1])):
