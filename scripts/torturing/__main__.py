@@ -9,6 +9,7 @@ RUNS = {
     "kill": "every command is killed at every named step",
     "storage": "every request of every command fails, in every way in which storage fails",
     "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
+    "nights": "care alone keeps twelve tables for ten nights, with a writer between",
     "life": "random lives of tables beside a list of their rows",
     "fuzz": "all decoders of scripts/fuzz",
     "mutants": "bugs of one line are planted, and tests should notice them",

@@ -15,6 +15,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import asked_engine
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import is_static
+from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.repair import RepairReport, repair
 from sidecar.iceberg.statistics_files.registering import check_registrable
@@ -26,6 +27,7 @@ from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.maintenance.refreshing import refresh_thoroughly
 from sidecar.reports.page.writing import PageReport
 from sidecar.reports.page.writing import report as write_page
+from sidecar.reports.status.lost_files import lost_files, steps_for_lost
 from sidecar.reports.status.results import MissedThreshold, NextStep, WaitingFiles
 from sidecar.reports.status.table_status import check_limits, status
 from sidecar.results.base import Result, plain_data
@@ -269,7 +271,11 @@ class _Night:
         found = status(table.refresh(), max_behind=self.max_behind, min_coverage=self.min_coverage, quick=is_new)
         is_undeclared = not found.covered and not found.warnings  # a damaged declaration is a warning
         missed = [] if is_undeclared else found.missed
-        return CheckedTable(found.waiting, found.share_covered, missed, found.to_do, found.warnings)
+        # A quick status does not look for lost files.
+        files = list_snapshot(table).files if is_new and found.snapshot_id is not None else ()
+        lost = lost_files(table, [file.path for file in files])
+        to_do = [*steps_for_lost(table, lost), *found.to_do]
+        return CheckedTable(found.waiting, found.share_covered, missed, to_do, found.warnings)
 
 
 def _why_left_alone(table: Table) -> str | None:

@@ -413,3 +413,20 @@ def test_a_refresh_that_would_fail_is_not_advised(tmp_path: Path) -> None:
     assert commands(sidecar.status(table)) == ["sidecar build db.t --force --catalog folder"]
     sidecar.build(table.refresh(), force=True)
     assert commands(sidecar.status(table.refresh())) == []
+
+
+def test_a_lost_data_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path, builds=2)
+    assert sidecar.status(table).lost == []
+    lost = min(task.file.file_path for task in table.scan().plan_files())
+    table.io.delete(lost)
+    found = sidecar.status(table)
+    assert found.lost == [lost]
+    assert found.to_do[0].why == f"1 data file is lost: restore, or remove from the table, {lost}"
+    assert found.to_do[0].command == "sidecar verify db.t --data --catalog folder"
+    assert sidecar.status(table, quick=True).lost is None
+    (night,) = sidecar.care(table, only=["refresh", "check"]).tables
+    assert night.check is not None
+    assert lost in night.check.to_do[0].why
+    monkeypatch.setattr("sidecar.reports.status.lost_files.MOST_FILES", 1)
+    assert sidecar.status(table).lost is None

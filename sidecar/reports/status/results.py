@@ -178,6 +178,9 @@ class TableStatus(Result):
     """The rows of the snapshot's data files, also those that row-level deletes have removed."""
     data_bytes: int
     """The size of the data files in bytes."""
+    lost: list[str] | None
+    """The data files of the snapshot that are not stored, so that scans fail; ``None`` if nobody has looked: with
+    ``quick``, and in a table of more than 10,000 files or 100 folders."""
     delete_files: int
     """The files with row-level deletes. With them, distinct counts are upper bounds."""
     size_share: float | None

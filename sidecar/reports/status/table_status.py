@@ -45,6 +45,7 @@ from sidecar.reports.status.coverage import (
 )
 from sidecar.reports.status.indexes import KindCoverage, TableFileCounts, describe_indexes, live_files, opened_sidecar
 from sidecar.reports.status.lookups import measure_lookups
+from sidecar.reports.status.lost_files import lost_files, steps_for_lost
 from sidecar.reports.status.registrations import (
     NOT_LOOKED_FOR,
     describe_refs,
@@ -73,9 +74,9 @@ def status(
     ``max_behind``: how long a data file may wait for its indexes at most. It is missed too if nobody can tell, because
     the snapshots from before the file have expired.
     ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
-    ``quick``: do not look for files of sidecar that nothing references, which lists the metadata folder and opens these
-    files, nor for damage, which reads the whole sidecar. So a run each minute costs little; ``unreferenced`` is not
-    known.
+    ``quick``: do not look for files of sidecar that nothing references and for lost data files, which lists folders,
+    nor for damage, which reads the whole sidecar. So a run each minute costs little; ``unreferenced`` and ``lost`` are
+    not known.
     A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
 
     No data file is read. Errors in the sidecar are in ``warnings``. Raises :class:`UsageError` for thresholds that
@@ -100,7 +101,15 @@ def status(
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
-        facts |= {"rows": 0, "data_bytes": 0, "delete_files": 0, "size_share": None, "lookups": {}, "runs": []}
+        facts |= {
+            "lost": [],
+            "rows": 0,
+            "data_bytes": 0,
+            "delete_files": 0,
+            "size_share": None,
+            "lookups": {},
+            "runs": [],
+        }
     else:
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
@@ -129,6 +138,7 @@ def status(
             facts = {
                 "snapshot_id": listing.snapshot_id,
                 **describe_indexes(seen, listing, found, live, warnings),
+                "lost": None if quick else lost_files(table, [file.path for file in listing.files]),
                 "rows": sum(file.record_count for file in listing.files),
                 "data_bytes": data_bytes,
                 "delete_files": listing.delete_files,
@@ -234,6 +244,7 @@ def _to_do(
     on_branch = at is not None and is_branch(table, at)
     is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
     asked = "main" if at is None or not (is_past or on_branch) else str(at)
+    yield from steps_for_lost(table, status.lost)
     blocked = ("--force",) if damaged.is_blocked else ()
     place = of_snapshot if is_past or on_branch else ()
     refresh = command_for(table, "build" if is_past or damaged.fault or blocked else "refresh", *place, *blocked)
