@@ -51,7 +51,7 @@ def run_nights(folder: Path, tables: int, nights: int, seed: int) -> Nights:
     catalog.create_namespace("db")
     names = [f"db.t{number}" for number in range(tables)]
     for name in names:
-        made = catalog.create_table(name, pa.schema([("k", pa.int64()), ("s", pa.string())]))
+        made = catalog.create_table(name, _rows(chance).schema)
         made.append(_rows(chance))
         sidecar.build(made, ["k", "s"], kinds=["bloom"], engine="local", save=True)
     for night in range(nights):
