@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 from typer.models import OptionInfo
@@ -142,10 +142,9 @@ def form_in(args: list[str]) -> OutputFormat | None:
     return None
 
 
-_HINTS = get_type_hints(_options, include_extras=True)
 _PARAMETERS = [
-    parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_HINTS[parameter.name])
-    for parameter in inspect.signature(_options).parameters.values()
+    parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    for parameter in inspect.signature(_options, eval_str=True).parameters.values()
 ]
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
@@ -163,12 +162,9 @@ def with_shared_options(
     Before the command runs, ``start`` gets the context, what was chosen, and the files or tables that the arguments
     name.
     """
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in inspect.signature(command).parameters.values()
-    ]
-    metavars = {name: argument_metavar(hint) for name, hint in hints.items()}
+    # Not by get_type_hints: Python 3.10 puts Optional around an Annotated whose default is None, and hides arguments.
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    metavars = {parameter.name: argument_metavar(parameter.annotation) for parameter in own}
     takes_files = any(word in metavar for metavar in metavars.values() for word in _FILES)
     takes = catalog or takes_files or any("TABLE" in metavar for metavar in metavars.values())
     left_out = {name for name, is_taken in (("catalog", takes), ("storage", takes_files)) if not is_taken}
