@@ -74,9 +74,15 @@ ROOMS_OF = {
         *BUILT_ON_TABLES,
     },
 }
-UPWARD = {("engines", "spark"), ("indexing", "spark"), ("indexing", "reports"), ("planning", "reading")}
-"""An engine is picked by name, and Spark's is loaded only then. A build that chooses its columns loads what advises. A
-plan hands over its rows, and loads what reads them only then."""
+UPWARD = {
+    ("engines", "spark"),
+    ("iceberg", "spark"),
+    ("indexing", "spark"),
+    ("indexing", "reports"),
+    ("planning", "reading"),
+}
+"""An engine is picked by name, and Spark's is loaded only then; so is a catalog of a given session. A build that
+chooses its columns loads what advises. A plan hands over its rows, and loads what reads them only then."""
 
 PLANNING = ("sidecar.planning.planner", "sidecar.reading.scanning")
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -74,12 +74,12 @@ def embed_table(
         report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, indexes.fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
         if dry_run:
-            chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files))
+            chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files), own.io)
             report.engine, report.engine_reason = chosen
             report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
         else:
             at_once, each = _threads(indexes.threads, len(replaceable.files))
-            workers = _engine_for(replaceable.files, engine, spark, at_once)
+            workers = _engine_for(own, replaceable.files, engine, spark, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
             wanted = EmbedOptions(rules, indexes.page_index, indexes.placement)
             each = each if workers.name == "local" else indexes.threads or 1
@@ -111,11 +111,13 @@ def _threads(threads: int | None, files: int) -> tuple[int, int]:
     return at_once, threads // at_once
 
 
-def _engine_for(files: Sequence[SnapshotFile], engine: BuildEngine | None, spark: Any, threads: int) -> WorkEngine:
+def _engine_for(
+    table: Table, files: Sequence[SnapshotFile], engine: BuildEngine | None, spark: Any, threads: int
+) -> WorkEngine:
     if not files:
         asked_engine(engine, spark)
         return LocalWork(reason=NOTHING_TO_EMBED)
-    return work_engine(engine, spark, lambda: _size(files), threads=threads)
+    return work_engine(engine, spark, lambda: _size(files), threads=threads, io=table.io)
 
 
 def _size(files: Sequence[SnapshotFile]) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import UsageError
 from sidecar.results.choices import BuildEngine, EngineKind
+from sidecar.storage.remote import StaysInDriver
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
 
 ENGINES: tuple[BuildEngine, ...] = get_args(BuildEngine)
 
@@ -36,11 +40,19 @@ def asked_engine(engine: BuildEngine | None, spark: Any) -> BuildEngine:
     return engine
 
 
-def choose_engine(engine: BuildEngine, spark: Any, size: Callable[[], int]) -> ChosenEngine:
+def choose_engine(engine: BuildEngine, spark: Any, size: Callable[[], int], io: FileIO | None = None) -> ChosenEngine:
     """Return the engine for data files of ``size()`` bytes, and why. Starts nothing.
 
-    ``size`` is only called if the answer depends on it.
+    ``size`` is only called if the answer depends on it. ``io`` opens the files. Raises :class:`UsageError` if Spark is
+    asked for and its workers have no such ``io``.
     """
+    if isinstance(io, StaysInDriver):
+        if engine == "spark":
+            raise UsageError(
+                "only Spark's driver can open the files of this table, not its workers",
+                hint="Choose the engine 'local'.",
+            )
+        return ChosenEngine("local", "only Spark's driver can open the files of this table")
     if engine != "auto":
         return ChosenEngine(engine, AS_ASKED)
     if spark is not None:
@@ -68,14 +80,15 @@ def work_engine(
     size: Callable[[], int],
     *,
     threads: int = 1,
+    io: FileIO | None = None,
 ) -> WorkEngine:
     """Return the engine for work on data files of ``size()`` bytes together.
 
-    ``engine`` and ``spark`` are what the caller asks for, see :func:`asked_engine`. In this process ``threads`` items
-    are worked on at the same time. Raises :class:`UsageError` for an unknown engine, and if Spark is asked for and
-    cannot start.
+    ``engine`` and ``spark`` are what the caller asks for, see :func:`asked_engine`; ``io`` is as for
+    :func:`choose_engine`. In this process ``threads`` items are worked on at the same time. Raises :class:`UsageError`
+    for an unknown engine, and if Spark is asked for and cannot start or cannot open the files.
     """
-    chosen = choose_engine(asked_engine(engine, spark), spark, size)
+    chosen = choose_engine(asked_engine(engine, spark), spark, size, io)
     if chosen.name == "local":
         return LocalWork(threads, chosen.reason)
     from sidecar.spark.work import SparkWork

@@ -18,10 +18,10 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     ForbiddenError,
     NoSuchIcebergTableError,
@@ -46,6 +46,7 @@ from sidecar.errors import (
     first_line,
     foreign_reason,
 )
+from sidecar.iceberg.engine_catalog import EngineCatalog
 from sidecar.iceberg.partial_loading import (
     is_about_statistics,
     load_file_partly,
@@ -58,11 +59,10 @@ from sidecar.many_files.find import has_data_ending
 from sidecar.storage.locations import local_path
 from sidecar.storage.stores import store_settings
 
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
 log = logging.getLogger(__name__)
 
+MOST_SHOWN = 10
+"""Names that a hint lists."""
 _SNAPSHOTS = "snapshot-loading-mode"
 _SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
@@ -71,13 +71,19 @@ _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 _UNKNOWN_TYPE = re.compile("Unsupported field type|Could not parse .* into|Unknown transform|not supported")
 
 
-def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
+def open_table(name: str, catalog: str | Catalog | None = None, *, spark: Any = None, **properties: str) -> Table:
     """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
 
+        table = sidecar.open_table("sales.orders", "lake")                # of pyiceberg's configuration
+        table = sidecar.open_table("lake.sales.orders", spark=spark)      # as a Spark session opens it
+
     A part of the name with a dot in it is in backticks or double quotes: ``db.`a.b```.
-    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog).
-    ``properties`` are added to that entry and override it. The URL of a metadata file is opened by the entry's settings
-    of object stores.
+    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog), or is an open
+    catalog. With ``spark``, a session, it names a catalog of the session's configuration; without it the name begins
+    with the catalog, or is in the session's current one. Such a table is loaded and committed by the session, in all
+    verbs. A session of Spark Connect reads only.
+    ``properties`` are added to that entry and override it; those of a table of Spark go to what opens its files. The
+    URL of a metadata file is opened by the entry's settings of object stores.
 
     Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
     :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
@@ -86,6 +92,12 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
     if is_metadata_file(name):
         lent = open_catalog(catalog).properties if catalog is not None and local_path(name) is None else {}
         return _open_metadata_file(name, store_settings(name, {**lent, **properties}))
+    if spark is not None and not isinstance(catalog, Catalog):
+        from sidecar.spark.catalog import in_session, open_spark_catalog
+
+        catalog, name = in_session(spark, name) if catalog is None else (catalog, name)
+        identifier = name_of_text(name)  # before anything is opened
+        return load_table(open_spark_catalog(spark, catalog, **properties), identifier)
     identifier = name_of_text(name)
     return load_table(open_catalog(catalog, **properties), identifier)
 
@@ -124,11 +136,13 @@ def _loaded(load: Callable[[], Table], load_without_statistics: Callable[[], Tab
     return found
 
 
-def open_catalog(name: str | None = None, **properties: str) -> Catalog:
-    """Open the catalog ``name`` of pyiceberg's configuration (``None``: the default).
+def open_catalog(name: str | Catalog | None = None, **properties: str) -> Catalog:
+    """Open the catalog ``name`` of pyiceberg's configuration (``None``: the default). One that is open is returned.
 
     Raises :class:`UsageError` and :class:`StorageError`.
     """
+    if isinstance(name, Catalog):
+        return name
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
         return load_catalog(name, **properties)
@@ -174,7 +188,7 @@ def is_static(table: Table) -> bool:
     """Return whether a table was opened from a metadata file."""
     from pyiceberg.catalog.noop import NoopCatalog
 
-    return isinstance(table.catalog, NoopCatalog)
+    return isinstance(table.catalog, NoopCatalog) and not isinstance(table.catalog, EngineCatalog)
 
 
 def command_for(table: Table, verb: str, *options: str) -> str:
@@ -182,6 +196,8 @@ def command_for(table: Table, verb: str, *options: str) -> str:
 
     It names the catalog unless it is the one that a command takes by default.
     """
+    if isinstance(table.catalog, EngineCatalog):
+        return shlex.join(["sidecar", verb, name_of(table), *options, *table.catalog.options])
     name = table.catalog.name
     is_default = name == Config().get_default_catalog_name() and os.environ.get(CATALOG_VARIABLE) in (None, "", name)
     return shlex.join(["sidecar", verb, name_of(table), *options, *([] if is_default else ["--catalog", name])])
@@ -243,6 +259,7 @@ def _missing(catalog: Catalog, name: TableName, error: Exception) -> UsageError:
     try:
         if not catalog.namespace_exists(namespace):
             hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(f".{name[-1]}") else None
+            hint = hint or _near_namespaces(catalog, namespace)
             return UsageError(f"the catalog '{catalog.name}' has no namespace '{shown_name(namespace)}'", hint=hint)
         if isinstance(error, NoSuchIcebergTableError):
             return UsageError(f"'{shown}' in the catalog '{catalog.name}' is not an Iceberg table")
@@ -251,6 +268,17 @@ def _missing(catalog: Catalog, name: TableName, error: Exception) -> UsageError:
         near = []
     hint = f"Did you mean {' or '.join(shown_name((*namespace, one)) for one in near)}?" if near else None
     return UsageError(f"the catalog '{catalog.name}' has no table '{shown}'", hint=hint)
+
+
+def _near_namespaces(catalog: Catalog, namespace: TableName) -> str | None:
+    """Return a hint with the namespaces beside one that is missing; it may begin with the catalog's own name."""
+    with suppress(Exception):  # not every catalog can list namespaces
+        known = [tuple(one) for one in catalog.list_namespaces(namespace[:-1])]
+        if namespace[0] == catalog.name and namespace[1:] in map(tuple, catalog.list_namespaces(namespace[1:-1])):
+            known = [namespace[1:]]
+        shown = ", ".join(map(shown_name, known[:MOST_SHOWN])) + (", ..." if len(known) > MOST_SHOWN else "")
+        return f"It has: {shown}." if known else None
+    return None
 
 
 def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None) -> SidecarError:

@@ -68,7 +68,7 @@ class TableOutcome(Generic[R]):
 def each_table(
     tables: str | Table | Iterable[str | Table],
     work: Callable[[Table], R],
-    catalog: str | None = None,
+    catalog: str | Catalog | None = None,
     **properties: str,
 ) -> Iterator[TableOutcome[R]]:
     """Yield what ``work`` returns for each of ``tables``: open ones, and those of names, as :func:`find_tables` finds
@@ -108,7 +108,7 @@ def _text(found: FoundTable) -> str:
 class _OneCatalog:
     """A catalog that is opened when the first name needs it."""
 
-    def __init__(self, name: str | None, properties: dict[str, str]) -> None:
+    def __init__(self, name: str | Catalog | None, properties: dict[str, str]) -> None:
         self._name = name
         self._properties = properties
         self._catalog: Catalog | None = None

@@ -24,6 +24,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from sidecar.dependencies.pyiceberg import hive_client, io_of_sql_table, rest_answer, table_of_answer
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.iceberg.engine_catalog import EngineCatalog
 from sidecar.iceberg.table_names import name_of, shown_name
 from sidecar.storage.locations import file_at
 
@@ -41,11 +42,14 @@ class PartlyLoaded(Table):
     """A table without the registered blobs that pyiceberg refuses; ``left_out`` describes these."""
 
     left_out: Left
+    columns_left_out: tuple[str, ...] = ()
+    """Columns of types that pyiceberg does not know, which an engine has left out of the schema."""
 
     def refresh(self) -> Table:
-        """Load the metadata again, without the blobs that pyiceberg refuses."""
+        """Load the metadata again, without the blobs that pyiceberg refuses. Raises if it is another table by now."""
         fresh = load_partly(self.catalog, self.name())
         if fresh is not None:
+            self._check_uuid(self.metadata, fresh.metadata)
             self.metadata, self.io, self.metadata_location = fresh.metadata, fresh.io, fresh.metadata_location
             self.left_out = fresh.left_out
         return self
@@ -54,6 +58,16 @@ class PartlyLoaded(Table):
 def left_out(table: Table) -> Left:
     """Return what was left out when the table was loaded; empty for nearly all tables."""
     return table.left_out if isinstance(table, PartlyLoaded) else {}
+
+
+def check_has_all_columns(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if columns of the table were left out, so that no row is whole."""
+    if isinstance(table, PartlyLoaded) and table.columns_left_out:
+        raise UnsupportedFeatureError(
+            "pyiceberg does not know the type of a column",
+            column=", ".join(table.columns_left_out),
+            hint="Name the columns that you want, or read the rows with sidecar.spark_read.",
+        )
 
 
 def refuse_partly_loaded(table: Table) -> None:
@@ -111,11 +125,13 @@ def _named(blob: Any) -> str:
 
 
 def load_partly(catalog: Catalog, name: str | Identifier) -> PartlyLoaded | None:
-    """Load a table without what pyiceberg refuses; return ``None`` if the catalog is neither SQL nor REST.
+    """Load a table without what pyiceberg refuses; return ``None`` if neither SQL, REST nor an engine has the catalog.
 
     Raises the errors of pyiceberg.
     """
     identifier = Catalog.identifier_to_tuple(name)
+    if isinstance(catalog, EngineCatalog):
+        return catalog.load_partly(identifier)
     if is_rest(catalog):
         return _from_rest(catalog, identifier)
     if is_sql(catalog):
@@ -178,8 +194,10 @@ def _read_json(io: FileIO, location: str) -> dict[str, Any]:
 def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Collection[str]) -> list[str]:
     """Return the tables of a namespace that pyiceberg does not list because they are no Iceberg tables.
 
-    Only Hive's metastore and AWS Glue have such tables and leave them out.
+    Only Hive's metastore, AWS Glue and engines have such tables and leave them out.
     """
+    if isinstance(catalog, EngineCatalog):
+        return catalog.names_of_other_formats(namespace)
     glue: Any = getattr(catalog, "glue", None)
     hive = hive_client(catalog)
     database = namespace[-1]

@@ -28,6 +28,7 @@ from sidecar.errors import CommitConflictError, SidecarError, StorageError, Unsu
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes.delete_index import read_deletes
+from sidecar.iceberg.engine_catalog import refuse_read_only
 from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import read_manifest, read_manifests
 from sidecar.iceberg.partial_loading import refuse_partly_loaded
@@ -86,6 +87,7 @@ def find_replaceable(table: Table) -> Replaceable:
 
 def check_version(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` unless files of this table can be replaced."""
+    refuse_read_only(table)
     refuse_partly_loaded(table)
     check_commit_properties(table)
     version = table.metadata.format_version

@@ -49,6 +49,11 @@ class NamePart:
         return not self.is_quoted and _MAGIC.search(self.text) is not None
 
     @property
+    def typed(self) -> str:
+        """The part as it is typed."""
+        return _quoted(self.text) if self.is_quoted else self.text
+
+    @property
     def is_any_depth(self) -> bool:
         """Whether it stands for any number of parts."""
         return not self.is_quoted and self.text == ANY_NAMESPACES

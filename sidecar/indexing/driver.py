@@ -143,7 +143,7 @@ def plan_build(prepared: PreparedBuild) -> BuildReport:
     commit.
     """
     request, table, earlier = prepared.request, prepared.table, prepared.earlier
-    engine = choose_build_engine(prepared.files, request.chosen_engine(), request.spark)
+    engine = choose_build_engine(table, prepared.files, request.chosen_engine(), request.spark)
     report = report_before(prepared, engine, len(make_tasks(group_files(prepared.to_index), engine.name)))
     report.dry_run = True
     if earlier.why_not:

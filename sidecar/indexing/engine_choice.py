@@ -45,7 +45,7 @@ def engine_for(
 ) -> tuple[Engine, str]:
     """Return the engine, and why it was chosen."""
     opener = TableOpener(table.io.properties, table.metadata_location, table.io)
-    chosen = choose_build_engine(files, engine, spark)
+    chosen = choose_build_engine(table, files, engine, spark)
     if chosen.name == "local":
         return LocalEngine(opener, threads), chosen.reason
     from sidecar.spark.engine import SparkEngine
@@ -53,8 +53,8 @@ def engine_for(
     return SparkEngine(session_of(spark, threads), opener), chosen.reason
 
 
-def choose_build_engine(files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any) -> ChosenEngine:
-    """Return the engine for ``files``, and why it is chosen. Starts nothing."""
+def choose_build_engine(table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any) -> ChosenEngine:
+    """Return the engine for ``files`` of a table, and why it is chosen. Starts nothing."""
     if not files:
         return ChosenEngine("local", NOTHING_TO_INDEX)
-    return choose_engine(engine, spark, lambda: sum(file.file_size for file in files))
+    return choose_engine(engine, spark, lambda: sum(file.file_size for file in files), table.io)

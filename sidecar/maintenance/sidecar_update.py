@@ -182,7 +182,7 @@ class SidecarUpdate:
         if self.report.dry_run:
             if isinstance(decision, Build):
                 files, request = decision.prepared.files, self.request
-                self.report.engine, _ = choose_build_engine(files, request.chosen_engine(), request.spark)
+                self.report.engine, _ = choose_build_engine(self.table, files, request.chosen_engine(), request.spark)
             elif isinstance(decision, Remove):
                 self.report.take(None)
             return True

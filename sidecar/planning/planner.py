@@ -277,7 +277,7 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         "equality deletes may apply to a file of the plan, and pyiceberg does not apply them",
         file=path,
-        hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
+        hint="Read the table with Spark (sidecar.spark_read), Trino or DuckDB's iceberg extension.",
     )
 
 

@@ -122,7 +122,7 @@ def _verify_table(
             return Verification((), {}, checked=checked, problems=problems, scope=STRUCTURE_ONLY)
         files = [raw.entry for line in lines for raw in live_entries(read_manifest(table.io, line))]
         size = sum(entry.data_file.file_size_in_bytes for entry in files)
-        workers = work_engine(engine, spark, lambda: size)
+        workers = work_engine(engine, spark, lambda: size, io=table.io)
         problems += _value_problems(table, found, files, check, access, workers)
     finally:
         found.sidecar.close()

@@ -34,6 +34,7 @@ from sidecar.errors import (
     refuse_text,
     undecodable,
 )
+from sidecar.iceberg.partial_loading import check_has_all_columns
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.resolve import find_field, resolve_columns
 from sidecar.many_files.find import DATA_ENDINGS
@@ -239,7 +240,9 @@ def _rows(
     at_once = _files_at_once(planned.tasks, threads)
     schema = planned.table.schema()
     refuse_text(columns=columns)
-    if columns is not None:
+    if columns is None:
+        check_has_all_columns(planned.table)
+    else:
         schema = _select(schema, columns, case_sensitive)
     return schema, _logging(partial(_batches, planned, schema, limit, at_once), report or TableScanReport())
 

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, foreign_reason
@@ -122,6 +122,13 @@ class RepeatedIO(NamedTuple):
     """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (see ``target``)."""
 
     io: FileIO | None
+
+
+@runtime_checkable
+class StaysInDriver(Protocol):
+    """A ``FileIO`` of the driver's JVM: Spark's workers cannot have it."""
+
+    stays_in_driver: Literal[True]
 
 
 class _Opened(NamedTuple):

@@ -26,6 +26,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.engine_catalog import EngineCatalog, refuse_read_only
 from sidecar.iceberg.metadata_log import Commit, NoCommit, StatisticsEntries, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
 from sidecar.iceberg.statistics_files.entry_commits import (
@@ -180,18 +181,20 @@ def check_writable(table: Table) -> None:
 def check_registrable(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if a sidecar can be registered nowhere.
 
-    The client of this catalog cannot write the table's format version, or the catalog was found to keep no statistics.
+    The client of this catalog cannot write the table's format version, or the catalog was found to keep no statistics,
+    or can only be read.
     """
     refuse_without_statistics(table)
-    if is_rest(table.catalog):
-        return  # the server writes the metadata
+    refuse_read_only(table)
+    if is_rest(table.catalog) or isinstance(table.catalog, EngineCatalog):
+        return  # the server, or the engine, writes the metadata
     try:
         table.metadata.model_dump_json()
     except NotImplementedError as error:
         version = table.metadata.format_version
         raise UnsupportedFeatureError(
             f"pyiceberg cannot write tables of format version {version} through this catalog",
-            hint="Use a REST catalog.",
+            hint="Use a REST catalog, or open the table through Spark: sidecar.open_table(name, spark=spark).",
         ) from error
 
 
